@@ -1,0 +1,70 @@
+# Everything that a developer types. `make` alone explains.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Each has a Spark session of its own; one session alone leaves half of two cores idle.
+WORKERS ?= 2
+STAMP := .venv/.installed
+# Where Spark itself looks for Java.
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+
+.PHONY: help setup demo check fmt test test-unit bench clean java
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
+		| while IFS=@ read -r target text; do printf '%-18s %s\n' "$$target" "$$text"; done
+
+setup: java $(STAMP) ## Install everything into .venv (once; again when pyproject.toml changes)
+
+demo: setup ## Crawl 2,000 pages of three local web servers through the queue
+	@$(BIN)/python jobs/demo.py
+
+check: setup ## Format, lint, types, import rules: all that needs no Spark
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+fmt: setup ## Format the code and fix what ruff can fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: setup ## Run all tests but the benchmarks
+	$(BIN)/python -m pytest -m "not benchmark" -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-unit: setup ## Run the tests that need no Spark (seconds)
+	$(BIN)/python -m pytest -m "not benchmark" tests/unit $(ARGS)
+
+bench: setup ## Measure the verbs beside bare Delta statements
+	@$(BIN)/python jobs/benchmark.py $(ARGS)
+
+clean: ## Remove caches and what Spark leaves behind (.venv stays)
+	rm -rf build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache \
+		.pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	find jobs notebooks tests tubeq_spark -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+java:
+	@version=$$("$(JAVA)" -version 2>&1) || { \
+		echo "Spark needs Java 17 or newer and there is none: install one" \
+			"(on Debian and Ubuntu openjdk-17-jre-headless) or set JAVA_HOME to it." >&2; \
+		exit 1; \
+	}; \
+	major=$$(echo "$$version" | sed -n 's/.*version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1); \
+	if [ "$${major:-17}" -lt 17 ]; then \
+		echo "Spark needs Java 17 or newer and this is Java $$major: install one" \
+			"(on Debian and Ubuntu openjdk-17-jre-headless) or set JAVA_HOME to it." >&2; \
+		exit 1; \
+	fi
+
+# Java is checked first, but does not make an installation old.
+$(STAMP): pyproject.toml | java
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Python 3.11 or newer is needed; choose one by make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
+		exit 1; \
+	}
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
