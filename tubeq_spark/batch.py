@@ -1,0 +1,275 @@
+"""A batch of taken tasks as a DataFrame: what `take_df` hands out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from tubeq_spark import checks
+from tubeq_spark.ending import back_to_tube
+from tubeq_spark.errors import InvalidOptionError, NotTakenError
+from tubeq_spark.lifecycle import due
+from tubeq_spark.moments import FOREVER_S, plus, us_from_seconds
+from tubeq_spark.settling import release_action, touch_action
+from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.storage.statements import Chosen
+from tubeq_spark.taking import LotOfTasks
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tubeq_spark.context import TubeContext
+    from tubeq_spark.storage.engine import Affected
+
+__all__ = ["Batch"]
+
+#: What an empty batch holds.
+_NO_LOT = LotOfTasks(claim=0, owner="", count=0, until=None)
+
+
+#: Makes an action from a fresh segment, and from the fresh claim of each claim.
+_Action = Callable[[int, dict[int, int]], str]
+
+
+class Batch:
+    """Tasks that this session holds together, as one claim; a context manager.
+
+    Leaving the block acks what is left; on an exception it releases it. An empty batch (nothing
+    was ready) has `count` 0 and an empty `df`; all its methods do nothing.
+
+    Attributes:
+        count: Tasks in it when it was taken.
+    """
+
+    def __init__(self, ctx: TubeContext, lot: LotOfTasks | None) -> None:
+        """Wrap what was taken; made by `Tube.take_df`."""
+        self._ctx = ctx
+        lot = lot or _NO_LOT
+        self.count = lot.count
+        self._token = lot.claim
+        self._owner = lot.owner
+        #: Where its tasks are: the claim it was taken to, unless others took some out of it.
+        self._claims = [lot.claim]
+        self._until = lot.until
+        self._left = lot.count > 0
+
+    @property
+    def df(self) -> DataFrame:
+        """The tasks that are left: lazy, distributed, reading the batch's files only.
+
+        Columns `task_id, data` (or the schema's columns)`, pri, utube, ttl, ttr, attempts,
+        created`; durations in seconds, NULL is unlimited. Each evaluation reads the tasks as they
+        are in the tube by then. No commit.
+        """
+        return self._ctx.tasks.batch_frame(self._token, self._owner)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self._left:
+            return
+        if error_type is None:
+            self.ack()
+        else:
+            # When the lease has ended the tasks are back in the tube; the error is the story.
+            with contextlib.suppress(NotTakenError):
+                self.release()
+
+    def ack(self, df: DataFrame | None = None) -> int:
+        """Remove tasks of the batch for good.
+
+        Args:
+            df: Rows with `task_id`; all that is left by default.
+
+        Returns:
+            The number of tasks.
+
+        Raises:
+            NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
+
+        Commits: 1. All that is left: a deletion of the claim's partition. Conflicts only with
+        whoever ends one of these leases.
+        """
+        return self._settle("ack", df, lambda _dest, _moves: "DELETE", done=True)
+
+    def release(self, df: DataFrame | None = None, delay: float = 0) -> int:
+        """Give tasks of the batch back to the tube.
+
+        Args:
+            df: Rows with `task_id`; all that is left by default.
+            delay: Seconds before they are ready again, >= 0; needs a type with ttl.
+
+        Returns:
+            The number of tasks, those buried by `max_attempts` included.
+
+        Raises:
+            NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
+            InvalidOptionError: `delay` is bad, or the type has none.
+
+        Commits: 1. Conflicts only with whoever ends one of these leases.
+        """
+        seconds = checks.seconds("delay", delay)
+        if seconds and not self._ctx.driver.timed:
+            checks.refuse("delay", delay, f"0 in a {self._ctx.driver.name}")
+        delay_us = us_from_seconds(seconds)
+        now_us = self._ctx.queue.now_us()
+        return self._settle(
+            "release", df, lambda dest, _: release_action(self._ctx, dest, delay_us, now_us)
+        )
+
+    def bury(self, df: DataFrame | None = None) -> int:
+        """Set tasks of the batch aside until they are kicked.
+
+        Args:
+            df: Rows with `task_id`; all that is left by default.
+
+        Returns:
+            The number of tasks.
+
+        Raises:
+            NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
+
+        Commits: 1. Conflicts only with whoever ends one of these leases.
+        """
+        return self._settle("bury", df, lambda dest, _: back_to_tube(dest, "'!'"))
+
+    def touch(self, increment: float | None) -> int:
+        """Give all tasks that are left more time, as `Tube.touch` does.
+
+        Args:
+            increment: Seconds, >= 0; `None`, 0 and 500 years or more do nothing.
+
+        Returns:
+            The number of tasks; 0 when nothing was done.
+
+        Raises:
+            NotTakenError: A lease has ended.
+            InvalidOptionError: `increment` is bad, or the type has no ttr.
+
+        Commits: 1, none when nothing is done. Conflicts only with whoever ends one of these leases.
+        """
+        seconds = 0.0 if increment is None else checks.seconds("increment", increment)
+        if seconds == 0 or seconds >= 5 * FOREVER_S:
+            return 0
+        if not self._ctx.driver.timed:
+            msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
+            raise InvalidOptionError(msg)
+        amount_us = round(seconds * 1_000_000)
+        changed = self._settle("touch", None, lambda _, moves: touch_action(moves, amount_us))
+        self._until = plus(self._until, amount_us)
+        return changed
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _settle(
+        self, event: str, df: DataFrame | None, action: _Action, *, done: bool = False
+    ) -> int:
+        self._ctx.queue.require_running()
+        named = None if df is None else self._named(df)
+        if not self._left:
+            if named:
+                self._refuse(named)
+            return 0
+        trusted = [True]
+
+        def attempt() -> Plan[int]:
+            # What lost to others may have been moved by them: look where it is.
+            if not trusted[0]:
+                self._find()
+            trusted[0] = False
+            self._require_lease()
+            return self._plan(event, action) if named is None else self._plan_some(named, action)
+
+        changed = self._ctx.queue.loop.run(event, self._ctx.lane, attempt)
+        self._ctx.count(event, changed, changed if done else 0)
+        if event != "touch":
+            self._ctx.lane.changed()
+        return changed
+
+    def _require_lease(self) -> None:
+        if due(self._until, self._ctx.queue.now_us()):
+            self._forget()
+            msg = f"the batch's lease has ended: the first of its {self.count} tasks ran out of ttr"
+            raise NotTakenError(msg)
+
+    def _forget(self) -> None:
+        self._left = False
+        self._ctx.queue.holdings.drop_lot(self._token)
+
+    def _find(self) -> None:
+        """Find out where the tasks are, when others took some out of the claim."""
+        segments = self._ctx.tasks.claims_of(self._token, self._owner)
+        if not segments:
+            self._forget()
+            msg = "the batch's tasks are no longer held by this session"
+            raise NotTakenError(msg)
+        self._claims = segments
+
+    def _named(self, df: DataFrame) -> set[int]:
+        """The ids in a DataFrame: evaluated once, and no more of them than the batch can have."""
+        if "task_id" not in df.columns or not isinstance(
+            df.schema["task_id"].dataType, T.LongType | T.IntegerType
+        ):
+            checks.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
+        ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()
+        return set(ids.column("task_id").to_pylist())
+
+    def _plan(self, event: str, action: _Action) -> Plan[int]:
+        """All that is left."""
+        if event == "ack" and len(self._claims) == 1:
+            return Plan(self._ctx.statements.delete_claim(self._claims[0]), self._all_gone)
+        dest, *fresh = self._ctx.queue.session.segments(1 + len(self._claims))
+        moves = dict(zip(self._claims, fresh, strict=True))
+        source = [Chosen(claim, None) for claim in self._claims]
+        statement = self._ctx.statements.settle(source, [("TRUE", action(dest, moves))], {})
+        if event != "touch":
+            return Plan(statement, self._all_gone)
+
+        def moved(affected: Affected) -> int:
+            self._claims = fresh
+            return affected.total
+
+        return Plan(statement, moved)
+
+    def _all_gone(self, affected: Affected) -> int:
+        if affected.total == 0:
+            raise Stale
+        self._forget()
+        return affected.total
+
+    def _plan_some(self, named: set[int], action: _Action) -> Plan[int]:
+        """Some of what is left; the rest of the claim moves."""
+        rows = self._ctx.tasks.ids_in(self._claims)
+        if not rows:
+            raise Stale
+        foreign = named.difference(task_id for _, task_id in rows)
+        if foreign:
+            self._refuse(foreign)
+        if not named:
+            return Plan(None, lambda _: 0)
+        dest, *fresh = self._ctx.queue.session.segments(1 + len(self._claims))
+        moves = dict(zip(self._claims, fresh, strict=True))
+        source = [Chosen(segment, task_id, task_id in named) for segment, task_id in rows]
+        statement = self._ctx.statements.settle(source, [("s.chosen", action(dest, moves))], moves)
+
+        def changed(_affected: Affected) -> int:
+            self._claims = fresh
+            if len(named) == len(rows):
+                self._forget()
+            return len(named)
+
+        return Plan(statement, changed)
+
+    def _refuse(self, ids: set[int]) -> None:
+        msg = f"df names tasks that are not in the batch: {sorted(ids)[:5]}"
+        raise NotTakenError(msg)

@@ -1,0 +1,41 @@
+"""The one place that asks the operating system for the time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """Time as an argument: what the verbs compare, and how they wait."""
+
+    def now(self) -> dt.datetime:
+        """Return the present moment, timezone-aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back, for measuring how long something took."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `seconds` (>= 0)."""
+        ...
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def now(self) -> dt.datetime:
+        """Return the wall clock's time in UTC."""
+        return dt.datetime.now(dt.UTC)
+
+    def monotonic(self) -> float:
+        """Return the monotonic clock's seconds."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Block the calling thread for `seconds`."""
+        time.sleep(seconds)

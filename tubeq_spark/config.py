@@ -1,0 +1,84 @@
+"""Settings of a queue object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from tubeq_spark import checks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["QueueConfig"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig:
+    """How a `Queue` works with its storage; every value has a default that suits most.
+
+    Attributes:
+        attempts: How often an operation is tried before `ConflictError`, >= 1.
+        retry_seconds: How long it may go on trying, > 0.
+        backoff_first: Longest wait after the first conflict, in seconds; doubles each time.
+        backoff_most: Longest wait of all, in seconds.
+        segment_rows: Rows in a segment of a large put, >= 1.
+        poll_first: First wait of a blocking take between two looks at the tube, in seconds.
+        poll_most: Longest such wait, in seconds.
+        session_check: Seconds between two searches for dead sessions by takes that find nothing.
+        clock_skew: Seconds added before anyone but the owner judges a session's lease ended.
+        number_horizon: Seconds ahead for which numbers are reserved, > 0.
+        fold_segments: A sweep folds a tube's tiny ready segments when there are more than this.
+        fold_rows: A segment of at most so many rows is tiny.
+        retention_hours: Hours that deleted files and old log entries are kept; no statement and
+            no reader may take longer.
+        key_days: Days for which the key of a `put_df` is remembered.
+        vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any.
+        observer: Called as `observer(step, operation)` at each step of each commit, with the steps
+            `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop
+            an operation between two steps. What it raises is not caught.
+    """
+
+    attempts: int = 30
+    retry_seconds: float = 120.0
+    backoff_first: float = 0.05
+    backoff_most: float = 2.0
+    segment_rows: int = 50_000
+    poll_first: float = 0.1
+    poll_most: float = 2.0
+    session_check: float = 5.0
+    clock_skew: float = 0.0
+    number_horizon: float = 600.0
+    fold_segments: int = 32
+    fold_rows: int = 1_000
+    retention_hours: int = 2
+    key_days: int = 30
+    vacuum_hours: float = 6.0
+    observer: Callable[[str, str], None] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            InvalidOptionError: A value is out of range.
+        """
+        for name in ("attempts", "segment_rows", "retention_hours", "key_days"):
+            checks.count(name, getattr(self, name), least=1)
+        for name in ("fold_segments", "fold_rows"):
+            checks.count(name, getattr(self, name))
+        for name in ("retry_seconds", "poll_first", "poll_most", "number_horizon"):
+            checks.lease(name, getattr(self, name))
+        for name in (
+            "backoff_first",
+            "backoff_most",
+            "session_check",
+            "clock_skew",
+            "vacuum_hours",
+        ):
+            checks.seconds(name, getattr(self, name))
+        if self.observer is not None and not callable(self.observer):
+            checks.refuse("observer", self.observer, "a function of (step, operation)")
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all settings."""
+        return tuple(f.name for f in fields(self))

@@ -1,0 +1,150 @@
+"""What the verbs work with: everything a queue object shares, and everything of one tube."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import QueueStateError, TubeNotFoundError
+from tubeq_spark.moments import to_us
+from tubeq_spark.state import QueueState
+from tubeq_spark.task import Task, TaskState
+
+if TYPE_CHECKING:
+    import random
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.counters import Counters
+    from tubeq_spark.drivers import Driver
+    from tubeq_spark.holdings import Holdings
+    from tubeq_spark.payloads import PayloadCodec
+    from tubeq_spark.session import Session
+    from tubeq_spark.storage.commit import CommitLoop
+    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.layout import TubeTable
+    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.registry import TubeRecord
+    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.storage.sessions import Sessions
+    from tubeq_spark.storage.statements import Statements
+    from tubeq_spark.storage.tasks import Tasks
+
+__all__ = ["Callback", "QueueContext", "TubeContext", "dropped"]
+
+#: `callback(task, event)`.
+Callback = Callable[[Task, str], None]
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class QueueContext:
+    """Shared by all tubes of one queue object."""
+
+    engine: Engine
+    clock: Clock
+    config: QueueConfig
+    loop: CommitLoop
+    #: For maintenance: gives up at the first conflict.
+    once: CommitLoop
+    session: Session
+    sessions: Sessions
+    holdings: Holdings
+    counters: Counters
+    random: random.Random
+    state: QueueState = QueueState.INIT
+    #: When takes that found nothing last looked for dead sessions, by tube.
+    checked: dict[int, int] = field(default_factory=dict)
+
+    def now_us(self) -> int:
+        """The moment of an operation."""
+        return to_us(self.clock.now())
+
+    def require_running(self) -> None:
+        """Refuse a verb outside RUNNING.
+
+        Raises:
+            QueueStateError: The queue is closed or closing.
+        """
+        if self.state is not QueueState.RUNNING:
+            msg = f"the queue is {self.state.value}, not {QueueState.RUNNING.value}"
+            raise QueueStateError(msg)
+
+
+def dropped(ctx: TubeContext) -> TubeNotFoundError:
+    """The error for a verb on a dropped tube."""
+    return TubeNotFoundError(f"tube {ctx.record.name!r} was dropped")
+
+
+@dataclass(slots=True)
+class TubeContext:
+    """One tube as one queue object uses it."""
+
+    queue: QueueContext
+    record: TubeRecord
+    driver: Driver
+    table: TubeTable
+    tasks: Tasks
+    statements: Statements
+    lane: Lane
+    codec: PayloadCodec
+    callback: Callback | None = None
+    #: Asks the registry whether the tube is still there.
+    is_live: Callable[[], bool] = lambda: True
+    #: Told when the mark of a drop was met: the registry may not know it yet.
+    was_dropped: Callable[[], None] = lambda: None
+    _happened: deque[tuple[Task, str]] = field(default_factory=deque)
+
+    @property
+    def max_attempts(self) -> int | None:
+        """After so many takes a task is buried instead of readied."""
+        return self.record.options.max_attempts
+
+    def count(self, event: str, tasks: int, done: int = 0) -> None:
+        """Count an event of tasks whose rows nobody holds."""
+        self.queue.counters.add(self.record.id, event, tasks, done)
+
+    def happened(
+        self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
+    ) -> list[Task]:
+        """Count an event, tell the callback of it later (`tell`), and return the tasks."""
+        tasks = [row.task(state) for row in rows]
+        done = len(tasks) if state is TaskState.DONE else 0
+        self.count(event, len(tasks), done)
+        self.remember(event, tasks)
+        return tasks
+
+    def remember(self, event: str, tasks: Iterable[Task]) -> None:
+        """Keep an event for the callback without counting it."""
+        if self.callback is not None:
+            self._happened.extend((task, event) for task in tasks)
+
+    def require_there(self, *, look: bool = False) -> None:
+        """Refuse a verb on a tube that was dropped.
+
+        Args:
+            look: Ask the registry; else only what this process knows.
+
+        Raises:
+            TubeNotFoundError: It was dropped.
+        """
+        if self.record.id in self.lane.dropped or (look and not self.is_live()):
+            raise dropped(self)
+
+    def tell(self) -> None:
+        """Call the callback for what has happened; outside all locks, so it may use the queue."""
+        while True:
+            try:
+                task, event = self._happened.popleft()
+            except IndexError:
+                return
+            if self.callback is None:
+                continue
+            try:
+                self.callback(task, event)
+            except Exception:
+                # The change is committed; a callback's failure is the program's to read about.
+                log.exception("on_task_change of tube %s failed", self.record.name)

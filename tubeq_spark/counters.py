@@ -1,0 +1,71 @@
+"""Call counters: how often each verb changed a task of each tube."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tubeq_spark.lifecycle import EVENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Counters", "calls_of", "done_of"]
+
+#: Counted beside the events: tasks that came to their end.
+_DONE = "done"
+
+
+class Counters:
+    """What one queue object has counted since it began; grows only."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._written = 0
+
+    def add(self, tube_id: int, event: str, tasks: int, done: int = 0) -> None:
+        """Count an event of so many tasks, so many of which came to their end by it."""
+        with self._lock:
+            if tasks:
+                self._counts[f"{tube_id}/{event}"] += tasks
+            if done:
+                self._counts[f"{tube_id}/{_DONE}"] += done
+
+    def snapshot(self) -> dict[str, int]:
+        """All counts, by `tube id/name`."""
+        with self._lock:
+            return dict(self._counts)
+
+    def begin_anew(self, written: Mapping[str, int]) -> None:
+        """Count from zero but for what is not in a snapshot that was written for good."""
+        with self._lock:
+            self._counts.subtract(written)
+            self._counts = +self._counts
+            self._written = 0
+
+    def unwritten(self) -> bool:
+        """Whether anything was counted since `written` was told."""
+        with self._lock:
+            return self._counts.total() != self._written
+
+    def written(self, snapshot: Mapping[str, int]) -> None:
+        """Remember that a snapshot is in storage."""
+        with self._lock:
+            self._written = sum(snapshot.values())
+
+
+def _sum(snapshots: Iterable[Mapping[str, int]], key: str) -> int:
+    return sum(snapshot.get(key, 0) for snapshot in snapshots)
+
+
+def calls_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> dict[str, int]:
+    """The call counters of a tube, every event named."""
+    return {event: _sum(snapshots, f"{tube_id}/{event}") for event in EVENTS}
+
+
+def done_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> int:
+    """How many tasks of a tube were acked, deleted or expired."""
+    return _sum(snapshots, f"{tube_id}/{_DONE}")

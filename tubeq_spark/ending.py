@@ -1,0 +1,235 @@
+"""What ends without its holder: leases, delays and lives that time ends, sessions that died.
+
+Each is one guarded MERGE over literal segments, decided on a fresh read. Stopped before it:
+nothing is written, and every verb still judges by the effective state. Stopped after it: done, but
+its counts are lost with the process. A rival that writes the same down first makes the guard (or
+the conflict check) refuse, and the next reading finds nothing left to do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.lifecycle import after_giving_back
+from tubeq_spark.moments import us_from_seconds
+from tubeq_spark.storage import predicates
+from tubeq_spark.storage.commit import Plan
+from tubeq_spark.storage.quoting import bigint
+from tubeq_spark.storage.statements import Chosen
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tubeq_spark.context import TubeContext
+    from tubeq_spark.storage.engine import Affected
+    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.storage.tasks import DueGroup
+
+__all__ = ["Ended", "back_to_tube", "end_dead_sessions", "end_due", "release_taken", "write_down"]
+
+#: Groups of due rows, claims, or owners that one pass handles.
+_MOST = 1_000
+#: Rows that are read for a callback in one pass.
+_MOST_TOLD = 10_000
+
+
+class Ended:
+    """How many tasks a pass changed."""
+
+    def __init__(self, readied: int = 0, expired: int = 0, released: int = 0) -> None:
+        """Count."""
+        self.readied = readied
+        self.expired = expired
+        self.released = released
+
+    def add(self, other: Ended) -> None:
+        """Add another pass."""
+        self.readied += other.readied
+        self.expired += other.expired
+        self.released += other.released
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.readied + self.expired + self.released
+
+
+def back_to_tube(dest: int, state: str) -> str:
+    """The action that gives a row back: to a fresh segment, in a state (an SQL expression)."""
+    return (
+        f"UPDATE SET segment = {bigint(dest)}, state = {state}, next_event = t.expires_at, "
+        "owner = NULL, claim = NULL"
+    )
+
+
+def end_due(ctx: TubeContext, now_us: int) -> Ended:
+    """Write down what time has changed: at most one commit, none when nothing is due."""
+
+    def attempt() -> Plan[Ended]:
+        groups = ctx.tasks.due(now_us, ctx.max_attempts, _MOST)
+        if not groups:
+            return Plan(None, lambda _: Ended())
+        told: list[StoredTask] = []
+        if ctx.callback is not None:
+            told = ctx.tasks.read(predicates.is_due(now_us), "task_id", _MOST_TOLD)
+        segments = sorted({group.segment for group in groups})
+        claims = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
+        dest, *fresh = ctx.queue.session.segments(1 + len(claims))
+        due = predicates.is_due(now_us, "t.")
+        state = (
+            f"CASE WHEN t.state = 't' THEN {predicates.readied_state(ctx.max_attempts, 't.')} "
+            "ELSE 'r' END"
+        )
+        statement = ctx.statements.settle(
+            [Chosen(segment, None) for segment in segments],
+            [
+                (f"{due} AND {predicates.is_over(now_us, 't.')}", "DELETE"),
+                (due, back_to_tube(dest, state)),
+            ],
+            dict(zip(claims, fresh, strict=True)),
+        )
+
+        def finish(_affected: Affected) -> Ended:
+            ctx.queue.holdings.forget(claims)
+            for row in told:
+                _tell(ctx, row, row.seen_at(now_us, ctx.max_attempts))
+            return _counted(ctx, groups)
+
+        return Plan(statement, finish)
+
+    ended = ctx.queue.loop.run("end_due", ctx.lane, attempt)
+    if ended.total:
+        ctx.lane.changed()
+    return ended
+
+
+#: Events of what time does to a stored state, in their order.
+_EVENTS = {TaskState.TAKEN: "ttr", TaskState.DELAYED: "delay"}
+
+
+def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Ended:
+    ended = Ended()
+    for group in groups:
+        if group.state in _EVENTS:
+            ctx.count(_EVENTS[group.state], group.count)
+        if group.over:
+            ctx.count("ttl", group.count, done=group.count)
+            ended.expired += group.count
+        elif group.state is TaskState.TAKEN:
+            ctx.count("bury", group.count if group.worn else 0)
+            ended.released += group.count
+        else:
+            ended.readied += group.count
+    return ended
+
+
+def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> None:
+    """Count and tell what time had done to rows that were changed before anyone wrote it down."""
+    for row in rows:
+        after = row.seen_at(now_us, ctx.max_attempts)
+        if after is row:
+            continue
+        _tell(ctx, row, after)
+        if row.state in _EVENTS:
+            ctx.count(_EVENTS[row.state], 1)
+        if after is None:
+            ctx.count("ttl", 1, done=1)
+        elif after.state is TaskState.BURIED:
+            ctx.count("bury", 1)
+
+
+def _tell(ctx: TubeContext, row: StoredTask, after: StoredTask | None) -> None:
+    if row.state in _EVENTS:
+        seen = row if after is None else after
+        ctx.remember(_EVENTS[row.state], [seen.task(TaskState.READY)])
+    if after is None:
+        ctx.remember("ttl", [row.task(TaskState.DONE)])
+    elif after.state is TaskState.BURIED and row.state is TaskState.TAKEN:
+        ctx.remember("bury", [after.task()])
+
+
+def release_taken(ctx: TubeContext, owner: str | None) -> int:
+    """Give back what an owner (or anybody: `None`) has taken. A commit for each 1,000 takes.
+
+    Returns:
+        The number of tasks.
+    """
+    # An ended lease is no release: it ends by its ttr.
+    end_due(ctx, ctx.queue.now_us())
+    released = 0
+    while True:
+        passed = ctx.queue.loop.run("release", ctx.lane, lambda: _release_pass(ctx, owner))
+        released += passed
+        if not passed:
+            break
+    if released:
+        ctx.lane.changed()
+    return released
+
+
+def _release_pass(ctx: TubeContext, owner: str | None) -> Plan[int]:
+    claims, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
+    if not claims:
+        return Plan(None, lambda _: 0)
+    told = ctx.tasks.in_claims(claims) if ctx.callback is not None else []
+    dest = ctx.queue.session.segments(1)[0]
+    action = back_to_tube(dest, predicates.readied_state(ctx.max_attempts, "t."))
+    chosen = [Chosen(segment, None) for segment in claims]
+    statement = ctx.statements.settle(chosen, [("TRUE", action)], {})
+
+    def finish(affected: Affected) -> int:
+        ctx.queue.holdings.forget(claims)
+        ctx.count("release", affected.updated)
+        ctx.count("bury", worn)
+        for row in told:
+            after = row.task(after_giving_back(row.attempts, ctx.max_attempts))
+            if after.state is TaskState.BURIED:
+                ctx.remember("bury", [after])
+            ctx.remember("release", [after])
+        return affected.updated
+
+    return Plan(statement, finish)
+
+
+def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:
+    """Release what dead sessions hold in this tube.
+
+    A session whose lease has ended is marked dead first (one commit, which a renewal conflicts
+    with), then its tasks are released (one more). Stopped in between, the mark stays, and whoever
+    looks next releases.
+
+    Args:
+        ctx: The tube.
+        at_us: The moment to judge by. Without it, now: unless somebody looked less than
+            `config.session_check` seconds ago.
+        there: Whether the tube must still be in the registry.
+
+    Returns:
+        The number of tasks released.
+    """
+    queue = ctx.queue
+    now_us = queue.now_us() if at_us is None else at_us
+    interval = us_from_seconds(queue.config.session_check) or 0
+    last = queue.checked.get(ctx.record.id)
+    if at_us is None and last is not None and last <= now_us < last + interval:
+        return 0
+    queue.checked[ctx.record.id] = now_us
+    if there:
+        ctx.require_there(look=True)
+    owners = [owner for owner in ctx.tasks.owners(_MOST) if owner != queue.session.owner]
+    if not owners:
+        return 0
+    views = queue.sessions.views()
+    skew = us_from_seconds(queue.config.clock_skew) or 0
+    released = 0
+    for owner in owners:
+        name, _, epoch_text = owner.partition("/")
+        epoch, view = int(epoch_text), views.get(name)
+        if view is not None and epoch > view.dead_epoch:
+            if view.alive(now_us, skew, epoch):
+                continue
+            if not queue.sessions.mark_dead(name, epoch, now_us, skew):
+                continue
+        released += release_taken(ctx, owner)
+    return released

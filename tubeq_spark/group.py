@@ -1,0 +1,74 @@
+"""Group commit: what waits while one commit runs shares the next one."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tubeq_spark.errors import CommitUnknownError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["GroupCommit"]
+
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+
+
+_INTERRUPTED = "the thread that committed for several was interrupted; it may have landed"
+
+
+class _Entry(Generic[Request, Result]):
+    __slots__ = ("done", "error", "request", "result")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        self.done = False
+
+
+class GroupCommit(Generic[Request, Result]):
+    """Runs requests of many threads, one group at a time.
+
+    The first thread to get through runs everything that has gathered by then; the others find
+    their results ready.
+    """
+
+    def __init__(self, run: Callable[[list[Request]], list[Result | Exception]]) -> None:
+        """Use `run` for each group: one result, or the error of that request, for each request."""
+        self._run = run
+        self._waiting: list[_Entry[Request, Result]] = []
+        self._list = threading.Lock()
+        self._turn = threading.Lock()
+
+    def submit(self, request: Request) -> Result:
+        """Run a request, alone or in company, and return its result."""
+        entry: _Entry[Request, Result] = _Entry(request)
+        with self._list:
+            self._waiting.append(entry)
+        with self._turn:
+            if not entry.done:
+                self._run_group()
+        if entry.error is not None:
+            raise entry.error
+        return entry.result  # type: ignore[return-value]  # done without error: there is one
+
+    def _run_group(self) -> None:
+        with self._list:
+            group, self._waiting = self._waiting, []
+        try:
+            results = self._run([entry.request for entry in group])
+        except BaseException as error:
+            # An interrupt is the leader's own; the others only know that they do not know.
+            shared = error if isinstance(error, Exception) else CommitUnknownError(_INTERRUPTED)
+            for entry in group:
+                entry.error, entry.done = shared, True
+            raise
+        for entry, result in zip(group, results, strict=True):
+            if isinstance(result, Exception):
+                entry.error = result
+            else:
+                entry.result = result
+            entry.done = True

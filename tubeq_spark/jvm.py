@@ -1,0 +1,136 @@
+"""Java for an embedded session: whether it is there, and a start of its process without noise."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tubeq_spark.errors import StoreError
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+
+__all__ = ["HeldBackOutput", "launch_jvm", "require_java"]
+
+logger = logging.getLogger(__name__)
+
+_AT_LEAST: Final = 17
+_HINT: Final = "install one (on Debian and Ubuntu openjdk-17-jre-headless) or set JAVA_HOME to it"
+_WAIT_S: Final = 30.0
+_CHUNK: Final = 65536
+_STDERR: Final = 2
+
+
+def require_java() -> None:
+    """Refuse, in one sentence, to go on without a Java that Spark can run on.
+
+    Raises:
+        StoreError: No Java is found where Spark looks for it, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(Path(home) / "bin" / "java") if home else shutil.which("java")
+    place = f"in JAVA_HOME, {home}" if home else "on the PATH"
+    banner = None if java is None else _version_banner(java)
+    if banner is None:
+        message = f"Spark needs Java {_AT_LEAST} or newer and there is none {place}: {_HINT}"
+        raise StoreError(message)
+    found = _major_version(banner)
+    if found is not None and found < _AT_LEAST:
+        message = f"Spark needs Java {_AT_LEAST} or newer and {java} is Java {found}: {_HINT}"
+        raise StoreError(message)
+
+
+def _version_banner(java: str) -> str | None:
+    """Return what `java -version` prints, None if it does not run."""
+    try:
+        result = subprocess.run(  # noqa: S603  the program that Spark itself would run
+            [java, "-version"], capture_output=True, text=True, timeout=_WAIT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None  # macOS has a java that only says where to get one, and fails
+    return result.stderr + result.stdout
+
+
+def _major_version(banner: str) -> int | None:
+    """Return 17 for `openjdk version "17.0.15"` and 8 for `"1.8.0_392"`."""
+    match = re.search(r'version "(?:1\.)?(\d+)', banner)
+    return int(match[1]) if match else None
+
+
+def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
+    """Start Spark's JVM with a configuration.
+
+    Args:
+        conf: Settings, those of the process itself (memory, jars) included.
+        output: Where the process writes its messages.
+
+    Returns:
+        The gateway that a SparkContext takes.
+
+    Raises:
+        StoreError: The process ended at once, e.g. because the jars could not be resolved.
+    """
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415  pyspark is optional
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    try:
+        return launch_gateway(conf, {"stderr": output.writer})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError:
+        message = f"Spark did not start: {output.verdict()}"
+        raise StoreError(message) from None
+    finally:
+        output.close_writer()
+
+
+class HeldBackOutput:
+    """Holds back what Spark's JVM says while it starts, and passes on to stderr what comes later.
+
+    Resolving the jars alone prints a hundred lines, and no setting of Spark turns them off.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe()
+        self._held = bytearray()
+        self._passes_on = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._pump, name="spark-stderr", daemon=True)
+        self._thread.start()
+
+    def close_writer(self) -> None:
+        """Leave the JVM as the only writer, so that its end is seen."""
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def let_go(self) -> None:
+        """Drop what was held back, into the debug log, and pass on from now."""
+        with self._lock:
+            self._passes_on = True
+            logger.debug("Spark's start:\n%s", self._held.decode(errors="replace"))
+            self._held.clear()
+
+    def verdict(self) -> str:
+        """Return the line by which a JVM that ended explained itself."""
+        self.close_writer()
+        self._thread.join(_WAIT_S)
+        with self._lock:
+            lines = self._held.decode(errors="replace").split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        reasons = [line for line in said if "Exception" in line or "Error" in line]
+        return next(iter([*reasons, *reversed(said)]), "it ended without a word")
+
+    def _pump(self) -> None:
+        while chunk := os.read(self._reader, _CHUNK):
+            with self._lock:
+                if self._passes_on:
+                    os.write(_STDERR, chunk)
+                else:
+                    self._held += chunk
+        os.close(self._reader)

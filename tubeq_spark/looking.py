@@ -1,0 +1,116 @@
+"""Reading a tube as a whole, and emptying it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import TaskNotFoundError, TubeBusyError
+from tubeq_spark.storage import predicates
+from tubeq_spark.storage.commit import Plan
+from tubeq_spark.storage.layout import Cut
+from tubeq_spark.storage.quoting import bigint, string
+from tubeq_spark.storage.statements import Chosen
+from tubeq_spark.task import Task, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.context import TubeContext
+    from tubeq_spark.storage.engine import Affected, Merge
+    from tubeq_spark.storage.tasks import SegmentSpan
+
+__all__ = ["drain", "frame", "peek", "tasks_by_state", "truncate"]
+
+#: Rows that `tasks_by_state` holds at a time.
+_PAGE = 10_000
+_MOST_SEGMENTS = 100_000
+
+
+def peek(ctx: TubeContext, task_id: int) -> Task:
+    """One task in its effective state."""
+    found = ctx.tasks.by_ids([task_id])
+    row = found[0].seen_at(ctx.queue.now_us(), ctx.max_attempts) if found else None
+    if row is None:
+        msg = f"task {task_id} not found"
+        raise TaskNotFoundError(msg)
+    return row.task()
+
+
+def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
+    """The tube as a DataFrame."""
+    now_us = ctx.queue.now_us() if effective else None
+    return ctx.tasks.all_frame(now_us, ctx.max_attempts)
+
+
+def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:
+    """The tasks in a state at this moment, in order, a page at a time."""
+    now_us = ctx.queue.now_us()
+    return _pages(ctx, state, now_us)
+
+
+def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
+    effective = predicates.effective_state(now_us, ctx.max_attempts)
+    condition, after = f"{effective} = {string(state.value)}", "TRUE"
+    while True:
+        rows = ctx.tasks.read(f"{condition} AND {after}", ctx.table.in_order, _PAGE)
+        for row in rows:
+            seen = row.seen_at(now_us, ctx.max_attempts)
+            if seen is not None:
+                yield seen.task()
+        if len(rows) < _PAGE:
+            return
+        last = Cut(rows[-1].pri, rows[-1].task_id)
+        after = f"NOT ({ctx.table.up_to(last)})"
+
+
+def truncate(ctx: TubeContext) -> None:
+    """Delete all that was there at the first look, also what others move meanwhile."""
+    newest: int | None = None
+    while True:
+
+        def attempt(bound: int | None = newest) -> Plan[tuple[bool, int | None]]:
+            spans = ctx.tasks.segments_up_to(bound, _MOST_SEGMENTS)
+            if not spans:
+                return Plan(None, lambda _: (False, bound))
+            last = max(span.last for span in spans) if bound is None else bound
+
+            def finish(_affected: Affected) -> tuple[bool, int | None]:
+                ctx.queue.holdings.forget([span.segment for span in spans])
+                return True, last
+
+            return Plan(_truncation(ctx, spans, last), finish)
+
+        more, newest = ctx.queue.loop.run("truncate", ctx.lane, attempt)
+        if not more:
+            break
+    ctx.lane.changed()
+
+
+def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Merge:
+    whole = [span.segment for span in spans if span.last <= bound]
+    if whole:
+        return ctx.statements.delete_segments(whole)
+    # Only segments that hold later tasks, too: a claim that was taken meanwhile.
+    claims = [span.segment for span in spans if span.in_claim]
+    moves = dict(zip(claims, ctx.queue.session.segments(len(claims)), strict=True))
+    rows = [Chosen(span.segment, None) for span in spans]
+    return ctx.statements.settle(rows, [(f"t.task_id <= {bigint(bound)}", "DELETE")], moves)
+
+
+def drain(ctx: TubeContext) -> None:
+    """Delete everything unless a task is taken.
+
+    Raises:
+        TubeBusyError: One is, in a lease that lasts.
+    """
+
+    def attempt() -> Plan[None]:
+        now_us = ctx.queue.now_us()
+        if ctx.tasks.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
+            msg = f"tube {ctx.record.name!r} has taken tasks"
+            raise TubeBusyError(msg)
+        return Plan(ctx.statements.drain(now_us), lambda _: None)
+
+    ctx.queue.loop.run("drop", ctx.lane, attempt)

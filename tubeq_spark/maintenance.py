@@ -1,0 +1,90 @@
+"""What keeps a tube's table small: folding tiny segments, leftovers of drops, dead files.
+
+Nothing here is needed for a verb to be right, all of it yields to whoever commits first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import ConflictError
+from tubeq_spark.moments import us_from_seconds
+from tubeq_spark.storage.commit import Plan
+from tubeq_spark.storage.quoting import bigint
+from tubeq_spark.storage.statements import Chosen
+
+if TYPE_CHECKING:
+    from tubeq_spark.context import TubeContext
+    from tubeq_spark.storage.engine import Affected
+
+__all__ = ["fold", "remove_dead_files", "remove_leftovers"]
+
+#: Segments at the head of the queue that folding leaves to the takes.
+_HEAD = 4
+
+
+def fold(ctx: TubeContext) -> int:
+    """Move the rows of many tiny segments without taken tasks into one.
+
+    Returns:
+        How many segments went. At most one commit; a fold that meets a rival gives up.
+    """
+    config = ctx.queue.config
+
+    def attempt() -> Plan[int]:
+        tiny = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)[_HEAD:]
+        if len(tiny) <= config.fold_segments:
+            return Plan(None, lambda _: 0)
+        dest = ctx.queue.session.segments(1)[0]
+        source = [Chosen(segment, None) for segment in tiny]
+        action = f"UPDATE SET segment = {bigint(dest)}"
+        statement = ctx.statements.settle(source, [("TRUE", action)], {})
+
+        def finish(_affected: Affected) -> int:
+            return len(tiny)
+
+        return Plan(statement, finish)
+
+    try:
+        return ctx.queue.once.run("fold", ctx.lane, attempt)
+    except ConflictError:
+        return 0
+
+
+def remove_dead_files(ctx: TubeContext, now_us: int) -> bool:
+    """Remove the files that no kept version needs, when it was not done for long enough.
+
+    Returns:
+        Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
+        note in `_tubeq_sessions`.
+    """
+    hours = ctx.queue.config.vacuum_hours
+    if not hours:
+        return False
+    interval = us_from_seconds(hours * 3600) or 0
+    if now_us < ctx.record.created_us + interval:
+        return False
+    last = ctx.queue.sessions.last_vacuum(ctx.record.id)
+    if last is not None and now_us < last + interval:
+        return False
+    ctx.queue.sessions.note_vacuum(ctx.record.id, now_us)
+    with ctx.lane.writing():
+        ctx.tasks.engine.run(f"VACUUM {ctx.table.name}")
+    return True
+
+
+def remove_leftovers(ctx: TubeContext) -> int:
+    """Remove rows of tubes that had this name before and were dropped.
+
+    Returns:
+        How many rows. At most one commit.
+    """
+
+    def attempt() -> Plan[int]:
+        segments = ctx.tasks.leftover_segments()
+        if not segments:
+            return Plan(None, lambda _: 0)
+        statement = ctx.statements.delete_segments(segments)
+        return Plan(statement, lambda affected: affected.deleted)
+
+    return ctx.queue.loop.run("leftovers", ctx.lane, attempt)

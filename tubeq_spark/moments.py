@@ -1,0 +1,59 @@
+"""Moments and durations as whole microseconds, with `None` for never.
+
+Everything inside the package counts in microseconds since 1970 (UTC); seconds and datetimes
+exist only at the public edge.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+__all__ = [
+    "FOREVER_S",
+    "LAST_US",
+    "US",
+    "from_us",
+    "plus",
+    "seconds_from_us",
+    "to_us",
+    "us_from_seconds",
+]
+
+#: Microseconds in a second.
+US = 1_000_000
+#: A duration of a hundred years or more means "never ends", as in the reference implementation.
+FOREVER_S = 100 * 365 * 86400.0
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: Moments beyond the year 9000 are "never": Python and Spark both end with the year 9999.
+LAST_US = int((dt.datetime(9000, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds()) * US
+
+
+def to_us(moment: dt.datetime) -> int:
+    """Microseconds since 1970 of an aware datetime."""
+    delta = moment - _EPOCH
+    return (delta.days * 86400 + delta.seconds) * US + delta.microseconds
+
+
+def from_us(moment_us: int | None) -> dt.datetime | None:
+    """The aware UTC datetime of `moment_us`; never stays never."""
+    return None if moment_us is None else _EPOCH + dt.timedelta(microseconds=moment_us)
+
+
+def us_from_seconds(seconds: float | None) -> int | None:
+    """Whole microseconds of a duration; `None` for never and for a hundred years or more."""
+    if seconds is None or seconds >= FOREVER_S:
+        return None
+    return round(seconds * US)
+
+
+def seconds_from_us(duration_us: int | None) -> float | None:
+    """Seconds of a duration in microseconds; never stays never."""
+    return None if duration_us is None else duration_us / US
+
+
+def plus(moment_us: int | None, duration_us: int | None) -> int | None:
+    """Add a duration to a moment (or to a duration); never absorbs, and so does the far future."""
+    if moment_us is None or duration_us is None:
+        return None
+    total = moment_us + duration_us
+    return None if total > LAST_US else total

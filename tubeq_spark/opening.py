@@ -1,0 +1,143 @@
+"""Opening a location: its tables are made if need be, its safety is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyspark.errors import AnalysisException
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.spark_session import missing_settings
+from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
+from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
+from tubeq_spark.storage.locking import Lane, lane_of
+from tubeq_spark.storage.schema import create_sessions, create_tubes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.engine import Engine
+
+__all__ = ["OpenedLocation", "create_table", "open_location", "warn_of_slow_session"]
+
+#: Directory of lock files, on local storage.
+LOCKS = "_tubeq_locks"
+_CREATE_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLocation:
+    """A location whose system tables exist.
+
+    Attributes:
+        location: As parsed.
+        uri: Where it really is: the same for everybody, however it was named.
+        locks: Directory of lock files; `None` when the storage keeps writers apart by itself.
+    """
+
+    location: Location
+    uri: str
+    locks: Path | None
+
+    def lane(self, name: str) -> Lane:
+        """The way of this process's writers to a table."""
+        return lane_of(self.uri, name, self.locks)
+
+
+def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLocation:
+    """Parse a location and make sure of its system tables.
+
+    Raises:
+        InvalidOptionError: Not a location.
+        StoreError: It cannot be used.
+    """
+    location = Location.parse(text)
+    try:
+        schema_query = location.schema_query()
+        if schema_query is not None:
+            engine.run(schema_query)
+        uri = _ensure(engine, location, config)
+    except AnalysisException as error:
+        msg = f"location {location.text!r} cannot be used: {str(error).strip().splitlines()[0]}"
+        raise StoreError(msg) from error
+    root = uri.rsplit("/", 1)[0]
+    directory = local_directory(uri)
+    _warn_of_unsafe_storage(engine, root)
+    locks = None if directory is None else directory.parent / LOCKS
+    return OpenedLocation(location, root, locks)
+
+
+def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
+    table = location.table(TUBES)
+    detail = f"DESCRIBE DETAIL {table}"
+    try:
+        found = engine.rows(detail)
+    except AnalysisException as error:
+        if not is_missing_table(error):
+            raise
+        with _creating(engine, location):
+            create_table(engine, create_sessions(location.table(SESSIONS), config))
+            # Last: whoever sees the registry may rely on everything else.
+            create_table(engine, create_tubes(table, config))
+        found = engine.rows(detail)
+    return str(found[0]["location"])
+
+
+@contextlib.contextmanager
+def _creating(engine: Engine, location: Location) -> Iterator[None]:
+    """Keep other processes from creating the same tables, where storage does not."""
+    default = engine.spark.conf.get("spark.hadoop.fs.defaultFS", None) or "file:///"
+    directory = None if location.in_catalog else local_directory(location.text)
+    if directory is None or (":" not in location.text and not default.startswith("file:")):
+        yield
+        return
+    with lane_of(location.text, TUBES, directory / LOCKS).writing():
+        yield
+
+
+def create_table(engine: Engine, statement: str) -> None:
+    """Run a CREATE TABLE IF NOT EXISTS; another creator at the same time is no error."""
+    for left in reversed(range(_CREATE_ATTEMPTS)):
+        try:
+            engine.run(statement)
+        except Exception as error:
+            if left and classify(error) is Outcome.CONFLICT:
+                continue
+            raise
+        return
+
+
+_warned = threading.Event()
+
+
+def warn_of_slow_session(spark: SparkSession) -> None:
+    """Warn, once in a process, of recommended settings that are off and cost much."""
+    missing = missing_settings(spark)
+    if missing and not _warned.is_set():
+        _warned.set()
+        warnings.warn(
+            f"this Spark session makes queues slow; see tubeq_spark.spark_conf(): {missing}",
+            stacklevel=3,
+        )
+
+
+def _warn_of_unsafe_storage(engine: Engine, root: str) -> None:
+    scheme = urlsplit(root).scheme
+    if scheme not in ("s3", "s3a", "s3n"):
+        return
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    if "DynamoDB" not in (engine.spark.conf.get(setting, "") or ""):
+        warnings.warn(
+            f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "
+            f"{setting}=io.delta.storage.S3DynamoDBLogStore for all of them",
+            stacklevel=4,
+        )

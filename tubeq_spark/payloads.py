@@ -1,0 +1,58 @@
+"""How a tube's payload is stored: JSON text, or the columns of its schema."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from tubeq_spark import payload
+from tubeq_spark.checks import refuse
+
+__all__ = ["JsonCodec", "PayloadCodec", "TypedCodec"]
+
+
+class PayloadCodec(Protocol):
+    """Turns what a program puts into what is stored."""
+
+    #: Arrow type of a typed payload; `None` is JSON text.
+    arrow_type: pa.DataType | None
+
+    def encode(self, data: Any) -> Any:
+        """The stored form of a payload; refuses what cannot be stored as it is."""
+        ...
+
+
+class JsonCodec:
+    """Any JSON value, as text."""
+
+    arrow_type: pa.DataType | None = None
+
+    def encode(self, data: Any) -> str:
+        """The JSON text of a payload."""
+        return payload.encode(data)
+
+
+class TypedCodec:
+    """A dict or Row of the tube's schema."""
+
+    def __init__(self, arrow_type: pa.StructType) -> None:
+        """Store payloads as this struct."""
+        self.arrow_type: pa.DataType | None = arrow_type
+        self._type = arrow_type
+        self._names = [arrow_type.field(i).name for i in range(arrow_type.num_fields)]
+
+    def encode(self, data: Any) -> dict[str, Any]:
+        """The payload as a dict of the schema's columns; missing ones are NULL."""
+        allowed = f"a dict or Row of the columns {', '.join(self._names)}: {self._type}"
+        if isinstance(data, Row):
+            data = data.asDict(recursive=True)
+        if not isinstance(data, dict) or not set(data) <= set(self._names):
+            refuse("data", data, allowed)
+        try:
+            # What Arrow reads back is what Spark will store.
+            stored: dict[str, Any] = pa.scalar(data, type=self._type).as_py()
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            refuse("data", data, allowed)
+        return stored

@@ -1,0 +1,447 @@
+"""A queue: its tubes, its session, its state."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from tubeq_spark import checks, ending, statistics, tubes
+from tubeq_spark.clock import Clock, SystemClock
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.context import Callback, QueueContext, TubeContext
+from tubeq_spark.counters import Counters
+from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.holdings import Holdings
+from tubeq_spark.moments import to_us
+from tubeq_spark.opening import open_location, warn_of_slow_session
+from tubeq_spark.session import Session
+from tubeq_spark.state import QueueState
+from tubeq_spark.storage.commit import CommitLoop
+from tubeq_spark.storage.engine import Engine
+from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.registry import Registry, TubeRecord
+from tubeq_spark.storage.sessions import Sessions
+from tubeq_spark.sweeper import SweepReport, sweep_tubes
+from tubeq_spark.tube import Tube
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from types import TracebackType
+
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Queue"]
+
+log = logging.getLogger(__name__)
+
+
+class Queue:
+    """Task tubes under one location; a context manager, safe to use from many threads.
+
+    Commits named in the docstrings are to `_tubeq_tubes` (the registry) and `_tubeq_sessions`.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: str,
+        *,
+        session_uuid: uuid.UUID | str | None = None,
+        clock: Clock | None = None,
+        config: QueueConfig | None = None,
+    ) -> None:
+        """Open a queue; its system tables are created if there are none.
+
+        Args:
+            spark: The session to work with; it is not changed, stopped or reconfigured.
+            location: A path or URI, or `catalog.schema` (which must exist).
+            session_uuid: A living session to join; a session of its own by default.
+            clock: Where the time comes from; the system's by default.
+            config: Settings; see `QueueConfig`.
+
+        Raises:
+            InvalidOptionError: `location`, `clock` or `config` is not one.
+            SessionError: `session_uuid` is malformed, or that session is not alive.
+            StoreError: The location cannot be used, or has a newer format.
+
+        Commits: none, 2 table creations in a fresh location; 1 when it joins a session.
+        """
+        self._config = config or QueueConfig()
+        if not isinstance(self._config, QueueConfig):
+            checks.refuse("config", config, "a QueueConfig")
+        other = None if session_uuid is None else checks.session_uuid(session_uuid)
+        engine = Engine(spark)
+        self._opened = open_location(engine, location, self._config)
+        warn_of_slow_session(spark)
+        self._context = self._make_context(engine, clock or SystemClock())
+        self._registry = Registry(
+            engine,
+            self._opened.location.table(TUBES),
+            self._context.loop,
+            self._opened.lane(TUBES),
+            self._context.random,
+        )
+        self._tubes: dict[str, Tube] = {}
+        self._lock = threading.RLock()
+        self._in_replicaset = False
+        self._context.state = QueueState.STARTUP
+        self._registry.records()  # refuses a newer format
+        if other is not None:
+            session = self._context.session
+            session.join(other, session.check_alive(other))
+        self._context.state = QueueState.RUNNING
+
+    def _make_context(self, engine: Engine, clock: Clock) -> QueueContext:
+        source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
+        config, wall = self._config, SystemClock()
+        loop = CommitLoop(engine, config, wall, source.random)
+        counters, holdings = Counters(), Holdings()
+        sessions = Sessions(
+            engine,
+            self._opened.location.table(SESSIONS),
+            loop,
+            self._opened.lane(SESSIONS),
+            source,
+        )
+        session = Session(sessions, clock, config, counters, uuid.uuid4)
+        session.holds = holdings.any_at
+        session.on_death = holdings.clear
+        return QueueContext(
+            engine=engine,
+            clock=clock,
+            config=config,
+            loop=loop,
+            once=loop.impatient(),
+            session=session,
+            sessions=sessions,
+            holdings=holdings,
+            counters=counters,
+            random=source,
+        )
+
+    def __repr__(self) -> str:
+        return f"Queue({self.location!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def location(self) -> str:
+        """The location as given, a relative path made absolute."""
+        return self._opened.location.text
+
+    @property
+    def session_uuid(self) -> uuid.UUID:
+        """The session that takes belong to; `identify` keeps it alive for others to join."""
+        return self._context.session.uuid
+
+    # -- tubes --------------------------------------------------------------------------------
+
+    def create_tube(  # noqa: PLR0913  (the contract)
+        self,
+        name: str,
+        type: str = "fifo",
+        *,
+        if_not_exists: bool = False,
+        temporary: bool = False,
+        on_task_change: Callback | None = None,
+        pri: int | None = None,
+        ttl: float | None = None,
+        ttr: float | None = None,
+        delay: float | None = None,
+        capacity: int | None = None,
+        storage_mode: str = "default",
+        schema: str | None = None,
+        max_attempts: int | None = None,
+        change_feed: bool = False,
+    ) -> Tube:
+        """Create a tube, and its Delta table under its name.
+
+        Args:
+            name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; unique without regard to case.
+            type: Name of a driver.
+            if_not_exists: Return the tube of this name and type if there is one.
+            temporary: Drop it when this queue closes.
+            on_task_change: See `Tube.on_task_change`.
+            pri: Default priority of its tasks.
+            ttl: Default life in seconds, >= 0.
+            ttr: Default time to run in seconds, > 0; the task's ttl by default.
+            delay: Default delay in seconds, >= 0.
+            capacity: Tasks it may hold (limfifottl).
+            storage_mode: `"default"` or `"ready_buffer"` (utube types).
+            schema: DDL of a typed payload; JSON by default.
+            max_attempts: Bury a task instead of readying it after so many takes, >= 1.
+            change_feed: Keep Delta's change data feed.
+
+        Returns:
+            The tube.
+
+        Raises:
+            InvalidOptionError: A bad name, type, option or value; nothing was written.
+            TubeExistsError: The name is in use (with `if_not_exists`: by another type).
+
+        Commits: 1 to the registry, then the creation of the table; if it stops in between, opening
+        the tube creates the table. Conflicts with other creations and drops, and is then retried.
+        """
+        self._context.require_running()
+        options = {
+            "temporary": checks.boolean("temporary", temporary) or None,
+            "pri": pri,
+            "ttl": ttl,
+            "ttr": ttr,
+            "delay": delay,
+            "capacity": capacity,
+            "storage_mode": storage_mode,
+            "schema": schema,
+            "max_attempts": max_attempts,
+            "change_feed": checks.boolean("change_feed", change_feed) or None,
+        }
+        checks.boolean("if_not_exists", if_not_exists)
+        if on_task_change is not None and not callable(on_task_change):
+            checks.refuse("on_task_change", on_task_change, "a function of (task, event), or None")
+        new = tubes.check_new(self._context, name, type, options)
+        if temporary and self._in_replicaset:
+            checks.refuse("temporary", temporary, "False while in_replicaset is True")
+        with self._lock:
+            record = tubes.create(self._context, self._opened, self._registry, new, if_not_exists)
+            tube = self._wrap(record)
+            if on_task_change is not None:
+                tube.on_task_change(on_task_change)
+            return tube
+
+    def tube(self, name: str) -> Tube:
+        """Return a tube by its name; the same object each time while it exists.
+
+        Raises:
+            TubeNotFoundError: There is none of exactly this name.
+
+        Commits: none.
+        """
+        self._context.require_running()
+        if not checks.is_tube_name(name):
+            msg = f"no tube named {name!r}"
+            raise TubeNotFoundError(msg)
+        with self._lock:
+            return self._wrap(self._registry.live(name))
+
+    __getitem__ = tube
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tubes()
+
+    def tubes(self) -> list[str]:
+        """Return the names of all tubes, sorted. Commits: none."""
+        self._context.require_running()
+        return sorted(r.name for r in self._registry.records() if tubes.is_live(r))
+
+    def _wrap(self, record: TubeRecord) -> Tube:
+        with self._lock:
+            known = self._tubes.get(record.name)
+            if known is not None and tubes.context_of(known).record.id == record.id:
+                return known
+            ctx = tubes.make_context(self._context, self._opened, self._registry, record)
+            tube = self._tubes[record.name] = Tube(ctx, lambda: self._drop(record))
+            return tube
+
+    def _context_of(self, record: TubeRecord) -> TubeContext:
+        return tubes.context_of(self._wrap(record))
+
+    def _drop(self, record: TubeRecord) -> None:
+        with self._lock:
+            tubes.drop(self._context, self._opened, self._registry, record)
+            self._tubes.pop(record.name, None)
+
+    # -- settings, session, state -------------------------------------------------------------
+
+    def cfg(self, **settings: Any) -> dict[str, Any]:
+        """Change settings of this queue object, and return all of them.
+
+        Args:
+            **settings: `ttr`: seconds after its last sign of life before the session's tasks are
+                released, > 0, 60 by default. `in_replicaset`: accepted for programs written for
+                Tarantool; on Delta every queue is shared, so all it does is refuse temporary tubes.
+
+        Raises:
+            InvalidOptionError: An unknown setting or a bad value; nothing was changed.
+
+        Commits: 1 when `ttr` changes and the session has a lease, else none.
+        """
+        self._context.require_running()
+        for name, value in settings.items():
+            if name not in ("ttr", "in_replicaset"):
+                checks.refuse(name, value, "absent: the settings are ttr and in_replicaset")
+        ttr, in_replicaset = settings.get("ttr"), settings.get("in_replicaset")
+        seconds = None if ttr is None else checks.lease("ttr", ttr)
+        if in_replicaset is not None:
+            checks.boolean("in_replicaset", in_replicaset)
+            if in_replicaset and any(t.options.temporary for t in self._tubes.values()):
+                msg = "in_replicaset=True: must be False while there are temporary tubes"
+                raise InvalidOptionError(msg)
+            self._in_replicaset = in_replicaset
+        if seconds is not None and seconds != self._context.session.ttr:
+            self._context.session.set_ttr(seconds)
+        return {"ttr": self._context.session.ttr, "in_replicaset": self._in_replicaset}
+
+    def identify(self, session_uuid: uuid.UUID | str | None = None) -> uuid.UUID:
+        """Return this session's uuid, or join another session.
+
+        Joining leaves the former session as `close` does: what it held is released unless others
+        share it. A session that was identified is kept alive while one of its queues lives.
+
+        Args:
+            session_uuid: A living session; `None` asks for the own.
+
+        Raises:
+            SessionError: Malformed, unknown or dead.
+
+        Commits: at most 1 without argument; joining: a release for each tube with held tasks, and
+        2 to the sessions.
+        """
+        self._context.require_running()
+        session = self._context.session
+        if session_uuid is None:
+            return session.announce()
+        other = checks.session_uuid(session_uuid)
+        if other == session.uuid:
+            return session.announce()
+        epoch = session.check_alive(other)
+        self._give_back()
+        session.leave()
+        session.join(other, epoch)
+        return other
+
+    def state(self) -> QueueState:
+        """Return where this queue object is in its life. Commits: none."""
+        return self._context.state
+
+    def close(self) -> None:
+        """Release this session's tasks, unless others share it and live; drop temporary tubes.
+
+        Waiting takes raise `QueueStateError`. Closing again does nothing.
+
+        Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
+        through this queue, and what dropping temporary tubes takes.
+        """
+        with self._lock:
+            if self._context.state is not QueueState.RUNNING:
+                return
+            self._context.state = QueueState.ENDING
+            try:
+                self._context.session.stop()
+                self._give_back()
+                for tube in list(self._tubes.values()):
+                    if tube.options.temporary:
+                        self._drop_temporary(tube)
+                self._context.session.leave()
+            finally:
+                self._context.state = QueueState.WAITING
+
+    def _drop_temporary(self, tube: Tube) -> None:
+        ctx = tubes.context_of(tube)
+        ending.release_taken(ctx, None)
+        try:
+            self._drop(ctx.record)
+        except TubeNotFoundError:
+            return  # somebody dropped it before
+
+    def _give_back(self) -> None:
+        session = self._context.session
+        if not session.registered or session.others_alive():
+            return
+        for ctx in self._may_hold():
+            try:
+                ending.release_taken(ctx, session.owner)
+                ctx.tell()
+            except Exception:
+                # The other tubes come first; what stays comes back when the lease ends.
+                log.exception("tasks of tube %s were not released", ctx.record.name)
+        self._context.holdings.clear()
+
+    def _may_hold(self) -> list[TubeContext]:
+        """The tubes that this session may hold tasks of."""
+        if not self._context.session.announced:
+            return [tubes.context_of(tube) for tube in self._tubes.values()]
+        live = (r for r in self._registry.records() if tubes.is_live(r))
+        return [self._context_of(record) for record in live]
+
+    # -- looking and sweeping -----------------------------------------------------------------
+
+    def statistics(self, name: str | None = None) -> dict[str, Any]:
+        """Return counts of tasks and calls.
+
+        Args:
+            name: A tube; all of them by default.
+
+        Returns:
+            `{"tasks": {...}, "calls": {...}}` of the tube, or that by tube. Tasks are counted by
+            effective state; calls of other queue objects as of their last heartbeat or close.
+
+        Raises:
+            TubeNotFoundError: There is no such tube.
+
+        Commits: none.
+        """
+        self._context.require_running()
+        calls = statistics.written_calls(self._context)
+        if name is not None:
+            return statistics.statistics_of(tubes.context_of(self.tube(name)), calls)
+        return {
+            record.name: statistics.statistics_of(tubes.context_of(self._wrap(record)), calls)
+            for record in sorted(self._registry.records(), key=lambda r: r.name)
+            if tubes.is_live(record)
+        }
+
+    def statistics_df(self) -> DataFrame:
+        """Return `statistics()` as a DataFrame: one row a tube, one column a count.
+
+        Commits: none.
+        """
+        found = self.statistics()
+        rows = [statistics.flat(n, self._tubes[n].type, of_n) for n, of_n in found.items()]
+        kinds = [pa.string(), pa.string()] + [pa.int64()] * (len(statistics.STATISTICS_COLUMNS) - 2)
+        schema = pa.schema(list(zip(statistics.STATISTICS_COLUMNS, kinds, strict=True)))
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
+        arrays = [pa.array(c, k) for c, k in zip(columns, kinds, strict=True)]
+        return self._context.engine.source(pa.Table.from_arrays(arrays, schema=schema))
+
+    def sweep(self, now: dt.datetime | None = None) -> SweepReport:
+        """Write down what time has changed in all tubes: one pass of the sweeper.
+
+        Ended leases, delays and lives; tasks of dead sessions; drops that were not finished; tiny
+        segments and dead files. Any number of sweepers may work at once.
+
+        Args:
+            now: The moment to judge by, timezone-aware; the clock's by default.
+
+        Returns:
+            What was done, by tube; a tube that failed says why and does not stop the others.
+
+        Raises:
+            InvalidOptionError: `now` is no aware datetime.
+
+        Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a fold; none
+        when there is nothing to do. Conflicts with takes of the same segments, and is retried.
+        """
+        self._context.require_running()
+        now_us = self._context.now_us() if now is None else to_us(checks.moment("now", now))
+        tubes.finish_drops(self._context, self._opened, self._registry)
+        contexts = {
+            record.name: functools.partial(self._context_of, record)
+            for record in self._registry.records()
+            if tubes.is_live(record)
+        }
+        return sweep_tubes(self._context, contexts, now_us)

@@ -1,0 +1,260 @@
+"""The session settings that a queue wants, each with its reason, and a check of a given session."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "LOCAL_SETTINGS",
+    "SETTINGS",
+    "Setting",
+    "delta_is_on",
+    "missing_settings",
+    "spark_conf",
+    "warn_of_missing_settings",
+]
+
+
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
+
+
+class Setting(NamedTuple):
+    """A value of a Spark setting, and the reason for it."""
+
+    value: str
+    reason: str
+
+
+SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
+    {
+        "spark.sql.extensions": Setting(
+            "io.delta.sql.DeltaSparkSessionExtension",
+            "Delta's own statements and its checks of plans.",
+        ),
+        "spark.sql.catalog.spark_catalog": Setting(
+            "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            "Tables by name or by path, delta.`/path`, are Delta tables.",
+        ),
+        "spark.databricks.delta.snapshotPartitions": Setting(
+            "1",
+            "Every new version of a table rebuilds its state by a job of this many tasks, 50 if "
+            "unset: the dearest default, with it a put, take and ack last 2.7 times as long.",
+        ),
+        "spark.sql.shuffle.partitions": Setting(
+            "2",
+            "A MERGE of a batch joins a few rows; 200 tasks for them double the time of a take. "
+            "Raise it for jobs that shuffle much else.",
+        ),
+        "spark.sql.adaptive.enabled": Setting(
+            "false",
+            "Adaptive execution runs each stage as a job of its own, 5 to 10 % of a small "
+            "statement, and with so few partitions there is nothing to adapt.",
+        ),
+        _TIME_ZONE: Setting(
+            "UTC",
+            "All times of a queue are UTC; in any other zone Delta also verifies the list of "
+            "files at each commit.",
+        ),
+        "spark.databricks.delta.allFilesInCrc.enabled": Setting(
+            "false",
+            "The list of files in each version's checksum file is written and verified, but "
+            "nothing on the path of a queue reads it.",
+        ),
+        "spark.databricks.delta.commit.idempotencyCheck.enabled": Setting(
+            "true",
+            "A commit that landed while its answer was lost is recognised by Delta, instead of "
+            "being written twice or conflicting with itself.",
+        ),
+        "spark.databricks.delta.merge.repartitionBeforeWrite.enabled": Setting(
+            "false",
+            "A statement of the queue writes to one or few partitions: the shuffle before the "
+            "write only costs.",
+        ),
+        "spark.databricks.delta.optimizeWrite.enabled": Setting(
+            "false",
+            "It shuffles before each write; a batch is one file already.",
+        ),
+        "spark.databricks.delta.autoCompact.enabled": Setting(
+            "false",
+            "It rewrites files after a commit, within the statement, and what it rewrites "
+            "conflicts with takes. The sweeper folds small segments where nobody works.",
+        ),
+        "spark.sql.codegen.factoryMode": Setting(
+            "NO_CODEGEN",
+            "Compiling a plan lasts longer than running it over a few rows: without this a put, "
+            "take and ack of a small batch last 1.3 to 1.4 times as long. Large scans pay for it, "
+            "2 to 3 times as long over a million rows: set FALLBACK, and wholeStage true, where "
+            "batches hold hundreds of thousands of tasks or the session has other heavy work.",
+        ),
+        "spark.sql.codegen.wholeStage": Setting(
+            "false",
+            "Goes with NO_CODEGEN, which implies it; alone it gains nothing measurable.",
+        ),
+    }
+)
+
+LOCAL_SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
+    {
+        "spark.master": Setting("local[*]", "Embedded: driver and executor are one process."),
+        "spark.driver.host": Setting(
+            "127.0.0.1",
+            "Nobody else needs to reach an embedded session, and the host's name need not resolve.",
+        ),
+        "spark.driver.bindAddress": Setting("127.0.0.1", "As spark.driver.host."),
+        "spark.driver.memory": Setting(
+            "4g",
+            "The executor's work is done in here too; Spark's default of 1g is soon full.",
+        ),
+        "spark.driver.extraJavaOptions": Setting(
+            "-Duser.timezone=UTC",
+            "Java code that asks the JVM, not the session, for the zone sees UTC as well.",
+        ),
+        "spark.jars.excludes": Setting(
+            ",".join(
+                f"{group}:*"
+                for group in (
+                    "com.fasterxml.jackson.core",
+                    "com.github.luben",
+                    "com.google.code.findbugs",
+                    "commons-logging",
+                    "commons-pool",
+                    "io.airlift",
+                    "javax.annotation",
+                    "org.apache.hadoop",
+                    "org.apache.logging.log4j",
+                    "org.apache.parquet",
+                    "org.locationtech.jts",
+                    "org.roaringbitmap",
+                    "org.slf4j",
+                    "org.xerial.snappy",
+                )
+            ),
+            "What Delta's jar depends on and Spark brings along itself, in other versions: 70 MB "
+            "less to download, and a start that is 2 seconds shorter.",
+        ),
+        "spark.ui.enabled": Setting(
+            "false", "No web server and no port for a short-lived session."
+        ),
+        "spark.ui.showConsoleProgress": Setting(
+            "false", "The progress bar would overwrite what a program prints."
+        ),
+        "spark.log.level": Setting("ERROR", "Warnings about each small statement say nothing new."),
+    }
+)
+
+_checked: WeakSet[SparkSession] = WeakSet()
+
+
+def spark_conf() -> dict[str, str]:
+    """Return the session settings that we recommend for a queue.
+
+    Delta's extension and catalog are included, the Delta jar is not: clusters bring it along, and
+    `local_session` resolves it. The reason for each setting is in `SETTINGS`.
+
+    Returns:
+        A new dict of settings, for a session's builder, a cluster's page or spark-defaults.conf.
+
+    Example:
+        >>> spark_conf()["spark.databricks.delta.snapshotPartitions"]
+        '1'
+    """
+    return {name: setting.value for name, setting in SETTINGS.items()}
+
+
+def missing_settings(spark: SparkSession) -> list[str]:
+    """List the recommended settings that matter and that are off in a session.
+
+    Works on classic sessions and on Spark Connect. What the session refuses to tell counts as on:
+    nobody could do anything about it.
+
+    Args:
+        spark: Any session.
+
+    Returns:
+        Names of settings, as in `SETTINGS`; empty if all is well.
+    """
+    return [name for name, accepts in _MATTERING.items() if not _is_on(spark, name, accepts)]
+
+
+def warn_of_missing_settings(spark: SparkSession) -> None:
+    """Warn, once for a session, if settings that matter are off in it.
+
+    Args:
+        spark: Any session.
+    """
+    if spark in _checked:
+        return
+    _checked.add(spark)
+    names = missing_settings(spark)
+    if names:
+        wanted = ", ".join(f"{name}={SETTINGS[name].value}" for name in names)
+        message = (
+            "this Spark session lacks settings without which a queue is slow or unsafe: "
+            f"{wanted} (tubeq_spark.spark_conf() returns them all)"
+        )
+        warnings.warn(message, stacklevel=3)
+
+
+def delta_is_on(spark: SparkSession) -> bool:
+    """Tell whether a session has Delta's extension and a catalog that knows Delta.
+
+    Args:
+        spark: Any session.
+
+    Returns:
+        Whether statements on Delta tables can work.
+    """
+    return not any(name in _DELTA_ITSELF for name in missing_settings(spark))
+
+
+def _contains(text: str) -> Callable[[str], bool]:
+    return lambda value: text in value.lower()
+
+
+def _at_most(limit: int) -> Callable[[str], bool]:
+    # A few partitions more than recommended are a decision; the defaults are an oversight.
+    return lambda value: value.isdecimal() and int(value) <= limit
+
+
+def _is_off(value: str) -> bool:
+    return value.lower() != "true"
+
+
+# Those whose absence breaks something, or costs more than noise. An unset value comes as "".
+_MATTERING: Final[Mapping[str, Callable[[str], bool]]] = MappingProxyType(
+    {
+        "spark.sql.extensions": _contains("deltasparksessionextension"),
+        # Unity Catalog has a class of its own that knows Delta.
+        "spark.sql.catalog.spark_catalog": bool,
+        "spark.databricks.delta.snapshotPartitions": _at_most(8),
+        "spark.sql.shuffle.partitions": _at_most(16),
+        _TIME_ZONE: _contains("utc"),
+        "spark.databricks.delta.commit.idempotencyCheck.enabled": _contains("true"),
+        "spark.databricks.delta.optimizeWrite.enabled": _is_off,
+        "spark.databricks.delta.autoCompact.enabled": _is_off,
+    }
+)
+_DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+
+
+def _is_on(spark: SparkSession, name: str, accepts: Callable[[str], bool]) -> bool:
+    from pyspark.errors import PySparkException  # noqa: PLC0415  pyspark is optional
+
+    if name in _DELTA_ITSELF and "DATABRICKS_RUNTIME_VERSION" in os.environ:
+        return True  # Databricks has Delta built in, and shows it in no setting.
+    # Asked for a name that it does not know, and without a default, a Connect server logs an error.
+    # The time zone is always known, and unset it is that of the JVM.
+    defaults = () if name == _TIME_ZONE else (None,)
+    try:
+        return accepts(spark.conf.get(name, *defaults) or "")
+    except PySparkException:
+        return True

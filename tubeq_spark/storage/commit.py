@@ -1,0 +1,153 @@
+"""The one loop that commits: read, decide, write, and find out what became of it.
+
+An attempt has three outcomes. *Committed*: the decision's result is handed out. *Conflicted* (or
+refused by one of our own guards): the whole attempt begins anew on fresh state. *Unknown*: the
+table's history is asked for the statement's marker before anything else is done.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError
+from tubeq_spark.retry import Backoff
+from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
+from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.locking import Lane
+
+__all__ = ["CommitLoop", "Plan", "Stale"]
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Stale(Exception):  # noqa: N818  (a signal inside the loop, not an error of anybody)
+    """What was decided no longer holds; decide anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[T]):
+    """What one attempt decided.
+
+    Attributes:
+        statement: What to commit; `None`: nothing, the result is known.
+        finish: Makes the result from what the statement changed; `Stale` begins anew.
+    """
+
+    statement: Merge | Append | None
+    finish: Callable[[Affected], T]
+
+
+class CommitLoop:
+    """Runs operations of one queue object."""
+
+    def __init__(
+        self, engine: Engine, config: QueueConfig, wall: Clock, uniform: Callable[[], float]
+    ) -> None:
+        """Commit through `engine`.
+
+        Args:
+            engine: The seam to Spark.
+            config: Budget of retries, and the observer.
+            wall: Real time: a wait after a conflict is not a wait for tasks.
+            uniform: Random numbers from 0 to 1, for the waits' jitter.
+        """
+        self._engine = engine
+        self._config = config
+        self._wall = wall
+        self._uniform = uniform
+        self._observer = config.observer or (lambda step, operation: None)
+        self._backoff = Backoff(
+            config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
+        )
+        self.conflicts = 0
+
+    def impatient(self) -> CommitLoop:
+        """A loop that gives up at the first conflict, for what need not be done now."""
+        config = replace(self._config, attempts=1)
+        return CommitLoop(self._engine, config, self._wall, self._uniform)
+
+    def run(self, operation: str, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
+        """Repeat `attempt` until it commits, or decides that there is nothing to commit.
+
+        Args:
+            operation: Its name, for the observer and for messages.
+            lane: Held from the reading to the commit.
+            attempt: Reads and decides; called anew after each conflict.
+
+        Raises:
+            ConflictError: The budget is used up; nothing was written.
+            CommitUnknownError: It may have landed.
+            StoreError: The engine failed; nothing was written.
+        """
+        began = self._wall.monotonic()
+        waits = self._backoff.waits(lambda: self._wall.monotonic() - began, self._uniform)
+        while True:
+            try:
+                with lane.writing():
+                    return self._once(operation, attempt)
+            except Stale as stale:
+                self.conflicts += 1
+                self._observer("conflicted", operation)
+                wait = next(waits, None)
+                if wait is None:
+                    msg = (
+                        f"{operation}: others committed first, retries used up; nothing was written"
+                    )
+                    raise ConflictError(msg) from stale.__cause__
+                self._wall.sleep(wait)
+
+    def _once(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
+        self._observer("read", operation)
+        plan = attempt()
+        if plan.statement is None:
+            return plan.finish(Affected())
+        self._observer("decided", operation)
+        affected = self._commit(operation, plan.statement)
+        return plan.finish(affected)
+
+    def _commit(self, operation: str, statement: Merge | Append) -> Affected:
+        try:
+            affected = self._engine.execute(statement)
+            self._observer("committed", operation)
+        except Exception as error:
+            outcome = classify(error)
+            if is_missing_table(error):
+                raise
+            if outcome in (Outcome.CONFLICT, Outcome.STALE):
+                raise Stale from error
+            log.warning("%s: no plain answer, asking the history", operation, exc_info=error)
+            found = self._landed(statement, error)
+            if found is not None:
+                return found
+            if outcome is Outcome.LOST:
+                msg = f"{operation}: the answer was lost and no commit is seen; it may still land"
+                raise CommitUnknownError(msg, statement.marker) from error
+            msg = f"{operation}: storage refused it, nothing was written: {_first_line(error)}"
+            raise StoreError(msg) from error
+        if affected is None:
+            # An append with a key may have been skipped; only the history says so.
+            found = None
+            if isinstance(statement, Append) and statement.key is not None:
+                found = self._landed(statement, None)
+            return found or Affected()
+        return affected
+
+    def _landed(self, statement: Merge | Append, error: Exception | None) -> Affected | None:
+        try:
+            return self._engine.find(statement.table, statement.marker)
+        except Exception as unseen:  # noqa: BLE001  (whatever it is, it hides the truth)
+            msg = f"the answer to a commit was lost, and so was the history: {_first_line(unseen)}"
+            raise CommitUnknownError(msg, statement.marker) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,89 @@
+"""The only place that names what Delta and Spark raise when a commit does not simply succeed."""
+
+from __future__ import annotations
+
+import contextlib
+from enum import Enum, auto
+
+from delta import exceptions as delta_errors
+from pyspark.errors import AnalysisException, PySparkException
+
+# A classic installation may lack the Connect client's packages.
+with contextlib.suppress(ImportError):
+    # On Spark Connect the conflict classes are mapped only once this module is imported.
+    import delta.connect.exceptions  # noqa: F401
+
+__all__ = ["STALE", "Outcome", "classify", "is_missing_table", "raised_message"]
+
+#: What the guards in our statements raise: the rows they decided on are no longer there.
+STALE = "tubeq:stale"
+
+_CONFLICTS = (
+    delta_errors.ConcurrentAppendException,
+    delta_errors.ConcurrentDeleteReadException,
+    delta_errors.ConcurrentDeleteDeleteException,
+    delta_errors.ConcurrentTransactionException,
+    delta_errors.ConcurrentWriteException,
+    delta_errors.DeltaConcurrentModificationException,
+    # Two creators of one table, or a property changed while we wrote.
+    delta_errors.MetadataChangedException,
+    delta_errors.ProtocolChangedException,
+)
+_MISSING = frozenset(
+    {
+        "DELTA_TABLE_NOT_FOUND",
+        "DELTA_MISSING_DELTA_TABLE",
+        "TABLE_OR_VIEW_NOT_FOUND",
+        "PATH_NOT_FOUND",
+    }
+)
+
+
+_RAISED = "USER_RAISED_EXCEPTION"
+
+
+class Outcome(Enum):
+    """What is known of a statement that raised."""
+
+    CONFLICT = auto()
+    """Another commit came first; nothing was written."""
+    STALE = auto()
+    """A guard of ours refused; nothing was written."""
+    FAILED = auto()
+    """The engine answered with an error of its own; whether it committed is in the history."""
+    LOST = auto()
+    """There was no answer; it may even still be running."""
+
+
+def classify(error: BaseException) -> Outcome:
+    """Tell a conflict from a refusal, an error and a lost answer."""
+    if isinstance(error, _CONFLICTS):
+        return Outcome.CONFLICT
+    if raised_message(error) == STALE:
+        return Outcome.STALE
+    # An error that carries a Java exception is an answer, too, only of a class that PySpark does
+    # not translate.
+    answered = isinstance(error, PySparkException) or hasattr(error, "java_exception")
+    return Outcome.FAILED if answered else Outcome.LOST
+
+
+def raised_message(error: BaseException) -> str | None:
+    """The text given to `raise_error` by the statement that failed."""
+    if isinstance(error, PySparkException) and error.getCondition() == _RAISED:
+        return (error.getMessageParameters() or {}).get("errorMessage")
+    # Raised while a file is written, it is the cause of an error that PySpark does not translate.
+    cause = getattr(error, "java_exception", None)
+    while cause is not None:
+        named = cause.getClass().getName() == "org.apache.spark.SparkRuntimeException"
+        if named and cause.getCondition() == _RAISED:
+            return str(cause.getMessageParameters().get("errorMessage"))
+        cause = cause.getCause()
+    return None
+
+
+def is_missing_table(error: BaseException) -> bool:
+    """Whether a statement failed because its table does not exist."""
+    if not isinstance(error, AnalysisException):
+        return False
+    condition = error.getCondition() or ""
+    return condition.split(".")[0] in _MISSING

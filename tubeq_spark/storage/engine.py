@@ -1,0 +1,175 @@
+"""The seam to Spark: run a query, run a statement, read a history. Nothing else talks to it."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.storage.quoting import identifier, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+__all__ = ["Affected", "Append", "Engine", "Merge"]
+
+#: How far back a lost answer is looked for; more commits than this do not fit into one operation.
+HISTORY_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """What a statement says it changed, in rows."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def total(self) -> int:
+        """All rows it touched."""
+        return self.inserted + self.updated + self.deleted
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A DML statement.
+
+    Attributes:
+        table: SQL name of the table it writes.
+        sql: Its text; `{name}` stands for a source given in `sources`.
+        marker: A number that only this statement's predicate holds: its operation id.
+        sources: DataFrames that it reads, by the names in its text.
+    """
+
+    table: str
+    sql: str
+    marker: int
+    sources: Mapping[str, DataFrame] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A blind append; with `key` it is done once, whoever repeats it.
+
+    Attributes:
+        table: SQL name of the table.
+        rows: What to append.
+        marker: Its operation id, kept in the commit's user metadata.
+        key: Identity of the append; a repeated one writes nothing.
+    """
+
+    table: str
+    rows: DataFrame
+    marker: int
+    key: str | None = None
+
+
+class Engine:
+    """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Use `spark`, which stays the caller's: nothing in it is changed."""
+        self.spark = spark
+
+    def frame(self, sql: str) -> DataFrame:
+        """A query, not yet run."""
+        return self.spark.sql(sql)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a small query."""
+        return [row.asDict(recursive=True) for row in self.spark.sql(sql).collect()]
+
+    def arrow(self, sql: str) -> pa.Table:
+        """The rows of a query with a limit, as Arrow."""
+        return self.spark.sql(sql).toArrow()
+
+    def column_type(self, table: str, column: str) -> pa.DataType:
+        """The Arrow type of a table's column."""
+        empty = self.spark.sql(f"SELECT {identifier(column)} FROM {table} LIMIT 0").toArrow()
+        return empty.schema.field(column).type
+
+    def property(self, table: str, name: str) -> str | None:
+        """A table property as it was set."""
+        detail = self.rows(f"DESCRIBE DETAIL {table}")[0]
+        value: str | None = detail["properties"].get(name)
+        return value
+
+    def replace(self, table: str, rows: DataFrame, partition: str, app: str, version: int) -> None:
+        """Overwrite a table and its schema, unless a version as high was written before."""
+        writer = rows.write.format("delta").mode("overwrite").partitionBy(partition)
+        writer = writer.option("overwriteSchema", "true")
+        self._save(writer.option("txnAppId", app).option("txnVersion", version), table)
+
+    def source(self, table: pa.Table) -> DataFrame:
+        """Rows that the driver holds, as a DataFrame."""
+        return self.spark.createDataFrame(table)
+
+    def run(self, sql: str) -> None:
+        """Run a statement that returns nothing worth reading."""
+        self.spark.sql(sql).collect()
+
+    def execute(self, statement: Merge | Append) -> Affected | None:
+        """Run one committing statement.
+
+        Returns:
+            The rows it changed; `None` for an append, which does not say.
+        """
+        if isinstance(statement, Append):
+            self._append(statement)
+            return None
+        names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in statement.sources}
+        try:
+            for name, view in names.items():
+                statement.sources[name].createOrReplaceTempView(view)
+            # str.format would trip over braces in values.
+            sql = re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), statement.sql)
+            row = self.spark.sql(sql).collect()[0].asDict()
+        finally:
+            for view in names.values():
+                self.spark.catalog.dropTempView(view)
+        if "num_inserted_rows" not in row:
+            return Affected(deleted=row["num_affected_rows"])
+        return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
+
+    def _append(self, statement: Append) -> None:
+        writer = statement.rows.write.format("delta").mode("append")
+        writer = writer.option("userMetadata", f"tubeq:{statement.marker}")
+        if statement.key is not None:
+            writer = writer.option("txnAppId", statement.key).option("txnVersion", 1)
+        self._save(writer, statement.table)
+
+    @staticmethod
+    def _save(writer: DataFrameWriter, table: str) -> None:
+        path = path_of(table)
+        if path is None:
+            writer.saveAsTable(table)
+        else:
+            writer.save(path)
+
+    def find(self, table: str, marker: int) -> Affected | None:
+        """What the commit that holds `marker` changed; `None` when the history has none."""
+        number = re.compile(rf"(?<![\d-]){marker}(?!\d)")
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
+        for row in history.select(
+            "operationParameters", "operationMetrics", "userMetadata"
+        ).collect():
+            said = (row["operationParameters"] or {}).get("predicate") or row["userMetadata"] or ""
+            if number.search(said):
+                return _affected(row["operationMetrics"] or {})
+        return None
+
+
+def _affected(metrics: Mapping[str, str]) -> Affected:
+    def number(*names: str) -> int:
+        return next((int(metrics[name]) for name in names if name in metrics), 0)
+
+    return Affected(
+        number("numTargetRowsInserted", "numOutputRows"),
+        number("numTargetRowsUpdated", "numUpdatedRows"),
+        number("numTargetRowsDeleted", "numDeletedRows"),
+    )

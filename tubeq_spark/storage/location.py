@@ -1,0 +1,83 @@
+"""Where a queue lives: a path or URI, or a schema of a catalog."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tubeq_spark.checks import refuse
+from tubeq_spark.storage.quoting import identifier, path_table, string
+
+__all__ = ["SESSIONS", "TUBES", "Location", "local_directory"]
+
+TUBES = "_tubeq_tubes"
+SESSIONS = "_tubeq_sessions"
+
+_URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)")
+_CATALOG_SCHEMA = re.compile(r"[^./:\\]+(\.[^./:\\]+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A parsed location.
+
+    Attributes:
+        text: As given, a relative path made absolute.
+        parts: Catalog and schema; empty for a path.
+    """
+
+    text: str
+    parts: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: object) -> Location:
+        """Parse what `Queue` was given.
+
+        Raises:
+            InvalidOptionError: Not a path, a URI or `catalog.schema`.
+        """
+        allowed = "a path, a URI such as hdfs://host/q, or catalog.schema"
+        if isinstance(text, Path):
+            text = str(text)
+        if not isinstance(text, str) or not text.strip() or "\n" in text:
+            refuse("location", text, allowed)
+        if _CATALOG_SCHEMA.fullmatch(text):
+            return cls(text, tuple(text.split(".")))
+        text = text.rstrip("/") or "/"
+        if ":" not in text and not text.startswith("/"):
+            text = str(Path(text).absolute())
+        return cls(text)
+
+    @property
+    def in_catalog(self) -> bool:
+        """Whether the tables have names in a catalog rather than paths."""
+        return bool(self.parts)
+
+    def table(self, name: str) -> str:
+        """The SQL name of one of the queue's tables."""
+        if self.parts:
+            return identifier(*self.parts, name)
+        return path_table(f"{self.text}/{name}")
+
+    def schema_query(self) -> str | None:
+        """A statement that fails when the catalog's schema does not exist; paths need none."""
+        return f"DESCRIBE SCHEMA {identifier(*self.parts)}" if self.parts else None
+
+    def tables_like(self, name: str) -> str:
+        """A statement that lists a table of the catalog's schema by its name."""
+        return f"SHOW TABLES IN {identifier(*self.parts)} LIKE {string(name)}"
+
+
+def local_directory(text: str) -> Path | None:
+    """The directory of a path or URI on the local file system; `None` on any other storage.
+
+    Spark names places without percent-encoding, so nothing is decoded.
+    """
+    found = _URI.fullmatch(text)
+    if found is None:
+        return Path(text)
+    if found["scheme"].lower() != "file":
+        return None
+    path = found["rest"]
+    return Path(path[2:] if path.startswith("///") else path)

@@ -1,0 +1,130 @@
+"""SQL conditions over a tube's rows, rendered from the tables of `lifecycle`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.lifecycle import TIMERS, Timer
+from tubeq_spark.storage.quoting import bigint, integer, moment, string
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "after_us",
+    "effective_state",
+    "is_buried",
+    "is_due",
+    "is_over",
+    "is_ready",
+    "is_takeable",
+    "of_tube",
+    "plus_us",
+    "readied_state",
+]
+
+_HOLDING = {state: timer for state, timer in TIMERS.items() if timer.event is not None}
+#: Stored states that a take moves itself; ended leases are written down first (they sit in claims).
+_TAKEABLE = tuple(
+    state
+    for state, timer in TIMERS.items()
+    if timer.becomes is TaskState.READY and state is not TaskState.TAKEN
+)
+
+
+def of_tube(tube_id: int, alias: str = "") -> str:
+    """Rows of this tube, not leftovers of a dropped one of the same name."""
+    return f"{alias}tube = {bigint(tube_id)}"
+
+
+def _due(column: str, now_us: int, alias: str) -> str:
+    return f"{alias}{column} <= {moment(now_us)}"
+
+
+def _alive(now_us: int, alias: str) -> str:
+    return f"({alias}expires_at IS NULL OR {alias}expires_at > {moment(now_us)})"
+
+
+def _one_of(states: Sequence[TaskState], alias: str) -> str:
+    return f"{alias}state IN ({', '.join(string(state.value) for state in states)})"
+
+
+def is_takeable(now_us: int, alias: str = "") -> str:
+    """Effectively ready, and not in anybody's claim."""
+    waiting = [s for s in _TAKEABLE if s in _HOLDING]
+    free = [s for s in _TAKEABLE if s not in _HOLDING]
+    return (
+        f"({_one_of(free, alias)} OR ({_one_of(waiting, alias)} AND "
+        f"{_due('next_event', now_us, alias)})) AND {_alive(now_us, alias)}"
+    )
+
+
+def is_ready(now_us: int, max_attempts: int | None, alias: str = "") -> str:
+    """Effectively ready: takeable at once, or after the end of a lease is written down."""
+    ended = (
+        f"{alias}state = {string(TaskState.TAKEN.value)} AND {_due('next_event', now_us, alias)}"
+    )
+    if max_attempts is not None:
+        ended += f" AND {alias}attempts < {integer(max_attempts)}"
+    return f"(({is_takeable(now_us, alias)}) OR ({ended} AND {_alive(now_us, alias)}))"
+
+
+def is_buried(now_us: int, alias: str = "") -> str:
+    """Buried, and its life is not over."""
+    return f"{_one_of([TaskState.BURIED], alias)} AND {_alive(now_us, alias)}"
+
+
+def is_over(now_us: int, alias: str = "") -> str:
+    """Its life has ended (a lease or delay that still holds it apart)."""
+    return f"NOT {_alive(now_us, alias)}"
+
+
+def is_due(now_us: int, alias: str = "") -> str:
+    """Time has changed it, but nobody has written that down."""
+    free = [s for s in TIMERS if s not in _HOLDING]
+    return (
+        f"(({_one_of(list(_HOLDING), alias)} AND {_due('next_event', now_us, alias)}) OR "
+        f"({_one_of(free, alias)} AND {_due('expires_at', now_us, alias)}))"
+    )
+
+
+def readied_state(max_attempts: int | None, alias: str = "") -> str:
+    """Where a task goes that is given back: ready, or buried when worn out."""
+    ready, buried = string(TaskState.READY.value), string(TaskState.BURIED.value)
+    if max_attempts is None:
+        return ready
+    return f"CASE WHEN {alias}attempts >= {integer(max_attempts)} THEN {buried} ELSE {ready} END"
+
+
+def effective_state(now_us: int, max_attempts: int | None, alias: str = "") -> str:
+    """The effective state as an expression; NULL when the task's life is over."""
+    branches = [
+        f"WHEN {alias}state = {string(state.value)} AND "
+        f"({alias}next_event IS NULL OR {alias}next_event > {moment(now_us)}) "
+        f"THEN {string(state.value)}"
+        for state in _HOLDING
+    ]
+    branches.append(f"WHEN NOT {_alive(now_us, alias)} THEN NULL")
+    branches += [
+        f"WHEN {alias}state = {string(state.value)} THEN {_becomes(timer, max_attempts, alias)}"
+        for state, timer in TIMERS.items()
+    ]
+    return f"CASE {' '.join(branches)} END"
+
+
+def _becomes(timer: Timer, max_attempts: int | None, alias: str) -> str:
+    if timer.event == "ttr":
+        return readied_state(max_attempts, alias)
+    return string(timer.becomes.value)
+
+
+def after_us(now_us: int, column: str) -> str:
+    """The moment `column` microseconds after now; never when the column is NULL."""
+    return f"timestamp_micros({bigint(now_us)} + {column})"
+
+
+def plus_us(column: str, amount_us: int, last_us: int) -> str:
+    """A TIMESTAMP column moved by microseconds; past the last moment that counts it is never."""
+    moved = f"unix_micros({column}) + {bigint(amount_us)}"
+    return f"CASE WHEN {moved} <= {bigint(last_us)} THEN timestamp_micros({moved}) END"

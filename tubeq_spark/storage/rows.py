@@ -1,0 +1,165 @@
+"""Rows of a tube as Python objects: what the driver holds of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tubeq_spark import payload
+from tubeq_spark.lifecycle import TIMERS, due, effective
+from tubeq_spark.moments import from_us, seconds_from_us
+from tubeq_spark.task import Task, TaskState
+
+if TYPE_CHECKING:
+    from tubeq_spark.options import NewTask
+
+__all__ = ["COLUMNS", "INSERTED", "StoredTask", "insert_schema", "insert_table", "stored_tasks"]
+
+#: How each attribute of a StoredTask is selected.
+COLUMNS = {
+    "segment": "segment",
+    "task_id": "task_id",
+    "state": "state",
+    "pri": "pri",
+    "utube": "utube",
+    "data": "data",
+    "created": "unix_micros(created)",
+    "ttl": "ttl",
+    "ttr": "ttr",
+    "next_event": "unix_micros(next_event)",
+    "expires_at": "unix_micros(expires_at)",
+    "owner": "owner",
+    "attempts": "attempts",
+    "claim": "claim",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTask:
+    """A row as it was last written; times in microseconds, payload as stored."""
+
+    segment: int
+    task_id: int
+    state: TaskState
+    pri: int
+    utube: str | None
+    data: Any
+    created: int
+    ttl: int | None
+    ttr: int | None
+    next_event: int | None
+    expires_at: int | None
+    owner: str | None
+    attempts: int
+    claim: int | None
+
+    def held_by(self, owner: str, now_us: int) -> bool:
+        """Whether `owner` has it in a lease that lasts."""
+        return (
+            self.state is TaskState.TAKEN
+            and self.owner == owner
+            and not due(self.next_event, now_us)
+        )
+
+    def effective(self, now_us: int, max_attempts: int | None) -> TaskState | None:
+        """Its effective state; `None` when its life is over."""
+        return effective(
+            self.state,
+            self.next_event,
+            self.expires_at,
+            now_us,
+            attempts=self.attempts,
+            max_attempts=max_attempts,
+        )
+
+    def seen_at(self, now_us: int, max_attempts: int | None) -> StoredTask | None:
+        """The row as if what time has changed were written down; `None`: its life is over."""
+        state = self.effective(now_us, max_attempts)
+        if state is None or state is self.state:
+            return None if state is None else self
+        return replace(self, state=state, next_event=self.expires_at)
+
+    def task(self, state: TaskState | None = None) -> Task:
+        """What a program sees of it."""
+        created = from_us(self.created)
+        if created is None:  # never: the column is not null
+            created = dt.datetime.min.replace(tzinfo=dt.UTC)
+        return Task(
+            task_id=self.task_id,
+            state=self.state if state is None else state,
+            data=payload.decode(self.data) if isinstance(self.data, str) else self.data,
+            pri=self.pri,
+            utube=self.utube,
+            ttl=seconds_from_us(self.ttl),
+            ttr=seconds_from_us(self.ttr),
+            created=created,
+            next_event=from_us(self.next_event),
+            attempts=self.attempts,
+        )
+
+
+def stored_tasks(table: pa.Table) -> list[StoredTask]:
+    """The rows of a query over `COLUMNS`."""
+    columns = [table.column(name).to_pylist() for name in COLUMNS]
+    columns[2] = [_STATES[letter] for letter in columns[2]]
+    return [StoredTask(*values) for values in zip(*columns, strict=True)]
+
+
+_STATES = {state.value: state for state in TIMERS}
+
+#: Columns that a put writes from its source, and their Arrow types; times still in microseconds.
+INSERTED = {
+    "segment": pa.int64(),
+    "task_id": pa.int64(),
+    "state": pa.string(),
+    "pri": pa.int32(),
+    "utube": pa.string(),
+    "data": pa.string(),
+    "created": pa.int64(),
+    "ttl": pa.int64(),
+    "ttr": pa.int64(),
+    "next_event": pa.int64(),
+    "expires_at": pa.int64(),
+}
+
+
+def insert_schema(payload_type: pa.DataType | None) -> pa.Schema:
+    """The Arrow schema of rows to put; `payload_type` is that of a typed payload."""
+    types = dict(INSERTED)
+    if payload_type is not None:
+        types["data"] = payload_type
+    return pa.schema(list(types.items()))
+
+
+def insert_table(
+    ids: list[tuple[int, int]],
+    news: list[NewTask],
+    data: list[Any],
+    schema: pa.Schema,
+) -> pa.Table:
+    """Rows to put.
+
+    Args:
+        ids: Segment and task id of each.
+        news: Everything else of each.
+        data: Their payloads as stored.
+        schema: Of `insert_schema`.
+    """
+    values = [
+        [segment for segment, _ in ids],
+        [task_id for _, task_id in ids],
+        [new.state.value for new in news],
+        [new.pri for new in news],
+        [new.utube for new in news],
+        data,
+        [new.created for new in news],
+        [new.ttl for new in news],
+        [new.ttr for new in news],
+        [new.next_event for new in news],
+        [new.expires_at for new in news],
+    ]
+    arrays = [pa.array(v, type=f.type) for v, f in zip(values, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

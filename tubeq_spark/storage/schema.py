@@ -1,0 +1,153 @@
+"""The columns and properties of all tables; times are UTC, durations microseconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.layout import MARKS
+from tubeq_spark.storage.quoting import bigint, string
+
+if TYPE_CHECKING:
+    from tubeq_spark.config import QueueConfig
+
+__all__ = [
+    "CHANGE_FEED",
+    "FORMAT_VERSION",
+    "PARTITION",
+    "create_sessions",
+    "create_tube_table",
+    "create_tubes",
+    "leftover_marks",
+    "set_property",
+]
+
+#: Raised when the meaning of a table changes; a queue refuses to open a newer one.
+FORMAT_VERSION = 1
+#: Delta's property for the change data feed.
+CHANGE_FEED = "delta.enableChangeDataFeed"
+#: Partition column of tubes: the unit of conflict.
+PARTITION = "segment"
+
+_TUBE_COLUMNS = {
+    "segment": (
+        "BIGINT",
+        "unit of conflict; < 0: rows that were moved here, each number used once",
+    ),
+    "tube": (
+        "BIGINT",
+        "id of the tube in the registry; rows of another id are leftovers of a drop",
+    ),
+    "task_id": ("BIGINT", "unique for ever, in the order of put"),
+    "state": ("STRING", "as last written: r ready, t taken, ! buried, ~ delayed"),
+    "pri": ("INT", "0 is the highest"),
+    "utube": ("STRING", "sub-queue; NULL is one too"),
+    "data": ("STRING", "payload, JSON text unless the tube has a schema"),
+    "created": ("TIMESTAMP", "when it was put, UTC"),
+    "ttl": (
+        "BIGINT",
+        "life counted from created, delays included, microseconds; NULL is unlimited",
+    ),
+    "ttr": ("BIGINT", "time to run, microseconds; NULL is unlimited"),
+    "next_event": ("TIMESTAMP", "next automatic transition, UTC; NULL is never"),
+    "expires_at": ("TIMESTAMP", "end of its life, UTC; NULL is never"),
+    "owner": ("STRING", "session/epoch that holds or last held it"),
+    "attempts": ("INT", "times taken since put or kick"),
+    "taken_at": ("TIMESTAMP", "when it was last taken, UTC"),
+    "claim": ("BIGINT", "segment that it was first moved to by its last take: token of the take"),
+}
+_REGISTRY_COLUMNS = {
+    "name": ("STRING", "name of the tube and of its table"),
+    "id": ("BIGINT", "unique for ever in this location"),
+    "type": ("STRING", "driver"),
+    "options": ("STRING", "options of the tube, JSON"),
+    "status": ("STRING", "live, dropping or dropped"),
+    "created": ("TIMESTAMP", "UTC"),
+    "format_version": ("INT", "of the tables"),
+}
+_SESSION_COLUMNS = {
+    "bucket": (
+        "INT",
+        "hash of the session, or of the slot: keeps heartbeats apart from one another",
+    ),
+    "kind": ("STRING", "member (heartbeat of a queue object), dead (final mark), slot, vacuum"),
+    "session": ("STRING", "uuid"),
+    "member": ("STRING", "one queue object of the session; of a slot: its holder"),
+    "epoch": ("BIGINT", "grows when a dead session begins anew"),
+    "seq": ("BIGINT", "of one member, the row with the highest counts"),
+    "status": ("STRING", "of a member: live or left"),
+    "lease_until": ("TIMESTAMP", "UTC; NULL is never"),
+    "calls": ("MAP<STRING, BIGINT>", "call counters since the member began, tube id/name -> calls"),
+    "slot": ("INT", "number space of a producer, 0 to 1023"),
+    "bound": ("BIGINT", "ticks at or above were never used under this slot"),
+    "at": ("TIMESTAMP", "when this row was written, UTC"),
+}
+
+#: Candidates and due tasks are found by these statistics without reading what cannot hold any.
+_STATISTICS = "task_id,pri,state,next_event,expires_at,claim"
+
+
+def _columns(columns: dict[str, tuple[str, str]]) -> str:
+    return ", ".join(
+        f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in columns.items()
+    )
+
+
+def _properties(config: QueueConfig, **more: str) -> str:
+    # A short log keeps every snapshot cheap: tombstones stay in it for as long as they are kept.
+    kept = f"interval {config.retention_hours} hours"
+    properties = {
+        "delta.enableDeletionVectors": "false",
+        "delta.checkpointInterval": "10",
+        "delta.checkpoint.writeStatsAsStruct": "false",
+        "delta.deletedFileRetentionDuration": kept,
+        "delta.logRetentionDuration": kept,
+        **more,
+    }
+    return ", ".join(f"{string(key)} = {string(value)}" for key, value in properties.items())
+
+
+def create_tube_table(
+    table: str, config: QueueConfig, payload: str | None, *, change_feed: bool
+) -> str:
+    """The statement that creates a tube's table where there is none."""
+    columns = dict(_TUBE_COLUMNS)
+    if payload is not None:
+        columns["data"] = (payload, "payload")
+    properties = _properties(
+        config,
+        **{
+            "delta.dataSkippingStatsColumns": _STATISTICS,
+            "delta.setTransactionRetentionDuration": f"interval {config.key_days} days",
+            CHANGE_FEED: "true" if change_feed else "false",
+        },
+    )
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table} ({_columns(columns)}) USING delta "
+        f"PARTITIONED BY ({PARTITION}) TBLPROPERTIES ({properties})"
+    )
+
+
+def leftover_marks(table: str) -> str:
+    """The query for what a new tube keeps of a table: the marks of earlier drops."""
+    return f"SELECT * FROM {table} WHERE segment = {bigint(MARKS)}"
+
+
+def set_property(table: str, name: str, value: str) -> str:
+    """The statement that sets a table property."""
+    return f"ALTER TABLE {table} SET TBLPROPERTIES ({string(name)} = {string(value)})"
+
+
+def create_tubes(table: str, config: QueueConfig) -> str:
+    """The statement that creates the registry."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table} ({_columns(_REGISTRY_COLUMNS)}) USING delta "
+        f"TBLPROPERTIES ({_properties(config)})"
+    )
+
+
+def create_sessions(table: str, config: QueueConfig) -> str:
+    """The statement that creates the table of sessions and slots."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table} ({_columns(_SESSION_COLUMNS)}) USING delta "
+        f"PARTITIONED BY (bucket) TBLPROPERTIES ({_properties(config)})"
+    )

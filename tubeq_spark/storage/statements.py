@@ -1,0 +1,224 @@
+"""The statements that change a tube's table: each is one commit.
+
+What keeps the statements simple and safe (ARCHITECTURE.md, "Segments"):
+
+- every row that a statement changes moves to a fresh segment; other rows of its segment stay;
+- so a segment only loses rows, and a predicate over it can never match more than was decided;
+- a *claim* (the segment that a take moved rows to) is written once and leaves as a whole: whoever
+  takes a row out of it moves all the rest to a fresh claim, so that the owner's DELETE of the
+  partition finds everything or nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark.storage import predicates
+from tubeq_spark.storage.conflicts import STALE
+from tubeq_spark.storage.engine import Append, Engine, Merge
+from tubeq_spark.storage.layout import INLINE_ROWS, MARKS, Cut, TubeTable
+from tubeq_spark.storage.quoting import bigint, bigints, boolean, moment, string
+from tubeq_spark.storage.rows import INSERTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["Chosen", "Statements", "moved_segment"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One source row of a `settle`: a row of a segment, or all of it.
+
+    Attributes:
+        segment: Where the row is.
+        task_id: The row; `None` is every row of the segment (then for all source rows).
+        chosen: Whether it is changed, or only moved along with the rest of its claim.
+    """
+
+    segment: int
+    task_id: int | None
+    chosen: bool = True
+
+
+def moved_segment(moves: Mapping[int, int]) -> str:
+    """The fresh segment of a row, by the one it is in."""
+    cases = " ".join(f"WHEN {bigint(a)} THEN {bigint(b)}" for a, b in moves.items())
+    return f"CASE t.segment {cases} END"
+
+
+def _stored(name: str, column: str) -> str:
+    """A source column as it is stored: moments come as microseconds."""
+    moments = ("created", "next_event", "expires_at")
+    return f"timestamp_micros({column})" if name in moments else column
+
+
+class Statements:
+    """Builds the statements of one tube."""
+
+    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
+        """Write to a tube's table.
+
+        Args:
+            engine: Makes sources of rows that the driver holds.
+            table: The tube.
+            fresh: A number that was never used: each statement's marker. No other statement may
+                ever name it, or a lost answer would be recognised in another's commit.
+        """
+        self._engine = engine
+        self._table = table
+        self._fresh = fresh
+
+    def put(self, rows: DataFrame, segments: Sequence[int]) -> Merge:
+        """Insert rows (columns of `INSERTED`) into segments that nobody has used."""
+        values = ", ".join(_stored(name, f"s.{name}") for name in INSERTED)
+        # Nothing is in the new segments, and nothing but the mark of a drop in segment 0: a match
+        # means that the tube is gone, and then nothing is inserted.
+        marker = self._fresh()
+        source = f"(SELECT *, {bigint(self._table.id)} AS tube FROM {{rows}})"
+        sql = (
+            f"MERGE INTO {self._table.name} t USING {source} s "
+            f"ON t.segment IN ({bigints([MARKS, *segments, marker])}) AND t.tube = s.tube "
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(INSERTED)}, tube, attempts) "
+            f"VALUES ({values}, s.tube, CAST(0 AS INT))"
+        )
+        return Merge(self._table.name, sql, marker, {"rows": rows})
+
+    def append(self, rows: DataFrame, key: str) -> Append:
+        """Append rows (columns of `INSERTED`), once for a key."""
+        stored = rows.selectExpr(
+            *[f"{_stored(name, name)} AS {name}" for name in INSERTED],
+            f"{bigint(self._table.id)} AS tube",
+            "CAST(0 AS INT) AS attempts",
+        )
+        # The table remembers keys, and may have had another tube of this name before.
+        return Append(self._table.name, stored, self._fresh(), f"tubeq/{self._table.id}/{key}")
+
+    def take(
+        self,
+        segments: Sequence[int],
+        claims: Sequence[tuple[Cut, int]],
+        owner: str,
+        now_us: int,
+    ) -> Merge:
+        """Move what is takeable in `segments`, up to the last cut, to the claims.
+
+        Args:
+            segments: Where the candidates are; none of them a claim.
+            claims: A claim for each consumer, with the last place in the order that goes there.
+            owner: Who takes.
+            now_us: The moment of the take.
+        """
+        last, marker = claims[-1], self._fresh()
+        literals = bigints([*segments, *(claim for _, claim in claims), marker])
+        sql = (
+            f"MERGE INTO {self._table.name} t USING (SELECT 1 AS one) s "
+            f"ON t.segment IN ({literals}) "
+            f"AND {self._table.mine('t.')} AND {self.takeable(last[0], now_us)} "
+            f"WHEN MATCHED THEN {self.taking(claims, owner, now_us)}"
+        )
+        return Merge(self._table.name, sql, marker)
+
+    def takeable(self, cut: Cut, now_us: int) -> str:
+        """Condition of a take: what may be taken, up to a place in the order."""
+        return f"{self._table.up_to(cut, 't.')} AND {predicates.is_takeable(now_us, 't.')}"
+
+    def taking(self, claims: Sequence[tuple[Cut, int]], owner: str, now_us: int) -> str:
+        """The action of a take: rows move to the claims, each up to its cut."""
+        branches = "".join(
+            f"WHEN {self._table.up_to(cut, 't.')} THEN {bigint(claim)} "
+            for cut, claim in claims[:-1]
+        )
+        last = bigint(claims[-1][1])
+        claim = f"CASE {branches}ELSE {last} END" if branches else last
+        return (
+            f"UPDATE SET segment = {claim}, claim = {claim}, state = 't', "
+            f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
+            f"next_event = {predicates.after_us(now_us, 't.ttr')}"
+        )
+
+    def delete_claim(self, claim: int) -> Merge:
+        """Remove a whole claim: only metadata is written, and all of it is found or nothing."""
+        return self.delete_segments([claim])
+
+    def delete_segments(self, segments: Sequence[int]) -> Merge:
+        """Remove whole segments, whatever they hold: only metadata is written."""
+        marker = self._fresh()
+        where = f"segment IN ({bigints([*segments, marker])})"
+        return Merge(self._table.name, f"DELETE FROM {self._table.name} WHERE {where}", marker)
+
+    def drain(self, now_us: int) -> Merge:
+        """Remove every row and leave the mark of a drop, or fail when a task is taken.
+
+        The mark refuses every later put: it reads segment 0, too.
+        """
+        held = f"{predicates.effective_state(now_us, None, 't.')} = 't'"
+        marker = self._fresh()
+        sql = (
+            f"MERGE INTO {self._table.name} t USING (SELECT TRUE AS mark UNION ALL SELECT FALSE) s "
+            f"ON t.segment <> {bigint(marker)} AND {self._table.mine('t.')} "
+            f"AND s.mark = (t.segment = {bigint(MARKS)}) "
+            f"WHEN MATCHED AND NOT s.mark AND {held} "
+            f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
+            "WHEN MATCHED AND NOT s.mark THEN DELETE "
+            "WHEN NOT MATCHED AND s.mark THEN INSERT (segment, tube) "
+            f"VALUES ({bigint(MARKS)}, {bigint(self._table.id)})"
+        )
+        return Merge(self._table.name, sql, marker)
+
+    def settle(
+        self,
+        rows: Sequence[Chosen],
+        actions: Sequence[tuple[str, str]],
+        moves: Mapping[int, int],
+    ) -> Merge:
+        """Change rows where they are still as decided, or fail as a whole.
+
+        A row that is still in its segment is as it was: every change would have moved it.
+
+        Args:
+            rows: What is changed, and what only moves along.
+            actions: Conditions, and `DELETE` or `UPDATE SET ...` for the rows that meet them; the
+                first that applies.
+            moves: For each claim that loses rows: the fresh claim of its rest.
+        """
+        whole = rows[0].task_id is None
+        marker = self._fresh()
+        same_task = "" if whole else "AND t.task_id = s.task_id "
+        literals = bigints([*dict.fromkeys(row.segment for row in rows), *moves.values(), marker])
+        clauses = [f"WHEN MATCHED AND {condition} THEN {action}" for condition, action in actions]
+        if moves:
+            clauses.append(
+                f"WHEN MATCHED AND t.segment IN ({bigints(moves)}) "
+                f"THEN UPDATE SET segment = {moved_segment(moves)}"
+            )
+        source, frames = self._source(rows)
+        sql = (
+            f"MERGE INTO {self._table.name} t USING {source} s "
+            f"ON t.segment IN ({literals}) AND t.segment = s.segment {same_task}"
+            f"AND {self._table.mine('t.')} {' '.join(clauses)} "
+            f"WHEN NOT MATCHED THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
+        )
+        return Merge(self._table.name, sql, marker, frames)
+
+    def _source(self, rows: Sequence[Chosen]) -> tuple[str, dict[str, DataFrame]]:
+        if len(rows) <= INLINE_ROWS:
+            values = " UNION ALL ".join(
+                f"SELECT {bigint(r.segment)} AS segment, {bigint(r.task_id)} AS task_id, "
+                f"{boolean(r.chosen)} AS chosen"
+                for r in rows
+            )
+            return f"({values})", {}
+        table = pa.table(
+            {
+                "segment": pa.array([r.segment for r in rows], pa.int64()),
+                "task_id": pa.array([r.task_id for r in rows], pa.int64()),
+                "chosen": pa.array([r.chosen for r in rows], pa.bool_()),
+            }
+        )
+        return "{rows}", {"rows": self._engine.source(table)}

@@ -1,0 +1,251 @@
+"""take: move the next tasks, in order, to claims of one's own.
+
+Steps: make sure of the session's lease (at most one commit, none as a rule), read the candidates,
+one MERGE that moves them. Stopped before the MERGE: nothing happened. Stopped after it: the tasks
+belong to the session until their ttr, or the session's end, gives them back.
+Another take that commits between the reading and the MERGE leaves fewer rows to match (segments
+only lose rows), and what was moved is read back; one that commits during the MERGE conflicts, and
+all begins anew. Leases that have ended are written down first, by a commit of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from tubeq_spark.ending import end_dead_sessions, end_due, write_down
+from tubeq_spark.moments import plus
+from tubeq_spark.settling import Located, ack, held
+from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.storage.layout import Cut
+from tubeq_spark.storage.quoting import bigints
+from tubeq_spark.storage.statements import Chosen
+from tubeq_spark.task import Task, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.context import TubeContext
+    from tubeq_spark.storage.engine import Affected
+    from tubeq_spark.storage.rows import StoredTask
+
+__all__ = ["LotOfTasks", "exchange", "take_group", "take_lot", "wait_for"]
+
+T = TypeVar("T")
+
+#: Longest nap of a blocking take: how soon it sees a put of its own process, in seconds.
+_NAP = 0.02
+#: Less than this many seconds are none: a clock need not be able to sleep them.
+_INSTANT = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class LotOfTasks:
+    """A claim that was taken without reading its rows.
+
+    Attributes:
+        claim: Its segment.
+        owner: Session and epoch that hold it.
+        count: How many tasks it holds.
+        until: When the first of their leases ends, in microseconds; `None` is never.
+    """
+
+    claim: int
+    owner: str
+    count: int
+    until: int | None
+
+
+def take_group(ctx: TubeContext, wanted: list[int]) -> list[list[Task] | Exception]:
+    """Take for several calls at once: each gets a claim of its own, in the order they came."""
+    held = ctx.queue.loop.run("take", ctx.lane, lambda: _plan(ctx, wanted))
+    ctx.queue.holdings.add(ctx.record.id, (row for rows in held for row in rows))
+    return [ctx.happened("take", rows) for rows in held]
+
+
+def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
+    owner = ctx.queue.session.hold()
+    now_us = ctx.queue.now_us()
+    rows = ctx.tasks.ready(now_us, sum(wanted), ctx.max_attempts)
+    if any(row.state is TaskState.TAKEN for row in rows):
+        end_due(ctx, now_us)
+        rows = ctx.tasks.ready(now_us, sum(wanted), ctx.max_attempts)
+        if any(row.state is TaskState.TAKEN for row in rows):
+            raise Stale
+    if not rows:
+        return Plan(None, lambda _: [[] for _ in wanted])
+    shares: list[list[StoredTask]] = []
+    for share in wanted:
+        shares.append(rows[:share])
+        rows = rows[share:]
+    filled = [share for share in shares if share]
+    claims = ctx.queue.session.segments(len(filled))
+    cuts = [(Cut(s[-1].pri, s[-1].task_id), c) for s, c in zip(filled, claims, strict=True)]
+    segments = sorted({row.segment for share in filled for row in share})
+    count = sum(map(len, filled))
+
+    def finish(affected: Affected) -> list[list[StoredTask]]:
+        if affected.updated == count:
+            moved = {
+                claim: [_taken(row, claim, owner, now_us) for row in share]
+                for share, claim in zip(filled, claims, strict=True)
+            }
+        elif affected.updated == 0:
+            raise Stale
+        else:
+            moved = _read_back(ctx, claims, owner)
+        write_down(ctx, [row for share in filled for row in share], now_us)
+        given = [moved[claim] for claim in claims]
+        return given + [[] for _ in range(len(wanted) - len(given))]
+
+    return Plan(ctx.statements.take(segments, cuts, owner, now_us), finish)
+
+
+def _taken(row: StoredTask, claim: int, owner: str, now_us: int) -> StoredTask:
+    return replace(
+        row,
+        segment=claim,
+        claim=claim,
+        owner=owner,
+        state=TaskState.TAKEN,
+        attempts=row.attempts + 1,
+        next_event=plus(now_us, row.ttr),
+    )
+
+
+def _read_back(ctx: TubeContext, claims: list[int], owner: str) -> dict[int, list[StoredTask]]:
+    moved: dict[int, list[StoredTask]] = {claim: [] for claim in claims}
+    for row in ctx.tasks.claimed(claims, owner):
+        if row.claim is not None:
+            moved[row.claim].append(row)
+    return moved
+
+
+def take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
+    """Take up to `wanted` tasks into one claim without reading them."""
+
+    def attempt() -> Plan[LotOfTasks | None]:
+        owner = ctx.queue.session.hold()
+        now_us = ctx.queue.now_us()
+        cuts = ctx.tasks.ready_segments(now_us, wanted, ctx.max_attempts)
+        if any(cut.in_claim for cut in cuts):
+            end_due(ctx, now_us)
+            cuts = ctx.tasks.ready_segments(now_us, wanted, ctx.max_attempts)
+            if any(cut.in_claim for cut in cuts):
+                raise Stale
+        if not cuts:
+            return Plan(None, lambda _: None)
+        claim = ctx.queue.session.segments(1)[0]
+        last = max((cut.last for cut in cuts), key=lambda cut: (cut.pri, cut.task_id))
+        shortest = min((c.shortest_ttr for c in cuts if c.shortest_ttr is not None), default=None)
+        statement = ctx.statements.take(
+            sorted(cut.segment for cut in cuts), [(last, claim)], owner, now_us
+        )
+
+        def finish(affected: Affected) -> LotOfTasks:
+            if affected.updated == 0:
+                raise Stale
+            ctx.count("delay", sum(cut.delayed for cut in cuts))
+            return LotOfTasks(claim, owner, affected.updated, plus(now_us, shortest))
+
+        return Plan(statement, finish)
+
+    lot = ctx.queue.loop.run("take", ctx.lane, attempt)
+    if lot is not None:
+        ctx.queue.holdings.add_lot(lot.claim, lot.until)
+        ctx.count("take", lot.count)
+    return lot
+
+
+def exchange(ctx: TubeContext, ids: Sequence[int], wanted: int) -> list[Task]:
+    """Ack tasks and take the next ones in one commit.
+
+    When the named tasks are not whole claims, or nothing can be taken at once, the ack is a commit
+    of its own, and nothing is taken.
+    """
+    trusted = [True]
+
+    def attempt() -> Plan[list[StoredTask] | None]:
+        remembered, trusted[0] = trusted[0], False
+        owner = ctx.queue.session.hold()
+        now_us = ctx.queue.now_us()
+        found = held(ctx, ids, now_us, remembered=remembered)
+        rows = ctx.tasks.ready(now_us, wanted, ctx.max_attempts) if found.whole else []
+        if not rows or any(row.state is TaskState.TAKEN for row in rows):
+            return Plan(None, lambda _: None)
+        return _exchange_plan(ctx, found, rows, owner, now_us)
+
+    taken = ctx.queue.loop.run("exchange", ctx.lane, attempt)
+    if taken is None:
+        ack(ctx, ids)
+        return []
+    ctx.queue.holdings.add(ctx.record.id, taken)
+    ctx.lane.changed()
+    return ctx.happened("take", taken)
+
+
+def _exchange_plan(
+    ctx: TubeContext, found: Located, rows: list[StoredTask], owner: str, now_us: int
+) -> Plan[list[StoredTask] | None]:
+    claim = ctx.queue.session.segments(1)[0]
+    cut = Cut(rows[-1].pri, rows[-1].task_id)
+    segments = [*found.segments, *sorted({row.segment for row in rows})]
+    actions = [
+        (f"t.segment IN ({bigints(found.segments)})", "DELETE"),
+        (
+            ctx.statements.takeable(cut, now_us),
+            ctx.statements.taking([(cut, claim)], owner, now_us),
+        ),
+    ]
+    source = [Chosen(segment, None) for segment in segments]
+
+    def finish(affected: Affected) -> list[StoredTask]:
+        ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), {})
+        ctx.happened("ack", found.rows, TaskState.DONE)
+        if affected.updated != len(rows):
+            return ctx.tasks.claimed([claim], owner)
+        write_down(ctx, rows, now_us)
+        return [_taken(row, claim, owner, now_us) for row in rows]
+
+    return Plan(ctx.statements.settle(source, actions, {}), finish)
+
+
+def wait_for(ctx: TubeContext, timeout: float | None, look: Callable[[], T | None]) -> T | None:
+    """Look for something until it is there, or `timeout` seconds have passed.
+
+    Looks at once, whenever this process has changed the tube, and else at growing intervals.
+
+    Args:
+        ctx: The tube.
+        timeout: Seconds; `None` is for ever, 0 looks once.
+        look: Returns what it found, or `None`.
+
+    Raises:
+        QueueStateError: The queue was closed meanwhile.
+    """
+    clock, config = ctx.queue.clock, ctx.queue.config
+    deadline = None if timeout is None else clock.monotonic() + timeout
+    pause = config.poll_first
+    while True:
+        ctx.queue.require_running()
+        seen = ctx.lane.changes
+        found = look()
+        if found is None and end_dead_sessions(ctx):
+            found = look()
+        left = math.inf if deadline is None else deadline - clock.monotonic()
+        if found is not None or left < _INSTANT:
+            return found
+        _nap(ctx, min(pause, left), seen)
+        pause = config.poll_first if ctx.lane.changes != seen else min(pause * 2, config.poll_most)
+
+
+def _nap(ctx: TubeContext, seconds: float, seen: int) -> None:
+    clock = ctx.queue.clock
+    until = clock.monotonic() + seconds
+    while ctx.lane.changes == seen:
+        ctx.queue.require_running()
+        left = until - clock.monotonic()
+        if left < _INSTANT:
+            return
+        clock.sleep(min(_NAP, left))

@@ -1,0 +1,91 @@
+"""What a program sees of a task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+__all__ = ["PutItem", "PutResult", "Task", "TaskState"]
+
+
+class TaskState(StrEnum):
+    """The states of a task; the values are Tarantool's letters."""
+
+    READY = "r"
+    TAKEN = "t"
+    DONE = "-"
+    BURIED = "!"
+    DELAYED = "~"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as it was at the moment of the call that returned it.
+
+    Attributes:
+        task_id: 63 bits, unique for ever, in the order of put.
+        state: The effective state: what time has changed counts, written down or not.
+        data: The payload: a JSON value, or a dict for a tube with a `schema`.
+        pri: 0 is the highest.
+        utube: Its sub-queue; `None` is a sub-queue too.
+        ttl: Life in seconds counted from put, delays included; `None` is unlimited.
+        ttr: Seconds a taker may hold it; `None` is unlimited.
+        created: When it was put (UTC).
+        next_event: When it changes by itself: the end of its delay, lease or life; `None` is never.
+        attempts: How often it was taken since it was put or kicked.
+    """
+
+    task_id: int
+    state: TaskState
+    data: Any = field(hash=False)
+    pri: int
+    utube: str | None
+    ttl: float | None
+    ttr: float | None
+    created: dt.datetime
+    next_event: dt.datetime | None
+    attempts: int
+
+    def as_tuple(self) -> tuple[int, str, Any]:
+        """Return `(task_id, state letter, data)`, the reference implementation's task."""
+        return (self.task_id, self.state.value, self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class PutItem:
+    """One item of `put_many` with options of its own; `None` takes the call's or the tube's.
+
+    Attributes:
+        data: The payload, as for `Tube.put`.
+        pri: 0 ... 2147483647, 0 is the highest.
+        ttl: Life in seconds from put, >= 0.
+        ttr: Seconds a taker may hold it, > 0.
+        delay: Seconds before it can be taken, >= 0; added to its life.
+        utube: Its sub-queue.
+    """
+
+    data: Any = field(hash=False)
+    pri: int | None = None
+    ttl: float | None = None
+    ttr: float | None = None
+    delay: float | None = None
+    utube: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """What `put_df` wrote.
+
+    Attributes:
+        count: Tasks added; 0 when the key was used before or the DataFrame is empty.
+        first_task_id: Id of the first task; `None` when `count` is 0.
+        last_task_id: Id of the last one.
+    """
+
+    count: int
+    first_task_id: int | None
+    last_task_id: int | None

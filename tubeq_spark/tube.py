@@ -1,0 +1,606 @@
+"""A tube: the verbs as programs call them.
+
+Commits are to the tube's table unless said otherwise. Any verb may add one to `_tubeq_sessions`:
+the first of a queue object leases its number slot, about one in ten minutes renews it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tubeq_spark import checks, ending, looking, putting, putting_frames, settling, taking
+from tubeq_spark.batch import Batch
+from tubeq_spark.context import dropped
+from tubeq_spark.group import GroupCommit
+from tubeq_spark.moments import FOREVER_S, us_from_seconds
+from tubeq_spark.storage.conflicts import is_missing_table
+from tubeq_spark.task import PutResult, Task, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.context import Callback, TubeContext
+    from tubeq_spark.options import TubeOptions
+
+__all__ = ["Tube"]
+
+T = TypeVar("T")
+
+
+class Tube:
+    """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
+
+    What waits while a commit of this tube runs in the same queue object shares the next commit:
+    puts with puts, takes with takes. Everything else queues up for its turn.
+    """
+
+    def __init__(self, ctx: TubeContext, drop: Callable[[], None]) -> None:
+        """Wrap a context; `drop` is the queue's part of dropping this tube."""
+        self._ctx = ctx
+        self._drop = drop
+        self._puts = GroupCommit[putting.PutRequest, list[Task]](
+            lambda requests: putting.put_group(ctx, requests)
+        )
+        self._takes = GroupCommit[int, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
+
+    def __repr__(self) -> str:
+        return f"Tube({self.name!r}, {self.type!r})"
+
+    @property
+    def name(self) -> str:
+        """Its name, which is the name of its table too."""
+        return self._ctx.record.name
+
+    @property
+    def type(self) -> str:
+        """The name of its driver."""
+        return self._ctx.record.type
+
+    @property
+    def options(self) -> TubeOptions:
+        """The options it was created with, defaults filled in; a mapping with attributes."""
+        return self._ctx.record.options
+
+    # -- putting ------------------------------------------------------------------------------
+
+    def put(
+        self,
+        data: Any,
+        *,
+        pri: int | None = None,
+        ttl: float | None = None,
+        ttr: float | None = None,
+        delay: float | None = None,
+        utube: str | int | None = None,
+        timeout: float = 0,
+    ) -> Task | None:
+        """Add a task.
+
+        As in Tarantool, except that an option which the tube's type lacks is refused.
+
+        Args:
+            data: Any JSON value; with a `schema`, a dict or Row of it.
+            pri: 0 (the highest) ... 2147483647.
+            ttl: Life in seconds from now, >= 0; a hundred years or more is unlimited.
+            ttr: Seconds that a taker may hold it, > 0; the ttl by default.
+            delay: Seconds before it can be taken, >= 0; added to its life.
+            utube: Its sub-queue.
+            timeout: Seconds to wait for room in a limfifottl tube; 0 elsewhere.
+
+        Returns:
+            The task, ready or delayed.
+
+        Raises:
+            InvalidOptionError: Bad data or option; nothing was written.
+            CommitUnknownError: The answer was lost; it may be there.
+
+        Commits: 1, an insert-only MERGE into a segment of its own. Conflicts with nothing.
+        """
+        options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
+        tasks = self.put_many([data], timeout=timeout, **options)
+        return tasks[0] if tasks else None
+
+    def put_many(self, items: Iterable[Any], **options: Any) -> list[Task]:
+        """Add tasks, all in one commit or none.
+
+        Args:
+            items: Data, or `PutItem`s with options of their own.
+            **options: As for `put`; defaults of the items.
+
+        Returns:
+            The tasks in the order of the items, their ids rising.
+
+        Raises:
+            InvalidOptionError: Any item or option is bad; nothing was written.
+            TypeError: An unknown option, or `items` is one text or mapping.
+
+        Commits: 1 (none for no items), an insert-only MERGE. Conflicts with nothing.
+        """
+        if isinstance(items, str | bytes | dict):
+            msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
+            raise TypeError(msg)
+        timeout = options.pop("timeout", 0)
+        unknown = set(options) - {"pri", "ttl", "ttr", "delay", "utube"}
+        if unknown:
+            msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
+            raise TypeError(msg)
+        self._no_waiting_room(timeout)
+
+        def verb() -> list[Task]:
+            request = putting.prepare(self._ctx, items, options)
+            return putting.put_many(self._ctx, self._puts, request)
+
+        return self._verb(verb)
+
+    def _no_waiting_room(self, timeout: float) -> None:
+        if checks.seconds("timeout", timeout):
+            checks.refuse("timeout", timeout, f"0 for put: a {self.type} is never full")
+
+    def put_df(self, df: DataFrame, *, key: str | None = None) -> PutResult:
+        """Add the rows of a DataFrame, however many, in one commit; nothing is collected.
+
+        The DataFrame is evaluated twice: once to count and check, once to write.
+
+        Args:
+            df: Columns `data` (JSON text; with a `schema`, its columns), and those of `pri ttl ttr
+                delay utube` that the tube's type has. NULL options take the tube's defaults.
+            key: Identity of this put: repeating it with the same key adds nothing for at least
+                `config.key_days`. For batches: each key is remembered in the table's log.
+
+        Returns:
+            How many were added, with the first and last id; ids follow the order of partitions.
+
+        Raises:
+            InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
+                nothing was written.
+            StoreError: The DataFrame had more rows when written than when counted; nothing was.
+
+        Commits: 1: an insert-only MERGE, or with a key an append. Conflicts with nothing but a put
+        of the same key.
+        """
+        if not hasattr(df, "sparkSession"):
+            checks.refuse("df", type(df), "a DataFrame")
+        if key is not None:
+            checks.text("key", key)
+        return self._verb(lambda: putting_frames.put_df(self._ctx, df, key))
+
+    # -- taking -------------------------------------------------------------------------------
+
+    def take(self, timeout: float | None = None) -> Task | None:
+        """Take the next task.
+
+        Args:
+            timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait.
+
+        Returns:
+            The task, held by this session until its ttr; `None` when there was none.
+
+        Raises:
+            InvalidOptionError: A bad timeout.
+            QueueStateError: The queue was closed meanwhile.
+            ConflictError: Others came first until the retries were used up.
+
+        Commits: 1, none when nothing is ready; one more when it meets leases that have ended, and
+        one to `_tubeq_sessions` with a session's first take. Conflicts only with takes (and folds)
+        of tasks in the same segment; never with a put.
+        """
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        tasks = self._take(1, limit)
+        return tasks[0] if tasks else None
+
+    def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
+        """Take up to `n` tasks, in order.
+
+        Args:
+            n: How many at most, >= 0.
+            timeout: Seconds to wait for the first one; `None` waits for ever.
+            per_utube: Tasks of one sub-queue at most, >= 1; 1 in types without sub-queues.
+
+        Returns:
+            The tasks; empty when there was none.
+
+        Raises:
+            InvalidOptionError: A bad argument.
+            QueueStateError: The queue was closed meanwhile.
+
+        Commits: as `take`, however many tasks.
+        """
+        count = checks.count("n", n)
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        self._one_per_utube(per_utube)
+        return self._take(count, limit)
+
+    def _take(self, count: int, timeout: float | None) -> list[Task]:
+        def verb() -> list[Task]:
+            if not count:
+                return []
+            look = lambda: self._takes.submit(count) or None  # noqa: E731
+            return taking.wait_for(self._ctx, timeout, look) or []
+
+        return self._verb(verb)
+
+    def _one_per_utube(self, per_utube: int) -> None:
+        if checks.count("per_utube", per_utube, least=1) != 1:
+            checks.refuse("per_utube", per_utube, f"1: a {self.type} has no sub-queues")
+
+    def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+        """Take up to `n` tasks as one batch for executors to work on; no payload is collected.
+
+        Args:
+            n: How many at most, >= 0.
+            timeout: Seconds to wait for the first one; `None` waits for ever.
+            per_utube: As for `take_many`.
+
+        Returns:
+            A context manager: leaving the block acks what is left, an exception releases it.
+
+        Raises:
+            InvalidOptionError: A bad argument.
+            QueueStateError: The queue was closed meanwhile.
+
+        Commits: as `take`, however many tasks.
+        """
+        count = checks.count("n", n)
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        self._one_per_utube(per_utube)
+
+        def verb() -> Batch:
+            if not count:
+                return Batch(self._ctx, None)
+            lot = taking.wait_for(self._ctx, limit, lambda: taking.take_lot(self._ctx, count))
+            return Batch(self._ctx, lot)
+
+        return self._verb(verb)
+
+    def exchange(
+        self, *, ack: Sequence[int], take: int, timeout: float | None = 0, per_utube: int = 1
+    ) -> list[Task]:
+        """Ack tasks and take the next ones: the step of a consumer's loop.
+
+        Args:
+            ack: Ids of tasks that this session holds; all or none are acked.
+            take: How many to take at most, >= 0.
+            timeout: Seconds to wait for the first one; `None` waits for ever.
+            per_utube: As for `take_many`.
+
+        Returns:
+            The tasks taken.
+
+        Raises:
+            NotTakenError: Any of `ack` is not held; then nothing is taken either.
+            InvalidOptionError: A bad argument.
+
+        Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE; else as `ack_many`
+        and `take_many`. Conflicts as theirs.
+        """
+        count = checks.count("take", take)
+        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        self._one_per_utube(per_utube)
+        ids = self._ids(ack)
+
+        def verb() -> list[Task]:
+            if not ids:
+                return self._take(count, limit)
+            if not count:
+                settling.ack(self._ctx, ids)
+                return []
+            taken = taking.exchange(self._ctx, ids, count)
+            return taken or self._take(count, limit)
+
+        return self._verb(verb)
+
+    # -- settling -----------------------------------------------------------------------------
+
+    def ack(self, task_id: int) -> Task:
+        """Remove a task that is done.
+
+        Args:
+            task_id: A task held by this session.
+
+        Returns:
+            The task, in state done.
+
+        Raises:
+            NotTakenError: It is not held by this session, or its ttr has passed.
+
+        Commits: 1, a deletion of the claim's partition when the claim holds nothing else, else a
+        MERGE. Conflicts only with whoever ends this lease.
+        """
+        return self.ack_many([task_id])[0]
+
+    def ack_many(self, task_ids: Sequence[int]) -> list[Task]:
+        """Remove tasks that are done, all or none.
+
+        Args:
+            task_ids: Tasks held by this session, none twice.
+
+        Returns:
+            The tasks in the order given, in state done.
+
+        Raises:
+            NotTakenError: Any is not held by this session, or its ttr has passed.
+            InvalidOptionError: An id is no number, or named twice.
+
+        Commits: 1, none for no ids; as `ack`.
+        """
+        return self._many(task_ids, lambda ids: settling.ack(self._ctx, ids))
+
+    def release(self, task_id: int, *, delay: float = 0) -> Task:
+        """Give a task back: it returns to its old place in the order.
+
+        Args:
+            task_id: A task held by this session.
+            delay: Seconds before it is ready again, >= 0; added to its life. Needs a type with ttl.
+
+        Returns:
+            The task: ready, delayed, or buried when it reached `max_attempts`.
+
+        Raises:
+            NotTakenError: It is not held by this session, or its ttr has passed.
+            InvalidOptionError: `delay` is bad, or the type has none.
+
+        Commits: 1. Conflicts only with whoever ends this lease.
+        """
+        return self.release_many([task_id], delay=delay)[0]
+
+    def release_many(self, task_ids: Sequence[int], *, delay: float = 0) -> list[Task]:
+        """Give tasks back, all or none.
+
+        Args:
+            task_ids: Tasks held by this session, none twice.
+            delay: As for `release`, for all of them.
+
+        Returns:
+            The tasks in the order given.
+
+        Raises:
+            NotTakenError: Any is not held by this session, or its ttr has passed.
+            InvalidOptionError: An id is no number or named twice, or `delay` is bad.
+
+        Commits: 1, none for no ids. Conflicts only with whoever ends one of these leases.
+        """
+        seconds = checks.seconds("delay", delay)
+        if seconds and not self._ctx.driver.timed:
+            checks.refuse("delay", delay, f"0 in a {self.type}: it has no delays")
+        delay_us = us_from_seconds(seconds)
+        return self._many(task_ids, lambda ids: settling.release(self._ctx, ids, delay_us))
+
+    def touch(self, task_id: int, increment: float | None) -> Task | None:
+        """Give a task more time: its lease, its ttl, and the ttr of later takes grow.
+
+        Args:
+            task_id: A task held by this session.
+            increment: Seconds to add; `None`, 0 and 500 years or more do nothing.
+
+        Returns:
+            The task; `None` when nothing was done.
+
+        Raises:
+            InvalidOptionError: `increment` is negative or no number, or the type has no ttr.
+            NotTakenError: It is not held by this session, or its ttr has passed.
+
+        Commits: 1, none when nothing is done. Conflicts only with whoever ends this lease.
+        """
+        seconds = 0.0 if increment is None else checks.seconds("increment", increment)
+        if seconds == 0 or seconds >= 5 * FOREVER_S:
+            return None
+        if not self._ctx.driver.timed:
+            checks.refuse("increment", increment, f"None or 0 in a {self.type}: it has no ttr")
+        number = checks.task_id(task_id)
+        amount_us = round(seconds * 1_000_000)
+        return self._verb(lambda: settling.touch(self._ctx, number, amount_us))
+
+    def bury(self, task_id: int) -> Task:
+        """Set a task aside until it is kicked; from any state, by anybody.
+
+        Args:
+            task_id: Any task of the tube.
+
+        Returns:
+            The task, buried.
+
+        Raises:
+            TaskNotFoundError: There is no such task.
+
+        Commits: 1, none when it is buried already. Conflicts with whatever else changes a task of
+        the same segment.
+        """
+        return self.bury_many([task_id])[0]
+
+    def bury_many(self, task_ids: Sequence[int]) -> list[Task]:
+        """Set tasks aside, all or none; as `bury`.
+
+        Args:
+            task_ids: Any tasks of the tube, none twice.
+
+        Returns:
+            The tasks in the order given.
+
+        Raises:
+            TaskNotFoundError: Any does not exist.
+            InvalidOptionError: An id is no number, or named twice.
+
+        Commits: 1, none when there is nothing to bury; conflicts as `bury`.
+        """
+        return self._many(task_ids, lambda ids: settling.bury(self._ctx, ids))
+
+    def delete(self, task_id: int) -> Task:
+        """Remove a task; from any state, by anybody.
+
+        Args:
+            task_id: Any task of the tube.
+
+        Returns:
+            The task, in state done.
+
+        Raises:
+            TaskNotFoundError: There is no such task.
+
+        Commits: 1. Conflicts with whatever else changes a task of the same segment.
+        """
+        return self.delete_many([task_id])[0]
+
+    def delete_many(self, task_ids: Sequence[int]) -> list[Task]:
+        """Remove tasks, all or none; as `delete`.
+
+        Args:
+            task_ids: Any tasks of the tube, none twice.
+
+        Returns:
+            The tasks in the order given, in state done.
+
+        Raises:
+            TaskNotFoundError: Any does not exist.
+            InvalidOptionError: An id is no number, or named twice.
+
+        Commits: 1, none for no ids; conflicts as `delete`.
+        """
+        return self._many(task_ids, lambda ids: settling.delete(self._ctx, ids))
+
+    def kick(self, count: int = 1) -> int:
+        """Make buried tasks ready again, the first in order first; their attempts start anew.
+
+        Args:
+            count: How many at most, >= 0.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            InvalidOptionError: A bad count.
+
+        Commits: 1, none when nothing is buried. Conflicts with whatever else changes a task of the
+        same segments.
+        """
+        number = checks.count("count", count)
+        return self._verb(lambda: settling.kick(self._ctx, number) if number else 0)
+
+    # -- the whole tube -----------------------------------------------------------------------
+
+    def peek(self, task_id: int) -> Task:
+        """Look at a task without taking it.
+
+        Args:
+            task_id: Any task of the tube.
+
+        Returns:
+            The task in its effective state.
+
+        Raises:
+            TaskNotFoundError: There is no such task, or its life is over.
+
+        Commits: none.
+        """
+        number = checks.task_id(task_id)
+        return self._verb(lambda: looking.peek(self._ctx, number))
+
+    def tasks_by_state(self, state: TaskState | str) -> Iterator[Task]:
+        """Iterate over the tasks in an effective state, in the tube's order.
+
+        Args:
+            state: A `TaskState` or its letter.
+
+        Yields:
+            The tasks as of the call; read from storage a piece at a time.
+
+        Raises:
+            InvalidOptionError: No such state.
+
+        Commits: none.
+        """
+        try:
+            wanted = TaskState(state)
+        except ValueError:
+            letters = ", ".join(repr(s.value) for s in TaskState)
+            checks.refuse("state", state, f"a TaskState or one of {letters}")
+        return self._verb(lambda: looking.tasks_by_state(self._ctx, wanted))
+
+    def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
+        """The tube as a DataFrame.
+
+        Args:
+            effective: States as they are now, without tasks whose life is over; else as stored.
+
+        Returns:
+            Columns `task_id, state, pri, utube, data, created, ttl, ttr, next_event, attempts,
+            owner, taken_at`; durations in seconds, times as UTC timestamps.
+
+        Commits: none.
+        """
+        return self._verb(lambda: looking.frame(self._ctx, effective=effective))
+
+    def release_all(self) -> None:
+        """Give back every taken task, whoever holds it; counted as releases.
+
+        Commits: 1 for each 1,000 takes, none when nothing is taken. Conflicts with whatever else
+        changes these tasks.
+        """
+        self._verb(lambda: ending.release_taken(self._ctx, None))
+
+    def truncate(self) -> None:
+        """Remove every task that was put before, in whatever state; counters stay.
+
+        Commits: 1 (metadata only), more while others move tasks at the same time; none when empty.
+        Conflicts with whatever changes a task; never with a put.
+        """
+        self._verb(lambda: looking.truncate(self._ctx))
+
+    def drop(self) -> None:
+        """Remove the tube with all its tasks; its table stays, empty but for a mark.
+
+        The mark refuses late puts of whoever does not know of the drop yet.
+
+        Raises:
+            TubeBusyError: Tasks are taken.
+            TubeNotFoundError: It was dropped before.
+
+        Commits: 2 to the registry (mark, then remove), 1 to the tube in between. Stopped after the
+        first, whoever sweeps or creates the tube next finishes it.
+        """
+        self._verb(self._drop)
+
+    def on_task_change(self, callback: Callback | None = None) -> Callback | None:
+        """Set what is called for changes made through this queue object.
+
+        Args:
+            callback: `callback(task, event)` with the events of the state diagram; its errors are
+                logged. `None` removes it.
+
+        Returns:
+            The previous one.
+
+        Commits: none; a callback is not stored.
+        """
+        if callback is not None and not callable(callback):
+            checks.refuse("callback", callback, "a function of (task, event), or None")
+        previous, self._ctx.callback = self._ctx.callback, callback
+        return previous
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _ids(self, task_ids: Sequence[int]) -> list[int]:
+        if isinstance(task_ids, str | bytes | dict):
+            checks.refuse("task_ids", task_ids, "a sequence of whole numbers")
+        ids = [checks.task_id(task_id) for task_id in task_ids]
+        if len(set(ids)) != len(ids):
+            twice = next(i for i in ids if ids.count(i) > 1)
+            checks.refuse("task_ids", twice, "named once")
+        return ids
+
+    def _many(self, task_ids: Sequence[int], verb: Callable[[list[int]], list[Task]]) -> list[Task]:
+        ids = self._ids(task_ids)
+        return self._verb(lambda: verb(ids) if ids else [])
+
+    def _verb(self, verb: Callable[[], T]) -> T:
+        self._ctx.queue.require_running()
+        self._ctx.require_there()
+        try:
+            return verb()
+        except Exception as error:
+            if is_missing_table(error) or is_missing_table(error.__cause__ or error):
+                raise dropped(self._ctx) from error
+            raise
+        finally:
+            self._ctx.tell()
