@@ -1,0 +1,6 @@
+"""What `jobs/benchmark.py` is made of.
+
+`command` is the command line, `plan` what shall be measured, `run` does it. `subjects` are the two
+ways to do the same: the queue's verbs, and in `floor` the bare Delta statements. `measure` lets
+them take turns, `report` shows what came of it.
+"""

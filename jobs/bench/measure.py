@@ -1,0 +1,146 @@
+"""Letting subjects take turns, and what their times say."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from bench.plan import Series
+    from bench.subjects import Subject
+
+__all__ = ["VERBS", "BenchError", "Measured", "Progress", "interleave"]
+
+VERBS = ("put", "take", "ack")
+
+
+class BenchError(Exception):
+    """A measurement that means nothing; the message says why."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """The times of one subject, by verb.
+
+    Attributes:
+        batch: Tasks in a batch.
+        seconds: Of each measured call.
+        commits: Of one call, read from the table's version before and after it.
+        all_commits: Of all measured rounds together.
+    """
+
+    batch: int
+    seconds: dict[str, list[float]] = field(default_factory=lambda: {verb: [] for verb in VERBS})
+    commits: dict[str, int] = field(default_factory=dict)
+    all_commits: int = 0
+
+    def median(self, verb: str) -> float:
+        """The middle of the times."""
+        return statistics.median(self.seconds[verb])
+
+    def p90(self, verb: str) -> float:
+        """The time that nine of ten calls stay within, to the nearest call above."""
+        ordered = sorted(self.seconds[verb])
+        return ordered[math.ceil(0.9 * len(ordered)) - 1]
+
+    def tasks_per_second(self, verb: str) -> float:
+        """Tasks in a batch over the median."""
+        return self.batch / self.median(verb)
+
+    def ratio_to(self, other: Measured, verb: str) -> float:
+        """How many times as long as `other` it takes, round by round, and of that the median.
+
+        Both were busy within the same seconds of a round, so what else the machine does falls out.
+        """
+        pairs = zip(self.seconds[verb], other.seconds[verb], strict=True)
+        return statistics.median(mine / theirs for mine, theirs in pairs)
+
+    def as_dict(self, verb: str) -> dict[str, Any]:
+        """Everything about one verb, for JSON."""
+        return {
+            "n": len(self.seconds[verb]),
+            "median_s": round(self.median(verb), 6),
+            "p90_s": round(self.p90(verb), 6),
+            "tasks_per_s": round(self.tasks_per_second(verb), 1),
+            "commits": self.commits[verb],
+        }
+
+
+class Progress:
+    """Says what is being measured: one line that changes on a terminal, a line a series elsewhere."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to a stream."""
+        self._stream = stream
+        self._live = stream.isatty()
+
+    def rounds(self, what: str, count: int) -> Iterator[int]:
+        """Count to `count` - 1, showing it."""
+        if not self._live:
+            self._stream.write(f"{what}: {count} rounds\n")
+            self._stream.flush()
+        for number in range(count):
+            if self._live:
+                self._stream.write(f"\r\x1b[K{what}: {number + 1} of {count} rounds")
+                self._stream.flush()
+            yield number
+        if self._live:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+
+def interleave(
+    what: str, series: Series, subjects: Mapping[str, Subject], progress: Progress
+) -> dict[str, Measured]:
+    """Measure subjects in turns: each verb of all of them, whoever was last begins the next round.
+
+    Args:
+        what: What to say of it.
+        series: How often.
+        subjects: By name.
+        progress: Where to say it.
+
+    Raises:
+        BenchError: A verb was not for as many tasks as it was given.
+    """
+    measured = {name: Measured(series.batch) for name in subjects}
+    before = dict.fromkeys(subjects, 0)
+    for number in progress.rounds(what, series.warm_up + series.rounds):
+        names = list(subjects)
+        names = names[number % len(names) :] + names[: number % len(names)]
+        if number == series.warm_up:
+            before = {name: subject.version() for name, subject in subjects.items()}
+        for name in names:
+            subjects[name].prepare()
+        for verb in VERBS:
+            for name in names:
+                if number < series.warm_up:
+                    _count(subjects[name], verb, measured[name])
+                else:
+                    seconds = _time(subjects[name], verb, series.batch)
+                    measured[name].seconds[verb].append(seconds)
+    for name, subject in subjects.items():
+        measured[name].all_commits = subject.version() - before[name]
+    return measured
+
+
+def _count(subject: Subject, verb: str, measured: Measured) -> None:
+    before = subject.version()
+    _time(subject, verb, measured.batch)
+    measured.commits[verb] = subject.version() - before
+
+
+def _time(subject: Subject, verb: str, batch: int) -> float:
+    call = {"put": subject.put, "take": subject.take, "ack": subject.ack}[verb]
+    began = time.perf_counter()
+    tasks = call()
+    seconds = time.perf_counter() - began
+    if tasks != batch:
+        msg = f"{verb} of {batch} tasks by {type(subject).__name__} was for {tasks}"
+        raise BenchError(msg)
+    return seconds

@@ -1,0 +1,33 @@
+"""A web crawler whose frontier is a queue: URLs are tasks, pages go to a Delta table.
+
+    python jobs/crawl.py --location /data/crawl https://example.org/
+
+It stays on the hosts of the URLs given. Stop it at any time: the same location goes on. The order
+of its steps, and what a crash between any two leaves, is told in `crawler/loop.py`.
+
+spark-submit runs it on a cluster as it is; the executors need httpx and beautifulsoup4, and no file
+of this folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    try:
+        from crawler.command import main as crawl  # noqa: PLC0415  its packages may be missing
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").partition(".")[0]
+        sys.stderr.write(f"{package} is not installed: pip install 'tubeq-spark[spark,jobs]'\n")
+        return 1
+    return crawl(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The command line of `jobs/crawl.py`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from crawler.fetch import Limits
+from crawler.loop import Settings
+from crawler.run import CrawlError, Job, run
+from crawler.urls import normalise
+from tubeq_spark import InvalidOptionError, TubeqError, local_session
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+EXIT_BAD_USE = 2
+EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parse = argparse.ArgumentParser(
+        prog="crawl.py",
+        description="Crawl web sites on a tubeq_spark queue. Pages go to the Delta table "
+        "_crawl_pages at the location, failures are tried three times. Without URLs it goes on "
+        "with what is queued there.",
+        epilog="Exit codes: 0 done, 1 failed, 2 bad use, 130 or 143 stopped by a signal.",
+    )
+    add = parse.add_argument
+    add("urls", nargs="*", metavar="URL", help="where to begin; only these hosts are visited")
+    add("--location", required=True, help="of the queue: a path, a URI, or catalog.schema")
+    add("--seeds", type=Path, metavar="FILE", help="more URLs, one a line")
+    add("--max-pages", type=_count, metavar="N", help="stop at so many pages (default: no limit)")
+    add("--max-depth", type=_count, metavar="N", help="links from the seeds (default: no limit)")
+    add("--batch-size", type=_count, default=400, metavar="N", help="URLs a batch (%(default)s)")
+    add("--partitions", type=_count, default=4, metavar="N", help="of a batch (%(default)s)")
+    add("--threads", type=_count, default=8, metavar="N", help="of a partition (%(default)s)")
+    add("--timeout", type=_seconds, default=10.0, metavar="S", help="of a page (%(default)g s)")
+    add("--max-bytes", type=_count, default=1_000_000, metavar="N", help="of a page (%(default)s)")
+    add("--retry-delay", type=_seconds, default=30.0, metavar="S", help="(%(default)g s)")
+    add(
+        "--lease",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="of a dead crawler (%(default)g s)",
+    )
+    add("--agent", default="tubeq-crawl/1", help="name given to servers (%(default)s)")
+    add("--kick", action="store_true", help="try again what was buried")
+    return parse
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        msg = "must be 1 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 86_400:
+        msg = "must be above 0 and less than a day"
+        raise argparse.ArgumentTypeError(msg)
+    return number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the crawler as a program.
+
+    Args:
+        argv: Its arguments; those of the process if not given.
+
+    Returns:
+        The exit code.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        job = _job(arguments)
+        return run(local_session("tubeq-crawl"), job, Console())
+    except (CrawlError, InvalidOptionError) as exc:
+        return _fail(str(exc), EXIT_BAD_USE)
+    except (TubeqError, OSError) as exc:
+        return _fail(str(exc))
+    except KeyboardInterrupt:
+        return _fail("stopped at once; nothing is lost, the location goes on", EXIT_INTERRUPTED)
+
+
+def _job(arguments: argparse.Namespace) -> Job:
+    """What the command line asks for.
+
+    Raises:
+        CrawlError: A seed is no URL.
+        OSError: The file of seeds cannot be read.
+    """
+    return Job(
+        location=arguments.location,
+        seeds=_seeds(arguments.urls, arguments.seeds),
+        lease=arguments.lease,
+        kick=arguments.kick,
+        settings=Settings(
+            max_pages=arguments.max_pages,
+            max_depth=arguments.max_depth,
+            batch_size=arguments.batch_size,
+            partitions=arguments.partitions,
+            retry_delay=arguments.retry_delay,
+            agent=arguments.agent,
+            limits=Limits(
+                seconds=arguments.timeout,
+                body_bytes=arguments.max_bytes,
+                threads=arguments.threads,
+            ),
+        ),
+    )
+
+
+def _seeds(urls: Sequence[str], file: Path | None) -> list[str]:
+    lines = [] if file is None else file.read_text(encoding="utf-8").splitlines()
+    given = [*urls, *(line for line in map(str.strip, lines) if line and not line.startswith("#"))]
+    seeds = {url: normalise(url) for url in given}
+    for url, seed in seeds.items():
+        if seed is None:
+            msg = f"{url!r} is no http or https URL"
+            raise CrawlError(msg)
+    return list(dict.fromkeys(seed for seed in seeds.values() if seed is not None))
+
+
+def _fail(sentence: str, code: int = EXIT_FAILED) -> int:
+    sys.stderr.write(f"crawl.py: {sentence}\n")
+    return code

@@ -1,0 +1,119 @@
+"""One run of a crawl, from the opened location to the tables at its end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from filelock import FileLock, Timeout
+
+from crawler.loop import TUBE, Crawler, Ending, Settings
+from crawler.screen import Screen, host_table, task_table
+from crawler.stopping import Stop
+from tubeq_spark import Queue, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+
+__all__ = ["CrawlError", "Job", "run"]
+
+_SENTENCES = {
+    Ending.FINISHED: "Finished: every page within reach was fetched, refused or buried.",
+    Ending.LIMIT: "The limit of pages is reached; a higher --max-pages goes on from here.",
+    Ending.STOPPED: "Stopped, and nothing is lost: the same --location goes on from here.",
+}
+
+
+class CrawlError(Exception):
+    """The crawl cannot run as asked; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to crawl, and where to keep it.
+
+    Attributes:
+        location: The queue's: a path, a URI, or `catalog.schema`.
+        seeds: Normalised URLs to begin with; their hosts are all that is visited.
+        settings: How to crawl.
+        lease: Seconds after its last sign of life before another crawler takes over a batch, > 0.
+        kick: Whether to try again what was buried.
+    """
+
+    location: str
+    seeds: Sequence[str]
+    settings: Settings
+    lease: float = 60.0
+    kick: bool = False
+
+
+def run(spark: SparkSession, job: Job, console: Console) -> int:
+    """Run a crawl until it ends, and show what it got.
+
+    Args:
+        spark: A session with Delta.
+        job: What to do.
+        console: Where to show it.
+
+    Returns:
+        The exit code of a program that does just this: 0, or 128 and the signal that stopped it.
+
+    Raises:
+        CrawlError: There is nothing to go on with, or another crawler works there.
+        KeyboardInterrupt: A second signal came; the batch in hand was given back.
+    """
+    limit = job.settings.max_pages
+    with Queue(spark, job.location) as queue, _alone_at(queue.location):
+        queue.cfg(ttr=job.lease)
+        with Stop(console.print) as stop, Screen(console, limit) as screen:
+            crawler = Crawler(spark, queue, job.settings, screen, stop)
+            if job.seeds:
+                crawler.add_seeds(job.seeds)
+            if job.kick:
+                crawler.kick()
+            since, started = SystemClock().now(), time.monotonic()
+            ending = crawler.run()
+            seconds = time.monotonic() - started
+        pages = crawler.pages.fetched_count()
+        if not pages and not job.seeds:
+            msg = f"nothing was queued at {queue.location} yet: give URLs to begin with"
+            raise CrawlError(msg)
+        console.print(
+            host_table(crawler.pages.by_host(since), seconds), task_table(queue.statistics(TUBE))
+        )
+        console.print(f"{_SENTENCES[ending]} {pages:,} pages, {seconds:.1f} s.", soft_wrap=True)
+    return stop.exit_code
+
+
+@contextmanager
+def _alone_at(location: str) -> Iterator[None]:
+    """Keep a second crawler off a local location.
+
+    The queue guards its own tables, but a page that two processes on one disk append at the same
+    moment may be lost: the local file system cannot refuse the second of two commits.
+
+    Raises:
+        CrawlError: Another process crawls there.
+    """
+    parts = urlsplit(location)
+    is_local = parts.scheme in ("", "file") and parts.path.startswith("/")
+    if not is_local:
+        yield
+        return
+    lock = FileLock(Path(unquote(parts.path)) / "_crawl.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        msg = f"another crawler works at {location}: one at a time on a local disk"
+        raise CrawlError(msg) from None
+    try:
+        yield
+    finally:
+        lock.release()

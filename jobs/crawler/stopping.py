@@ -1,0 +1,53 @@
+"""Ctrl-C and SIGTERM as a request: the batch in hand is finished first; a second one insists."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
+
+__all__ = ["Stop"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """Whether somebody asked the program to stop; a context manager, of the main thread."""
+
+    def __init__(self, notice: Callable[[str], None]) -> None:
+        """Give `notice` the sentence that answers the first request."""
+        self._notice = notice
+        self._signal: int | None = None
+
+    def __call__(self) -> bool:
+        """Whether it was asked."""
+        return self._signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a program that a signal ended; 0 without one."""
+        return 0 if self._signal is None else 128 + self._signal
+
+    def __enter__(self) -> Self:
+        """Take over the signals, from Spark too, whose handler would cancel the batch."""
+        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Give the signals back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._signal is not None:
+            raise KeyboardInterrupt
+        self._signal = number
+        self._notice("Finishing the batch in hand; once more to give it back at once.")

@@ -1,0 +1,157 @@
+"""Which URLs a crawl follows: one form for each URL, the links of a page, hosts and robots.txt.
+
+A URL is an identity here: tasks and pages are compared by its text. So every URL passes through
+`normalise` before it is queued, and what two servers would have to be asked about (a trailing
+slash, the order of a query) is left as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.robotparser import RobotFileParser
+
+import httpx
+from bs4 import BeautifulSoup, Tag
+from bs4.exceptions import ParserRejectedMarkup
+from bs4.filter import SoupStrainer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+__all__ = ["Scope", "host_of", "links_of", "normalise", "parse_robots"]
+
+#: Longer ones are traps, or data: most servers refuse them.
+URL_LENGTH_LIMIT = 2_048
+
+_SCHEMES = frozenset({"http", "https"})
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+#: Browsers drop these from the middle of a link, where an editor wrapped the line.
+_LINE_BREAKS = str.maketrans("", "", "\t\r\n")
+#: No host at all, or one with characters that had to be escaped.
+_NO_HOST = re.compile("^$|%")
+_LINKING_TAGS = ("a", "area", "base", "meta")
+
+
+def normalise(link: str, base: str | None = None) -> str | None:
+    """Bring a URL into the one form by which it is known.
+
+    Scheme and host become lower case; the default port, the fragment and dot segments go; what
+    needs escaping is escaped, what does not is not (RFC 3986, section 6.2.2).
+
+    Args:
+        link: A URL, or a reference relative to `base`.
+        base: The URL of the page where it stands.
+
+    Returns:
+        The URL; `None` for what is no page: another scheme, no host, a login in the URL, an
+        unreasonable length, or no URL at all.
+    """
+    link = link.strip().translate(_LINE_BREAKS)
+    if len(link) > URL_LENGTH_LIMIT:
+        return None
+    try:
+        url = httpx.URL(link) if base is None else httpx.URL(base).join(link)
+        if url.scheme not in _SCHEMES or url.userinfo or _NO_HOST.search(url.host):
+            return None
+        # A dot segment may have been hidden in an escape: parse what the unescaping leaves.
+        url = httpx.URL(_ESCAPE.sub(_shortest_escape, str(url)))
+        text = str(url.copy_with(fragment=None, raw_path=url.raw_path.removesuffix(b"?")))
+    except (httpx.InvalidURL, ValueError):
+        return None
+    return text if len(text) <= URL_LENGTH_LIMIT else None
+
+
+def _shortest_escape(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if character in _UNRESERVED else escape[0].upper()
+
+
+def host_of(url: str) -> str:
+    """The host of a normalised URL, with its port unless that is the scheme's own."""
+    return httpx.URL(url).netloc.decode()
+
+
+def links_of(body: bytes, url: str, charset: str | None = None) -> list[str]:
+    """The links of an HTML page, normalised, each once, in the order of the page.
+
+    Honours `<base href>`, and `nofollow` of a link and of the page.
+
+    Args:
+        body: The page, perhaps cut off.
+        url: Where it was fetched.
+        charset: Its encoding as the server said; without it the page's own word counts.
+    """
+    try:
+        # The other tags are not even built: listings of thousands of files parse in milliseconds.
+        page = BeautifulSoup(
+            body, "html.parser", from_encoding=charset, parse_only=SoupStrainer(_LINKING_TAGS)
+        )
+    except (ParserRejectedMarkup, RecursionError):
+        return []
+    if any(_says_nofollow(tag) for tag in page.find_all("meta")):
+        return []
+    base = _base(page, url)
+    found = (normalise(href, base) for href in _hrefs(page))
+    return list(dict.fromkeys(link for link in found if link is not None))
+
+
+def _hrefs(page: BeautifulSoup) -> Iterator[str]:
+    for tag in page.find_all(["a", "area"], href=True):
+        if "nofollow" not in tag.get_attribute_list("rel"):
+            yield str(tag["href"])
+
+
+def _base(page: BeautifulSoup, url: str) -> str:
+    tag = page.find("base", href=True)
+    base = None if tag is None else normalise(str(tag["href"]), url)
+    return base or url
+
+
+def _says_nofollow(tag: Tag) -> bool:
+    if str(tag.get("name", "")).lower() != "robots":
+        return False
+    words = {word.strip() for word in str(tag.get("content", "")).lower().split(",")}
+    return not words.isdisjoint({"nofollow", "none"})
+
+
+def parse_robots(text: str) -> RobotFileParser:
+    """The rules of a robots.txt; an empty one allows everything."""
+    rules = RobotFileParser()
+    rules.parse(text.removeprefix("\ufeff").splitlines())
+    return rules
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How far a crawl goes; travels to the executors with each batch.
+
+    Attributes:
+        robots: The hosts it may visit and the rules of each; `None`: they could not be had yet.
+        agent: The name by which it introduces itself.
+        max_depth: How many links away from the seeds it goes; `None` is unlimited.
+    """
+
+    robots: Mapping[str, RobotFileParser | None]
+    agent: str
+    max_depth: int | None = None
+
+    def covers(self, url: str) -> bool:
+        """Whether a normalised URL is on one of its hosts and not known to be forbidden."""
+        host = host_of(url)
+        if host not in self.robots:
+            return False
+        rules = self.robots[host]
+        return rules is None or rules.can_fetch(self.agent, url)
+
+    def knows_rules_for(self, url: str) -> bool:
+        """Whether its host is one that it may visit, and the rules there could be had."""
+        return self.robots.get(host_of(url)) is not None
+
+    def followed(self, links: Iterable[str], depth: int) -> list[str]:
+        """Those links of a page at `depth` that it goes on to."""
+        if self.max_depth is not None and depth >= self.max_depth:
+            return []
+        return [link for link in links if self.covers(link)]
