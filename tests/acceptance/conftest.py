@@ -1,0 +1,171 @@
+"""Fixtures of the acceptance tests: one queue on a clock of its own a module, new tubes a test."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.support import FOR_EVER, TUBE_TYPES, WAIT
+from tubeq_spark import Queue
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from pyspark.sql import SparkSession
+
+    from tests.acceptance.support import InBackground, NewTube, Session
+    from tubeq_spark import Tube
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def shared_location(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where all queues of a module live."""
+    return str(tmp_path_factory.mktemp("queue"))
+
+
+@pytest.fixture(scope="module")
+def clock() -> ManualClock:
+    """The clock of the module's queues: it moves only when a test says so."""
+    return ManualClock()
+
+
+@pytest.fixture(scope="module")
+def queue(spark: SparkSession, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
+    """The module's queue; its session outlives every step of the clock."""
+    with Queue(spark, shared_location, clock=clock) as queue:
+        queue.cfg(ttr=FOR_EVER)
+        yield queue
+
+
+@pytest.fixture(scope="module")
+def other(
+    spark: SparkSession, shared_location: str, clock: ManualClock, queue: Queue
+) -> Iterator[Queue]:
+    """A second session on the module's queue, which lives as long."""
+    with Queue(spark, queue.location, clock=clock) as other:
+        other.cfg(ttr=FOR_EVER)
+        yield other
+
+
+@pytest.fixture(scope="module")
+def live_queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    """A queue in real time, for what is about blocking."""
+    with Queue(spark, str(tmp_path_factory.mktemp("live"))) as queue:
+        yield queue
+
+
+@pytest.fixture
+def session(spark: SparkSession, queue: Queue, clock: ManualClock) -> Iterator[Session]:
+    """More sessions, for what is about their ends."""
+    with ExitStack() as stack:
+
+        def open_session(*, ttr: float = FOR_EVER, **options: Any) -> Queue:
+            opened = stack.enter_context(Queue(spark, queue.location, clock=clock, **options))
+            opened.cfg(ttr=ttr)
+            return opened
+
+        yield open_session
+
+
+@pytest.fixture
+def new_tube(queue: Queue) -> NewTube:
+    """Makes a new tube in the module's queue."""
+
+    def create(type_name: str, **options: Any) -> Tube:
+        return queue.create_tube(f"{type_name}_{next(_numbers)}", type_name, **options)
+
+    return create
+
+
+@pytest.fixture
+def new_live_tube(live_queue: Queue) -> NewTube:
+    """Makes a new tube in the module's queue in real time."""
+
+    def create(type_name: str, **options: Any) -> Tube:
+        return live_queue.create_tube(f"{type_name}_{next(_numbers)}", type_name, **options)
+
+    return create
+
+
+@pytest.fixture(scope="module")
+def shared_tube(queue: Queue) -> Callable[[str], Tube]:
+    """Gives the module's tube of a type, emptied: cheaper than a new one; only its counters go on."""
+    made: dict[str, Tube] = {}
+
+    def give(type_name: str) -> Tube:
+        if type_name in made:
+            made[type_name].truncate()
+        else:
+            made[type_name] = queue.create_tube(f"shared_{type_name}", type_name)
+        made[type_name].on_task_change(None)
+        return made[type_name]
+
+    return give
+
+
+@pytest.fixture
+def fifo(shared_tube: Callable[[str], Tube]) -> Tube:
+    """An empty fifo tube."""
+    return shared_tube("fifo")
+
+
+@pytest.fixture
+def fifottl(shared_tube: Callable[[str], Tube]) -> Tube:
+    """An empty fifottl tube."""
+    return shared_tube("fifottl")
+
+
+@pytest.fixture(params=TUBE_TYPES)
+def tube(request: pytest.FixtureRequest, shared_tube: Callable[[str], Tube]) -> Tube:
+    """An empty tube of each type, for what all types share."""
+    return shared_tube(request.param)
+
+
+@pytest.fixture(params=TUBE_TYPES)
+def fresh_tube(request: pytest.FixtureRequest, new_tube: NewTube) -> Tube:
+    """A new tube of each type, for what counts calls, or drops."""
+    return new_tube(request.param)
+
+
+@pytest.fixture
+def in_background() -> Iterator[InBackground]:
+    """Calls in threads; a test waits for what it started with ``future.result(WAIT)``."""
+    with ThreadPoolExecutor(max_workers=8) as pool:
+
+        def start(call: Callable[..., Any], *args: Any, **options: Any) -> Future[Any]:
+            running = threading.Event()
+
+            def run() -> Any:
+                running.set()
+                return call(*args, **options)
+
+            future = pool.submit(run)
+            assert running.wait(WAIT)
+            return future
+
+        yield start
+
+
+@pytest.fixture
+def versions(queue: Queue, shared_location: str) -> Callable[[], dict[str, int]]:
+    """Reads the latest version of every table at the module's location off the Delta logs."""
+
+    def read() -> dict[str, int]:
+        latest: dict[str, int] = {}
+        for commit in Path(shared_location).glob("**/_delta_log/*.json"):
+            table = commit.parent.parent.name
+            if commit.stem.isdigit() and table != "_tubeq_sessions":
+                latest[table] = max(int(commit.stem), latest.get(table, 0))
+        return latest
+
+    return read

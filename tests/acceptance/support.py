@@ -1,0 +1,122 @@
+"""What the acceptance tests share beside their fixtures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Future
+
+    from tubeq_spark import Queue, Task, Tube
+
+FOR_EVER = 10 * 365 * 86_400.0
+WAIT = 60.0
+TUBE_TYPES = ("fifo", "fifottl")
+
+
+class NewTube(Protocol):
+    """Makes a tube of its own for a test."""
+
+    def __call__(self, type_name: str, **options: Any) -> Tube: ...
+
+
+class InBackground(Protocol):
+    """Starts a call in a thread of its own; returns once the thread runs."""
+
+    def __call__(self, call: Callable[..., Any], *args: Any, **options: Any) -> Future[Any]: ...
+
+
+class Session(Protocol):
+    """Opens one more session on the module's queue, closed at the end of the test."""
+
+    def __call__(self, *, ttr: float = FOR_EVER, **options: Any) -> Queue: ...
+
+
+class Changes(list[tuple[str, Any, str]]):
+    """An ``on_task_change`` callback that keeps (event, data, state) of every change."""
+
+    def __call__(self, task: Task, stats_key: str) -> None:
+        self.append((stats_key, task.data, task.state.value))
+
+    def drain(self) -> list[tuple[str, Any, str]]:
+        """What came since the last drain."""
+        seen = list(self)
+        self.clear()
+        return seen
+
+
+def take(tube: Tube) -> Task:
+    """Take a task that must be there."""
+    task = tube.take(timeout=0)
+    assert task is not None
+    return task
+
+
+def put_and_take(tube: Tube, data: Any = None, **options: Any) -> Task:
+    """Put a task and take it."""
+    put = tube.put(data, **options)
+    task = take(tube)
+    assert put is not None
+    assert task.task_id == put.task_id
+    return task
+
+
+def data_of(tasks: Iterable[Task]) -> list[Any]:
+    """The data of tasks."""
+    return [task.data for task in tasks]
+
+
+def ids_of(tasks: Iterable[Task]) -> list[int]:
+    """The ids of tasks."""
+    return [task.task_id for task in tasks]
+
+
+def calls(queue: Queue, tube: Tube) -> dict[str, int]:
+    """The call counters of a tube that are not zero, without the reads."""
+    counters = queue.statistics(tube.name)["calls"]
+    return {name: count for name, count in counters.items() if count and name != "peek"}
+
+
+def counts(queue: Queue, tube: Tube) -> dict[str, int]:
+    """The task counts of a tube that are not zero."""
+    return {name: count for name, count in queue.statistics(tube.name)["tasks"].items() if count}
+
+
+def run_statistics_script(tube: Tube, *, delayed: int = 0) -> dict[str, dict[str, int]]:
+    """The calls whose statistics the reference suite checks in every type; what they must give."""
+    ids = [task.task_id for task in tube.put_many([f"stat_{number}" for number in range(5)])]
+    for number in range(delayed):
+        tube.put(f"stat_{5 + number}", delay=1000)
+    tube.delete(ids[4])
+    for _ in range(2):
+        task = tube.take(timeout=0)
+        assert task is not None
+        assert task.task_id == ids[0]
+        if task.attempts == 1:
+            tube.release(ids[0])
+    tube.ack(ids[0])
+    tube.bury_many(ids[1:3])
+    assert tube.kick(1) == 1
+    task = tube.take(timeout=0)
+    assert task is not None
+    assert task.task_id == ids[1]
+    return {
+        "tasks": {
+            "taken": 1,
+            "buried": 1,
+            "ready": 1,
+            "done": 2,
+            "delayed": delayed,
+            "total": 3 + delayed,
+        },
+        "calls": {
+            "delete": 1,
+            "ack": 1,
+            "take": 3,
+            "kick": 1,
+            "bury": 2,
+            "put": 5 + delayed,
+            "release": 1,
+        },
+    }

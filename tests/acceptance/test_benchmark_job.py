@@ -1,0 +1,86 @@
+"""The benchmark as a program: what it measures and what it says of it, never how long it took."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+VERBS = ["put", "take", "ack"]
+ROUNDS = 2
+
+
+def run_benchmark(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "jobs" / "benchmark.py"), *options],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=540,
+    )
+
+
+def check_measured(of_verb: dict[str, Any], sides: tuple[str, str]) -> None:
+    assert of_verb.keys() == {*sides, "ratio"}
+    assert of_verb["ratio"] > 0
+    for side in sides:
+        measured = of_verb[side]
+        assert measured.keys() == {"n", "median_s", "p90_s", "tasks_per_s", "commits"}
+        assert measured["n"] == ROUNDS
+        assert 0 < measured["median_s"] <= measured["p90_s"]
+        assert measured["tasks_per_s"] > 0
+        assert measured["commits"] == 1
+
+
+def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+
+    result = run_benchmark(
+        "--quick",
+        f"--n={ROUNDS}",
+        "--batches=2,10000",
+        "--commits=6",
+        f"--location={tmp_path}/tables",
+        f"--json={found}",
+    )
+
+    assert result.returncode == 0, result.stderr
+    report = json.loads(found.read_text())
+    assert report.keys() == {"versions", "cores", "series", "age", "targets"}
+    assert report["versions"].keys() == {"tubeq_spark", "python", "java", "spark", "delta"}
+    series = report["series"]
+    assert [(s["session"], s["form"], s["batch"]) for s in series] == [
+        ("recommended", "many", 2),
+        ("recommended", "df", 10_000),
+        ("default", "many", 2),
+    ]
+    for one in series:
+        assert one["commits"] == {"queue": 3 * ROUNDS, "floor": 3 * ROUNDS}
+        assert list(one["verbs"]) == VERBS
+        for of_verb in one["verbs"].values():
+            check_measured(of_verb, ("queue", "floor"))
+    assert report["age"]["commits"] >= 6
+    for of_verb in report["age"]["verbs"].values():
+        check_measured(of_verb, ("fresh", "aged"))
+    assert len(report["targets"]) == 3
+    assert str(tmp_path) not in found.read_text()
+    for word in ("queue / floor", "recommended", "default", "aged / fresh", *VERBS):
+        assert word in result.stdout
+
+
+def test_bad_use_is_refused_before_spark_starts() -> None:
+    for option in ("--batches=0", "--n=no", "--only=nothing", "--session=other"):
+        result = run_benchmark(option)
+
+        assert result.returncode == 2
+        assert f"argument {option.partition('=')[0]}: " in result.stderr
+        assert result.stdout == ""

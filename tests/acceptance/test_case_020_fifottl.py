@@ -1,0 +1,151 @@
+"""Case 020: the fifottl tube."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.support import (
+    WAIT,
+    calls,
+    data_of,
+    ids_of,
+    put_and_take,
+    run_statistics_script,
+    take,
+)
+from tubeq_spark import NotTakenError, TaskNotFoundError, TaskState
+
+if TYPE_CHECKING:
+    from tests.acceptance.support import InBackground, NewTube, Session
+    from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
+
+
+def test_020_01_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
+    assert fifottl.type == "fifottl"
+    assert queue[fifottl.name].type == "fifottl"
+
+
+def test_020_02_statistics_after_the_script_count_a_delayed_task_too(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    fifottl = new_tube("fifottl")
+    expected = run_statistics_script(fifottl, delayed=1)
+
+    assert queue.statistics(fifottl.name)["tasks"] == expected["tasks"]
+    assert calls(queue, fifottl) == expected["calls"]
+
+
+def test_020_03_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
+    put = fifottl.put("abc")
+    assert put.state == "r"
+    assert fifottl.peek(put.task_id) == put
+
+    task = take(fifottl)
+    assert (task.task_id, task.state, task.data) == (put.task_id, "t", "abc")
+    assert fifottl.ack(task.task_id).state == "-"
+
+    with pytest.raises(TaskNotFoundError, match=str(put.task_id)):
+        fifottl.peek(put.task_id)
+
+
+def test_020_04_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualClock) -> None:
+    put = fifottl.put("cde", delay=0.1, ttl=0.1, ttr=0.01)
+    assert (put.state, put.data) == ("~", "cde")
+    assert fifottl.take(timeout=0) is None
+
+    clock.advance(0.1)
+    assert take(fifottl).task_id == put.task_id
+    clock.advance(0.01)
+    again = take(fifottl)
+    assert (again.task_id, again.data, again.attempts) == (put.task_id, "cde", 2)
+
+    clock.advance(0.2)
+    with pytest.raises(TaskNotFoundError):
+        fifottl.peek(put.task_id)
+    with pytest.raises(NotTakenError):
+        fifottl.ack(put.task_id)
+
+
+def test_020_05_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
+    task = put_and_take(fifottl, "abc")
+
+    deleted = fifottl.delete(task.task_id)
+
+    assert (deleted.task_id, deleted.state, deleted.data) == (task.task_id, "-", "abc")
+    with pytest.raises(NotTakenError):
+        fifottl.ack(task.task_id)
+
+
+def test_020_06_bury_ends_the_lease_and_kick_wakes_a_take(
+    new_live_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_live_tube("fifottl")
+    task = put_and_take(tube, "abc")
+
+    buried = tube.bury(task.task_id)
+    assert (buried.state, buried.data) == ("!", "abc")
+    with pytest.raises(NotTakenError):
+        tube.ack(task.task_id)
+    assert tube.peek(task.task_id) == buried
+
+    waiting = in_background(tube.take, timeout=WAIT)
+    assert tube.kick(1) == 1
+    again = waiting.result(WAIT)
+    assert again is not None
+    assert (again.task_id, again.state, again.data) == (task.task_id, "t", "abc")
+
+
+def test_020_07_if_not_exists_from_the_stored_definition_gives_the_same_tube(
+    new_tube: NewTube, session: Session
+) -> None:
+    tube = new_tube("fifottl", ttl=50, ttr=5, pri=3, delay=1)
+    task = tube.put("stored")
+
+    elsewhere = session().create_tube(tube.name, "fifottl", if_not_exists=True, ttl=1)
+
+    assert elsewhere.options == tube.options
+    assert elsewhere.peek(task.task_id) == task
+
+
+def test_020_08_touch_when_the_first_ttr_has_passed_still_allows_ack(
+    fifottl: Tube, clock: ManualClock
+) -> None:
+    task = put_and_take(fifottl, "abc", ttl=0.2, ttr=0.1)
+    fifottl.touch(task.task_id, 0.3)
+
+    clock.advance(0.1)
+
+    assert fifottl.ack(task.task_id).state == "-"
+
+
+def test_020_10_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None:
+    task = put_and_take(fifottl, ["test_task"], ttl=10, ttr=20)
+
+    released = fifottl.release(task.task_id, delay=5)
+
+    assert (released.state, released.ttl, released.ttr) == ("~", 15, 20)
+    assert fifottl.peek(task.task_id) == released
+
+
+def test_020_11_drop_with_a_buried_task_leaves_a_working_queue(
+    new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=0.1)
+    tube.bury(put_and_take(tube).task_id)
+
+    tube.drop()
+    clock.advance(0.2)
+
+    assert tube.name not in queue
+    assert tube.name not in queue.sweep().tubes
+
+
+def test_020_12_tasks_by_state_gives_the_tasks_in_that_state(fifottl: Tube) -> None:
+    ids = ids_of(fifottl.put_many(range(10)))
+    fifottl.take_many(4)
+
+    assert ids_of(fifottl.tasks_by_state("t")) == ids[:4]
+    assert data_of(fifottl.tasks_by_state(TaskState.READY)) == list(range(4, 10))

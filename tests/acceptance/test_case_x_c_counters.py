@@ -1,0 +1,243 @@
+"""Cases X-C: the events and counters of every call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests.acceptance.support import Changes, calls, counts, put_and_take, take
+
+if TYPE_CHECKING:
+    from tests.acceptance.support import NewTube, Session
+    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark.testing import ManualClock
+
+CALLS = {
+    "ack",
+    "bury",
+    "delay",
+    "delete",
+    "kick",
+    "peek",
+    "put",
+    "release",
+    "take",
+    "touch",
+    "ttl",
+    "ttr",
+}
+
+
+def test_x_c01_each_verb_has_one_event_and_one_count(fresh_tube: Tube, queue: Queue) -> None:
+    tube = fresh_tube
+    changes = Changes()
+    tube.on_task_change(changes)
+
+    task_id = tube.put("a").task_id
+    assert changes.drain() == [("put", "a", "r")]
+    take(tube)
+    assert changes.drain() == [("take", "a", "t")]
+    tube.release(task_id)
+    assert changes.drain() == [("release", "a", "r")]
+    tube.bury(task_id)
+    assert changes.drain() == [("bury", "a", "!")]
+    assert tube.bury(task_id).state == "!"
+    assert changes.drain() == []
+    tube.kick()
+    assert changes.drain() == [("kick", "a", "r")]
+    tube.peek(task_id)
+    assert changes.drain() == []
+    take(tube)
+    assert tube.take(timeout=0) is None
+    assert changes.drain() == [("take", "a", "t")]
+    tube.ack(task_id)
+    assert changes.drain() == [("ack", "a", "-")]
+    tube.delete(tube.put("b").task_id)
+    assert changes.drain() == [("put", "b", "r"), ("delete", "b", "-")]
+
+    assert calls(queue, tube) == {
+        "put": 2,
+        "take": 2,
+        "release": 1,
+        "bury": 1,
+        "kick": 1,
+        "ack": 1,
+        "delete": 1,
+    }
+    assert counts(queue, tube) == {"done": 2}
+
+
+def test_x_c01_release_all_counts_every_task_and_truncate_none(
+    fresh_tube: Tube, queue: Queue
+) -> None:
+    tube = fresh_tube
+    changes = Changes()
+    tube.put_many(["a", "b"])
+    tube.take_many(2)
+    tube.on_task_change(changes)
+
+    tube.release_all()
+    assert sorted(changes.drain()) == [("release", "a", "r"), ("release", "b", "r")]
+    tube.truncate()
+    assert changes.drain() == []
+
+    assert calls(queue, tube) == {"put": 2, "take": 2, "release": 2}
+    assert counts(queue, tube) == {}
+
+
+def test_x_c02_touch_counts_once_and_its_refusals_not_at_all(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    fifottl = new_tube("fifottl")
+    changes = Changes()
+    task = put_and_take(fifottl, "a", ttr=10)
+    fifottl.on_task_change(changes)
+
+    fifottl.touch(task.task_id, 5)
+    fifottl.touch(task.task_id, 0)
+
+    assert changes.drain() == [("touch", "a", "t")]
+    assert calls(queue, fifottl) == {"put": 1, "take": 1, "touch": 1}
+
+
+class Swept(NamedTuple):
+    """What one sweep over a due task of each kind left."""
+
+    changes: list[tuple[str, Any, str]]
+    report: dict[str, int]
+    calls: dict[str, int]
+    counts: dict[str, int]
+    counts_before: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def swept(queue: Queue, clock: ManualClock) -> Swept:
+    """Sweep a delayed, a taken and a ready task that are due."""
+    changes = Changes()
+    tube = queue.create_tube("swept", "fifottl", on_task_change=changes)
+    put_and_take(tube, "lease", ttl=100, ttr=1)
+    tube.put("delayed", delay=1)
+    tube.put("expired", ttl=1)
+    clock.advance(1)
+    changes.clear()
+    counts_before = counts(queue, tube)
+    report = queue.sweep().tubes[tube.name]
+    return Swept(
+        changes.drain(),
+        {name: getattr(report, name) for name in ("readied", "expired", "released")},
+        calls(queue, tube),
+        counts(queue, tube),
+        counts_before,
+    )
+
+
+def test_x_c04_u01_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
+    assert [change for change in swept.changes if change[1] == "expired"] == [
+        ("ttl", "expired", "-")
+    ]
+    assert swept.calls["ttl"] == 1
+    assert "delete" not in swept.calls
+    assert swept.counts["done"] == 1
+    assert swept.report["expired"] == 1
+
+
+def test_x_c05_elapsed_delay_is_counted_as_delay(swept: Swept) -> None:
+    assert [change for change in swept.changes if change[1] == "delayed"] == [
+        ("delay", "delayed", "r")
+    ]
+    assert swept.calls["delay"] == 1
+    assert "delayed" not in swept.calls
+
+
+def test_x_c06_elapsed_ttr_is_counted_as_ttr(swept: Swept) -> None:
+    assert [change for change in swept.changes if change[1] == "lease"] == [("ttr", "lease", "r")]
+    assert swept.calls["ttr"] == 1
+    assert "release" not in swept.calls
+    assert swept.report["readied"] + swept.report["released"] == 2
+
+
+def test_x_c06_counts_are_effective_before_the_sweep(swept: Swept) -> None:
+    assert swept.counts_before == {"ready": 2, "total": 2}
+    assert swept.counts == {"ready": 2, "total": 2, "done": 1}
+
+
+def test_x_c06_close_counts_its_releases_as_release(
+    new_tube: NewTube, queue: Queue, session: Session
+) -> None:
+    fifo = new_tube("fifo")
+    fifo.put_many([1, 2])
+    with session() as consumer:
+        consumer[fifo.name].take_many(2)
+
+    assert calls(queue, fifo) == {"put": 2, "take": 2, "release": 2}
+
+
+def test_x_c07_callback_receives_the_whole_task(fifottl: Tube) -> None:
+    seen: list[Task] = []
+    fifottl.on_task_change(lambda task, _: seen.append(task))
+
+    put = fifottl.put({"x": [1]}, pri=2, ttl=10, ttr=5)
+    taken = take(fifottl)
+
+    assert seen == [put, taken]
+
+
+def test_x_c08_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queue) -> None:
+    fifo = new_tube("fifo")
+
+    def fail(task: Task, stats_key: str) -> None:
+        raise RuntimeError(f"{stats_key} of {task.task_id}")
+
+    fifo.on_task_change(fail)
+
+    task = put_and_take(fifo, "a")
+    assert fifo.ack(task.task_id).state == "-"
+    assert calls(queue, fifo) == {"put": 1, "take": 1, "ack": 1}
+
+
+def test_x_c09_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
+    changes = Changes()
+
+    assert fifo.on_task_change(changes) is None
+    assert fifo.on_task_change(None) is changes
+    assert fifo.on_task_change(None) is None
+
+
+def test_x_c10_statistics_have_all_keys_and_begin_anew_after_drop(
+    fresh_tube: Tube, queue: Queue
+) -> None:
+    tube = fresh_tube
+    tube.put("counted")
+    assert calls(queue, tube) == {"put": 1}
+    tube.drop()
+    queue.create_tube(tube.name, tube.type)
+
+    statistics = queue.statistics(tube.name)
+
+    assert set(statistics) == {"tasks", "calls"}
+    assert statistics["tasks"] == dict.fromkeys(
+        ("taken", "buried", "ready", "done", "delayed", "total"), 0
+    )
+    assert set(statistics["calls"]) >= CALLS
+    assert "delayed" not in statistics["calls"]
+    assert set(statistics["calls"].values()) == {0}
+
+
+def test_x_c11_new_queue_keeps_options_and_counters_but_no_callback(
+    new_tube: NewTube, queue: Queue, session: Session
+) -> None:
+    changes = Changes()
+    tube = new_tube("fifottl", ttl=50, ttr=5, pri=3)
+    with session() as before:
+        before[tube.name].on_task_change(changes)
+        before[tube.name].put("counted")
+    assert len(changes) == 1
+
+    after = session()
+    task = take(after[tube.name])
+
+    assert (task.ttl, task.ttr, task.pri) == (50, 5, 3)
+    assert len(changes) == 1
+    assert after.statistics(tube.name)["calls"]["put"] == 1
+    assert queue.statistics(tube.name)["calls"]["put"] == 1

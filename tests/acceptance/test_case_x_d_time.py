@@ -1,0 +1,235 @@
+"""Cases X-D: the arithmetic of ttl, ttr and delay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.support import Changes, calls, counts, ids_of, put_and_take, take
+from tubeq_spark import InvalidOptionError, NotTakenError, TaskNotFoundError
+
+if TYPE_CHECKING:
+    from tests.acceptance.support import NewTube
+    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark.testing import ManualClock
+
+YEAR = 365 * 86_400.0
+
+
+def seconds_to_next(task: Task) -> float | None:
+    """From the task's creation to its next event."""
+    if task.next_event is None:
+        return None
+    return (task.next_event - task.created).total_seconds()
+
+
+def times(task: Task) -> tuple[float | None, float | None, float | None]:
+    """(next event since creation, ttl, ttr)."""
+    return seconds_to_next(task), task.ttl, task.ttr
+
+
+def test_x_d01_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: ManualClock) -> None:
+    put = fifottl.put("x", ttl=5)
+    assert times(put) == (5, 5, 5)
+    assert put.created == clock.now()
+    clock.advance(1)
+
+    assert times(take(fifottl)) == (6, 5, 5)
+
+
+def test_x_d01_put_without_times_has_none(fifottl: Tube) -> None:
+    assert times(fifottl.put("x")) == (None, None, None)
+    assert times(take(fifottl)) == (None, None, None)
+
+
+def test_x_d02_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube) -> None:
+    only_ttl = new_tube("fifottl", ttl=5)
+    assert [(task.ttl, task.ttr) for task in (only_ttl.put("x"), only_ttl.put("x", ttl=50))] == [
+        (5, 5),
+        (50, 50),
+    ]
+
+    full = new_tube("fifottl", ttl=5, ttr=2, pri=3, delay=1)
+    task = full.put("x")
+    assert (task.state, task.ttl, task.ttr, task.pri) == ("~", 6, 2, 3)
+    task = full.put("x", ttl=50, pri=0, delay=0)
+    assert (task.state, task.ttl, task.ttr, task.pri) == ("r", 50, 2, 0)
+
+
+def test_x_d03_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: ManualClock) -> None:
+    put = fifottl.put("x", delay=0.5, ttl=1, ttr=0.25)
+    assert put.state == "~"
+    assert times(put) == (0.5, 1.5, 0.25)
+    clock.advance(0.5)
+
+    ready = fifottl.peek(put.task_id)
+
+    assert ready.state == "r"
+    assert times(ready) == (1.5, 1.5, 0.25)
+
+
+def test_x_d03_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
+    fifottl: Tube,
+) -> None:
+    put = fifottl.put("x", delay=0, ttl=1)
+
+    assert (put.state, put.ttl) == ("r", 1)
+    with pytest.raises(InvalidOptionError, match="delay"):
+        fifottl.put("x", delay=-1)
+
+
+def test_x_d04_taken_task_outlives_its_ttl_until_its_ttr(
+    new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    fifottl = new_tube("fifottl")
+    held = put_and_take(fifottl, "held", ttl=1, ttr=10)
+    late = put_and_take(fifottl, "late", ttl=1, ttr=10)
+    clock.advance(5)
+    queue.sweep()
+    assert fifottl.peek(held.task_id).state == "t"
+    assert fifottl.ack(held.task_id).state == "-"
+
+    changes = Changes()
+    fifottl.on_task_change(changes)
+    clock.advance(5)
+    with pytest.raises(NotTakenError):
+        fifottl.ack(late.task_id)
+    with pytest.raises(TaskNotFoundError):
+        fifottl.peek(late.task_id)
+    queue.sweep()
+
+    assert [event for event, _, _ in changes] == ["ttr", "ttl"]
+    assert counts(queue, fifottl) == {"done": 2}
+
+
+def test_x_d05_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    fifottl = new_tube("fifottl")
+    fifottl.put("x", ttl=0)
+    assert fifottl.take(timeout=0) is None
+    queue.sweep()
+
+    assert calls(queue, fifottl) == {"put": 1, "ttl": 1}
+    assert counts(queue, fifottl) == {"done": 1}
+    for options in ({"ttl": -1}, {"ttr": 0}, {"ttr": -1}):
+        with pytest.raises(InvalidOptionError, match=next(iter(options))):
+            fifottl.put("x", **options)
+
+
+def test_x_d06_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> None:
+    task = put_and_take(fifottl, "x", ttl=10, ttr=5)
+    assert times(task) == (5, 10, 5)
+
+    touched = fifottl.touch(task.task_id, 3)
+
+    assert touched is not None
+    assert touched.as_tuple() == (task.task_id, "t", "x")
+    assert times(touched) == (8, 13, 8)
+    assert times(fifottl.release(task.task_id)) == (13, 13, 8)
+    assert times(take(fifottl)) == (8, 13, 8)
+
+
+def test_x_d07_release_leaves_the_end_of_life_where_it_was(
+    new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    fifottl = new_tube("fifottl")
+    task = put_and_take(fifottl, "x", ttl=10, ttr=20)
+    clock.advance(4)
+    assert times(fifottl.release(task.task_id)) == (10, 10, 20)
+    take(fifottl)
+    clock.advance(8)
+
+    assert times(fifottl.release(task.task_id)) == (10, 10, 20)
+
+    assert fifottl.take(timeout=0) is None
+    with pytest.raises(TaskNotFoundError):
+        fifottl.peek(task.task_id)
+    queue.sweep()
+    assert counts(queue, fifottl) == {"done": 1}
+
+
+def test_x_d08_release_with_delay_lengthens_ttl_each_time(
+    fifottl: Tube, clock: ManualClock
+) -> None:
+    task = put_and_take(fifottl, "x", ttl=10, ttr=5)
+    clock.advance(1)
+
+    released = fifottl.release(task.task_id, delay=3)
+    assert released.state == "~"
+    assert times(released) == (4, 13, 5)
+    clock.advance(3)
+    take(fifottl)
+    assert times(fifottl.release(task.task_id, delay=2)) == (6, 15, 5)
+
+
+def test_x_d08_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tube) -> None:
+    task = put_and_take(fifottl)
+    assert fifottl.release(task.task_id, delay=0).state == "r"
+    take(fifottl)
+    with pytest.raises(InvalidOptionError, match="delay"):
+        fifottl.release(task.task_id, delay=-1)
+    for option in ("pri", "ttl"):
+        with pytest.raises(TypeError):
+            fifottl.release(task.task_id, **{option: 1})
+    assert fifottl.peek(task.task_id).state == "t"
+
+    task = put_and_take(fifo)
+    with pytest.raises(InvalidOptionError, match="delay"):
+        fifo.release(task.task_id, delay=1)
+    assert fifo.peek(task.task_id).state == "t"
+
+
+def test_x_d09_buried_task_expires_and_a_kicked_one_forgets_its_delay(
+    fifottl: Tube, clock: ManualClock
+) -> None:
+    taken = put_and_take(fifottl, "taken", ttl=10, ttr=5)
+    assert times(fifottl.bury(taken.task_id)) == (10, 10, 5)
+    delayed = fifottl.put("delayed", ttl=10, delay=20)
+    buried = fifottl.bury(delayed.task_id)
+    assert buried.state == "!"
+    assert times(buried) == (30, 30, 10)
+
+    clock.advance(10)
+    with pytest.raises(TaskNotFoundError):
+        fifottl.peek(taken.task_id)
+    assert fifottl.kick(10) == 1
+    assert fifottl.peek(delayed.task_id).state == "r"
+
+
+def test_x_d10_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
+    task = put_and_take(fifottl, "x", ttl=10_000, ttr=5_000)
+
+    touched = fifottl.touch(task.task_id, 0.1234567)
+    assert touched is not None
+    assert touched.ttr == pytest.approx(5_000.1234567, abs=2e-6)
+    touched = fifottl.touch(task.task_id, 3153.6)
+    assert touched is not None
+    assert seconds_to_next(touched) == pytest.approx(8_153.7234567, abs=2e-6)
+    assert fifottl.touch(task.task_id, 500 * YEAR * 1.01) is None
+    assert fifottl.peek(task.task_id) == touched
+
+    touched = fifottl.touch(task.task_id, 499 * YEAR)
+    assert touched is not None
+    assert touched.state == "t"
+    assert fifottl.ack(task.task_id).state == "-"
+
+
+def test_x_d11_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
+    for ttl in (15_768_000_000_000_000.0, 1e300, 10**400):
+        task = put_and_take(fifottl, "x", ttl=ttl, ttr=ttl)
+        assert times(task) == (None, None, None)
+
+    released = fifottl.release(task.task_id, delay=5)
+    assert times(released) == (5, None, None)
+
+
+def test_x_d12_take_skips_what_has_expired_unswept(fifottl: Tube, clock: ManualClock) -> None:
+    expiring, lasting = fifottl.put("expiring", ttl=1), fifottl.put("lasting", pri=1)
+    clock.advance(1)
+
+    assert ids_of(fifottl.take_many(2)) == [lasting.task_id]
+    for verb in (fifottl.peek, fifottl.bury, fifottl.delete):
+        with pytest.raises(TaskNotFoundError):
+            verb(expiring.task_id)

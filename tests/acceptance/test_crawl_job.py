@@ -1,0 +1,283 @@
+"""The crawler of `jobs/crawl.py`, on a server of its own: nothing lost, no page stored twice."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import pytest
+from crawler.loop import TUBE, Crawler, Ending, Settings
+from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
+
+from tubeq_spark import Queue
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from crawler.loop import Progress
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark import Clock
+
+FOLDERS, FILES = 4, 6
+PAGES = 1 + FOLDERS * (1 + FILES)
+JOBS = Path(__file__).parents[2] / "jobs"
+DEADLINE_S = 300.0
+
+
+class CountingHandler(TreeHandler):
+    """Counts the visits of each page; a class of its own for each test."""
+
+    hits: ClassVar[Counter[str]]
+    lock = threading.Lock()
+    pause = 0.0
+
+    def do_GET(self) -> None:  # noqa: N802
+        with self.lock:
+            self.hits[self.path] += 1
+        threading.Event().wait(self.pause)
+        super().do_GET()
+
+
+class ProcessEndError(Exception):
+    """Stands for the end of the process."""
+
+
+class Watcher:
+    """Keeps the states of the tube; fails when the crawl comes to a step."""
+
+    def __init__(self, fatal_step: str | None = None) -> None:
+        self.fatal_step = fatal_step
+        self.states: list[Progress] = []
+
+    def step(self, name: str) -> None:
+        if name == self.fatal_step:
+            raise ProcessEndError
+
+    def progress(self, progress: Progress) -> None:
+        self.states.append(progress)
+
+
+@pytest.fixture
+def handler() -> type[CountingHandler]:
+    return type("Handler", (CountingHandler,), {"hits": Counter()})
+
+
+@pytest.fixture
+def root(tmp_path: Path, handler: type[CountingHandler]) -> Iterator[str]:
+    """The URL of a small tree."""
+    for folder in (tmp_path / "tree" / f"folder {number}" for number in range(FOLDERS)):
+        folder.mkdir(parents=True)
+        for number in range(FILES):
+            (folder / f"{number}.txt").write_text("x" * number)
+    with serve([tmp_path / "tree"], handler=handler) as [url]:
+        yield url
+
+
+@pytest.fixture
+def new_crawler(spark: SparkSession, location: str) -> Iterator[Callable[..., Crawler]]:
+    """Makes a crawler at the test's location, each with a queue of its own."""
+    queues: list[Queue] = []
+
+    def new(watcher: Watcher | None = None, clock: Clock | None = None, **settings: Any) -> Crawler:
+        queues.append(Queue(spark, location, clock=clock))
+        given = Settings(**{"partitions": 2, **settings})
+        return Crawler(spark, queues[-1], given, watcher or Watcher(), lambda: False)
+
+    yield new
+    for queue in queues:
+        queue.close()
+
+
+def stored(crawler: Crawler) -> Counter[str]:
+    """How often each page is in the table, as a path."""
+    fetched = crawler.pages.settled().where("outcome = 'fetched'").select("url").collect()
+    return Counter("/" + row["url"].split("/", 3)[3] for row in fetched)
+
+
+def tasks(spark: SparkSession, location: str) -> dict[str, int]:
+    """The tube's tasks by state."""
+    with Queue(spark, location) as queue:
+        return dict(queue.statistics(TUBE)["tasks"])
+
+
+def test_crawl_stores_every_page_once(
+    spark: SparkSession,
+    location: str,
+    root: str,
+    handler: type[CountingHandler],
+    new_crawler: Callable[..., Crawler],
+) -> None:
+    crawler = new_crawler(batch_size=10)
+    assert crawler.add_seeds([root]) == 1
+    assert crawler.add_seeds([root]) == 0
+
+    assert crawler.run() == Ending.FINISHED
+
+    pages = stored(crawler)
+    assert len(pages) == PAGES
+    assert set(pages.values()) == {1}
+    del handler.hits["/robots.txt"]
+    assert handler.hits == pages
+    assert crawler.pages.pages().count() == PAGES
+    [host] = crawler.pages.by_host(dt.datetime(2000, 1, 1, tzinfo=dt.UTC)).collect()
+    assert (host["pages"], host["refusals"], host["failures"]) == (PAGES, 0, 0)
+    assert host["recent"] == PAGES
+    assert tasks(spark, location)["total"] == 0
+
+    handler.hits.clear()
+    again = new_crawler()
+    assert again.add_seeds([root]) == 0
+    assert again.run() == Ending.FINISHED
+    assert handler.hits == Counter()
+    assert stored(again) == pages
+
+
+def test_crawl_ends_at_its_depth(root: str, new_crawler: Callable[..., Crawler]) -> None:
+    crawler = new_crawler(max_depth=1)
+    crawler.add_seeds([root])
+
+    assert crawler.run() == Ending.FINISHED
+    assert len(stored(crawler)) == 1 + FOLDERS
+
+
+def test_failures_are_released_with_a_delay_and_buried_after_three_attempts(
+    spark: SparkSession, location: str, root: str, new_crawler: Callable[..., Crawler]
+) -> None:
+    watcher = Watcher()
+    clock = ManualClock()  # It moves when the crawler waits for the delay, and at no other time.
+    crawler = new_crawler(watcher, clock, retry_delay=3.0)
+    crawler.add_seeds([root + FAULTS.lstrip("/")])
+
+    assert crawler.run() == Ending.FINISHED
+
+    assert len(stored(crawler)) == 1 + FLAKY_PAGES
+    failed = crawler.pages.fetches().where("outcome = 'failed'").orderBy("attempt").collect()
+    broken = [row for row in failed if row["url"].endswith("broken")]
+    assert [(row["attempt"], row["status"]) for row in broken] == [(1, 500), (2, 500), (3, 500)]
+    flaky = [row for row in failed if not row["url"].endswith("broken")]
+    assert [(row["attempt"], row["status"]) for row in flaky] == [(1, 503)] * FLAKY_PAGES
+    delayed = [state.tasks["delayed"] for state in watcher.states if state.tasks["delayed"]]
+    assert set(delayed) == {1 + FLAKY_PAGES, 1}
+    left = tasks(spark, location)
+    assert (left["buried"], left["total"]) == (1, 1)
+    assert new_crawler(clock=clock).kick() == 1
+    assert tasks(spark, location)["ready"] == 1
+
+
+@pytest.mark.parametrize("step", ["fetching 4", "linking", "acking"])
+def test_crawl_that_ends_between_two_commits_loses_nothing(
+    spark: SparkSession,
+    location: str,
+    root: str,
+    handler: type[CountingHandler],
+    new_crawler: Callable[..., Crawler],
+    step: str,
+) -> None:
+    first = new_crawler(max_pages=3)
+    first.add_seeds([root])
+    assert first.run() == Ending.LIMIT
+    assert len(stored(first)) == 3
+    with pytest.raises(ProcessEndError):
+        new_crawler(Watcher(fatal_step=step), batch_size=4).run()
+
+    # Without seeds: the hosts are those of what is queued and stored.
+    second = new_crawler()
+    assert second.run() == Ending.FINISHED
+
+    pages = stored(second)
+    assert len(pages) == PAGES
+    assert set(pages.values()) == {1}
+    del handler.hits["/robots.txt"]
+    assert handler.hits == pages
+    assert tasks(spark, location)["total"] == 0
+
+
+class Program:
+    """`jobs/crawl.py` in a process of its own, in a process group as under a shell."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(JOBS / "crawl.py"), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            self.signal(signal.SIGKILL)
+        self.process.communicate()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the whole group, as a terminal does."""
+        os.killpg(self.process.pid, number)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until something has happened that it does."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert self.process.poll() is None, self.end()
+            assert time.monotonic() < deadline
+            threading.Event().wait(0.1)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end; its exit code and what it said."""
+        said, _ = self.process.communicate(timeout=DEADLINE_S)
+        return self.process.returncode, said
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(4 * DEADLINE_S)
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_program_that_is_stopped_goes_on_where_it_was(
+    spark: SparkSession,
+    location: str,
+    root: str,
+    handler: type[CountingHandler],
+    new_crawler: Callable[..., Crawler],
+    number: signal.Signals,
+    code: int,
+) -> None:
+    handler.pause = 0.2
+    seeds = [root, *(f"{root}folder {number}/" for number in range(FOLDERS))]
+    options = ["--location", location, "--lease", "5"]
+    with Program(*options, "--batch-size", "8", "--partitions", "1", *seeds) as first:
+        first.wait_for(lambda: sum(handler.hits.values()) > len(seeds) + 2)
+        first.signal(number)
+        ended_with, said = first.end()
+    assert ended_with == code, said
+    assert ("goes on from here" in said) == (code > 0)
+    assert len(handler.hits) < PAGES
+
+    handler.pause = 0.0
+    with Program(*options) as second:
+        ended_with, said = second.end()
+    assert ended_with == 0, said
+    assert (
+        f"Finished: every page within reach was fetched, refused or buried. {PAGES} pages" in said
+    )
+    pages = stored(new_crawler())
+    assert len(pages) == PAGES
+    assert set(pages.values()) == {1}
+    if code > 0:  # Whoever is asked to stop finishes the batch; nothing is asked for again.
+        del handler.hits["/robots.txt"]
+        assert handler.hits == pages
+    assert tasks(spark, location)["total"] == 0

@@ -1,0 +1,152 @@
+"""The sweeper as a program: one pass for schedulers, and a streaming query until it is stopped."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.support import counts, take
+from tubeq_spark import NotTakenError, PutItem, Queue
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark import Tube
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
+LONG = 300
+
+
+def command(location: str, *options: str) -> list[str]:
+    return [sys.executable, str(ROOT / "jobs" / "sweeper.py"), "--location", location, *options]
+
+
+def run_sweeper(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        arguments, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=LONG
+    )
+
+
+@contextmanager
+def sweeping(location: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A sweeper that runs until the block is left, whatever happens in there."""
+    with subprocess.Popen(
+        command(location, *options),
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def an_hour_ago(spark: SparkSession, location: str) -> Iterator[Queue]:
+    """A queue for which it is an hour earlier than for everybody else."""
+    clock = ManualClock(dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+    with Queue(spark, location, clock=clock) as queue:
+        yield queue
+
+
+def stored_states(tube: Tube) -> dict[object, str]:
+    """The states as they were last written down, by payload."""
+    return {row["data"]: row["state"] for row in tube.df(effective=False).collect()}
+
+
+def test_once_writes_down_what_is_due(an_hour_ago: Queue, location: str) -> None:
+    timed = an_hour_ago.create_tube("timed", "fifottl")
+    timed.put_many(
+        [
+            PutItem("leased", ttr=60),
+            PutItem("delayed", delay=60),
+            PutItem("short-lived", ttl=60),
+            PutItem("later", delay=86_400),
+        ]
+    )
+    leased = take(timed)
+    plain = an_hour_ago.create_tube("plain", "fifo")
+    plain.put("abandoned")
+    take(plain)
+
+    first = run_sweeper(*command(location, "--once"))
+    second = run_sweeper(*command(location, "--once"))
+
+    assert first.stderr == ""
+    assert re.fullmatch(
+        f"{STAMP}(?:timed: 1 readied, 1 expired, 1 released; plain: 1 released"
+        "|plain: 1 released; timed: 1 readied, 1 expired, 1 released)\n",
+        first.stdout,
+    )
+    assert stored_states(timed) == {'"leased"': "r", '"delayed"': "r", '"later"': "~"}
+    assert stored_states(plain) == {'"abandoned"': "r"}
+    with pytest.raises(NotTakenError):
+        timed.ack(leased.task_id)
+    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+
+
+def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
+    an_hour_ago: Queue, location: str
+) -> None:
+    for name in ("broken", "sound"):
+        an_hour_ago.create_tube(name, "fifottl").put(name, delay=60)
+    for file in Path(location, "broken").rglob("*.parquet"):
+        file.unlink()
+
+    result = run_sweeper(*command(location, "--once"))
+
+    assert result.returncode == 1
+    assert re.fullmatch(f"{STAMP}sound: 1 readied\n", result.stdout)
+    assert re.match(f"{STAMP}tube broken failed: ", result.stderr)
+    assert "Traceback" not in result.stderr
+
+
+def test_streaming_sweeps_until_a_signal_comes(
+    spark: SparkSession, an_hour_ago: Queue, location: str, tmp_path: Path
+) -> None:
+    an_hour_ago.create_tube("timed", "fifottl").put("delayed", delay=60)
+    checkpoint = tmp_path / "checkpoint"
+    options = ("--interval=0.5", f"--checkpoint={checkpoint}", "--verbose")
+
+    with sweeping(location, *options) as sweeper:
+        assert sweeper.stdout is not None
+        first = sweeper.stdout.readline()
+        second = sweeper.stdout.readline()
+        with Queue(spark, location) as queue:
+            queue.tube("timed").put("put meanwhile")
+            seen = counts(queue, queue.tube("timed"))
+        sweeper.send_signal(signal.SIGTERM)
+        _, said = sweeper.communicate(timeout=LONG)
+
+    assert re.fullmatch(f"{STAMP}timed: 1 readied\n", first)
+    assert re.fullmatch(f"{STAMP}nothing was due\n", second)
+    assert seen == {"ready": 2, "total": 2}
+    assert sweeper.returncode == 0
+    assert re.fullmatch(r"sweeper\.py: stopped after \d+ passes\n", said)
+    assert list(checkpoint.glob("commits/*"))
+
+
+def test_bad_use_is_refused_before_spark_starts() -> None:
+    for arguments in (["--once"], ["--location=q", "--interval=0"], ["--location=q", "--x"]):
+        result = run_sweeper(sys.executable, str(ROOT / "jobs" / "sweeper.py"), *arguments)
+
+        assert result.returncode == 2
+        assert result.stderr.startswith("usage: sweeper.py ")

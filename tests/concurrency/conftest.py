@@ -1,0 +1,66 @@
+"""Fixtures of the tests of concurrency: a location, a clock and two sessions a module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.concurrency.support import FOR_EVER, TTR, Probe, World, end_heartbeat
+from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.concurrency.support import OpenQueue
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where all queues of a module live."""
+    return str(tmp_path_factory.mktemp("queue"))
+
+
+@pytest.fixture(scope="module")
+def clock() -> ManualClock:
+    """The clock of the module's queues: it moves only when a test says so."""
+    return ManualClock()
+
+
+@pytest.fixture(scope="module")
+def open_queue(spark: SparkSession, place: str, clock: ManualClock) -> OpenQueue:
+    """Opens queues without heartbeats of their own time; none is closed."""
+
+    def open_one(*, ttr: float = FOR_EVER, **options: Any) -> Queue:
+        # Waits after a conflict are real time that no test needs.
+        config = {"attempts": 6, "backoff_first": 0.0, "backoff_most": 0.0, "vacuum_hours": 0}
+        queue = Queue(spark, place, clock=clock, config=QueueConfig(**config | options))
+        queue.cfg(ttr=ttr)
+        end_heartbeat(queue)
+        return queue
+
+    return open_one
+
+
+@pytest.fixture(scope="module")
+def pair(spark: SparkSession, place: str, clock: ManualClock, open_queue: OpenQueue) -> World:
+    """The module's tube and its two sessions."""
+    probe = Probe()
+    mine = open_queue(observer=probe, fold_segments=1)
+    rivals = open_queue()
+    tube = mine.create_tube("shared", "fifottl", ttr=TTR)
+    # Stopped right after one of its leases, it would lease again, for ever: tests of their own.
+    tube.put("a")
+    tube.take(0)
+    tube.truncate()
+    return World(spark, place, clock, probe, mine, rivals, tube, rivals["shared"], open_queue)
+
+
+@pytest.fixture
+def world(pair: World) -> Iterator[World]:
+    """The module's tube, empty at the start of each test."""
+    yield pair
+    pair.rival.truncate()

@@ -1,0 +1,192 @@
+"""What the tests of concurrency share: stops, rivals, and a look at what is stored."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tubeq_spark.storage.locking import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark.testing import ManualClock
+
+FOR_EVER = 10 * 365 * 86_400.0
+#: Seconds that a test waits for what must come, before it fails.
+WAIT = 120.0
+#: The ttr of the tasks of these tests, and a step of the clock that ends it.
+TTR = 60.0
+PAST_TTR = TTR + 1
+
+
+class Stop(BaseException):
+    """The process ends here; nothing that follows in it is run."""
+
+
+class Probe:
+    """An observer of a queue: counts its steps, stops it, or lets a rival in between two of them.
+
+    Only the thread that made it is observed, not the heartbeat's. What happens in an interruption
+    is written down, but not interrupted.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+        self._thread = threading.get_ident()
+        self._hooks: list[Callable[[str, str], None]] = []
+        self._is_busy = False
+
+    def __call__(self, step: str, operation: str) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        self.events.append((step, operation))
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            for hook in list(self._hooks):
+                hook(step, operation)
+        finally:
+            self._is_busy = False
+
+    @contextmanager
+    def _hooked(self, hook: Callable[[str, str], None]) -> Iterator[None]:
+        self._hooks.append(hook)
+        try:
+            yield
+        finally:
+            self._hooks.remove(hook)
+
+    def stopped(self, point: int, call: Callable[[], object]) -> bool:
+        """Run `call` and stop it at its step number `point`, counted from 0.
+
+        Returns:
+            False when it ended before it got there.
+        """
+        first = len(self.events)
+
+        def stop(step: str, operation: str) -> None:
+            if len(self.events) - first > point:
+                raise Stop(step, operation)
+
+        with self._hooked(stop):
+            try:
+                call()
+            except Stop:
+                return True
+            return False
+
+    @contextmanager
+    def interrupted(
+        self, step: str, operation: str, act: Callable[[], object], nth: int = 1
+    ) -> Iterator[None]:
+        """Do something when the block comes to a step of an operation, the nth time only.
+
+        With `nth` 0: each time.
+        """
+        seen = 0
+
+        def interrupt(seen_step: str, seen_operation: str) -> None:
+            nonlocal seen
+            if (seen_step, seen_operation) == (step, operation):
+                seen += 1
+                if nth in (0, seen):
+                    act()
+
+        with self._hooked(interrupt):
+            yield
+        assert seen >= max(nth, 1), f"never came to {step} of {operation}: {self.events[-20:]}"
+
+
+class OpenQueue(Protocol):
+    """Opens one more queue on the module's location, with a session of its own."""
+
+    def __call__(self, *, ttr: float = FOR_EVER, **options: Any) -> Queue: ...
+
+
+def end_heartbeat(queue: Queue) -> None:
+    """Let a queue beat only when a test makes it: real time has no part in these tests."""
+    queue._context.session.stop()
+
+
+def on_another_host(queue: Queue) -> Queue:
+    """Make a queue commit as if from another host: nothing here waits for what it writes.
+
+    On `file:` locations locks keep all writers apart, so that Delta never has to; on storage that many
+    hosts share there are none between them. Within one JVM, and only there, Delta's commits to local
+    files are as safe as on such storage: what these tests show is Delta's part, not the file system's.
+    """
+    opened = queue._opened
+    queue._opened = replace(opened, uri=f"{opened.uri}#{queue.session_uuid}", locks=None)
+    queue._context.sessions._lane = queue._registry._lane = Lane(None)
+    return queue
+
+
+@dataclass
+class World:
+    """A tube shared by two sessions on one clock: one that is interrupted, and a plain one."""
+
+    spark: SparkSession
+    place: str
+    clock: ManualClock
+    probe: Probe
+    mine: Queue
+    rivals: Queue
+    tube: Tube
+    rival: Tube
+    open_queue: OpenQueue
+
+    def version(self, table: str | None = None) -> int:
+        """The latest version of a table, from its log; the tube's by default."""
+        log = Path(self.place, table or self.tube.name, "_delta_log")
+        return max(int(commit.stem) for commit in log.glob("*.json") if commit.stem.isdigit())
+
+    def stored(self) -> str:
+        """All tasks as stored, as in `"ar bt"`: data and state, in the order of put."""
+        return stored(self.tube)
+
+    def told(self, *events: str) -> dict[str, int]:
+        """Call counters of the tube, the rival's newest ones included."""
+        # A change of the ttr writes a heartbeat, and with it the counters.
+        self.rivals.cfg(ttr=self.rivals.cfg()["ttr"] + 1)
+        counted = self.mine.statistics(self.tube.name)["calls"]
+        return {event: counted[event] for event in events}
+
+    def conflicts(self) -> int:
+        """How often the interrupted queue had to begin anew so far."""
+        return self.mine._context.loop.conflicts
+
+    def ids(self, names: str) -> DataFrame:
+        """A frame that names tasks of the tube by their data."""
+        rows = self.rival.df().where(
+            f"""data IN ({", ".join(f"'{json.dumps(n)}'" for n in names)})"""
+        )
+        ids = [row["task_id"] for row in rows.select("task_id").collect()]
+        assert len(ids) == len(names)
+        return self.spark.sql(" UNION ALL ".join(f"SELECT {i}L AS task_id" for i in ids))
+
+
+def stored(tube: Tube) -> str:
+    """All tasks of a tube as stored; none may be there twice."""
+    rows = tube.df(effective=False).select("task_id", "data", "state").collect()
+    assert len({row["task_id"] for row in rows}) == len(rows)
+    tasks = [(row["task_id"], json.loads(row["data"]) + row["state"]) for row in rows]
+    return " ".join(text for _, text in sorted(tasks))
+
+
+def names(tasks: Iterable[Task]) -> str:
+    """The data of tasks, each a letter."""
+    return "".join(task.data for task in tasks)
+
+
+def ids_of(tasks: Iterable[Task]) -> list[int]:
+    """The ids of tasks."""
+    return [task.task_id for task in tasks]

@@ -1,0 +1,423 @@
+"""Commits that really overlap: one statement is held in the middle while another one commits.
+
+The statement reads its snapshot, then its source waits at a gate in a Python function; the winner
+commits; the gate opens. Delta then says whether the two can both stand (its conflict matrix in terms
+of our verbs), and the commit loop does what it must. Local files prove it for one JVM only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import IntegerType
+
+from tests.concurrency.support import (
+    FOR_EVER,
+    TTR,
+    WAIT,
+    World,
+    end_heartbeat,
+    ids_of,
+    names,
+    on_another_host,
+    stored,
+)
+from tubeq_spark import PutItem, Queue, QueueConfig, TubeNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.concurrency.support import OpenQueue
+    from tubeq_spark.testing import ManualClock
+
+
+class Gate:
+    """A Spark session whose next MERGE into a table waits, after it has begun, to be let go."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self._spark = spark
+        self._directory = directory
+        self._table: str | None = None
+        self._number = 0
+        self.reached, self.open = -1, -1
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def sql(self, text: str) -> DataFrame:
+        """Run a statement, through the gate if it is the one."""
+        if self._table is None or not text.startswith(f"MERGE INTO {self._table} "):
+            return self._spark.sql(text)
+        self._table = None
+        source = re.compile(r" USING (.+?) s ON ", re.DOTALL)
+        gated = rf" USING (SELECT * FROM \1 WHERE tubeq_gate_{self._number}(1) = 1) s ON "
+        text, found = source.subn(gated, text, count=1)
+        assert found
+        return self._spark.sql(text)
+
+    def arm(self, table: str) -> None:
+        """Let the next MERGE into this table wait."""
+        self._number += 1
+        reached, go = (self._directory / f"{name}{self._number}" for name in ("reached", "go"))
+        for fifo in (reached, go):
+            os.mkfifo(fifo)
+        # Open for both: neither side then waits for the other to open.
+        self.reached, self.open = os.open(reached, os.O_RDWR), os.open(go, os.O_RDWR)
+        passed = str(self._directory / f"passed{self._number}")
+
+        def gate(one: int) -> int:
+            from pathlib import Path  # noqa: PLC0415  (it runs in a process of its own)
+
+            # A source may be read more than once.
+            if not Path(passed).exists():
+                Path(passed).touch()
+                with reached.open("wb", buffering=0) as told:
+                    told.write(b".")
+                with go.open("rb", buffering=0) as awaited:
+                    awaited.read(1)
+            return one
+
+        self._spark.udf.register(f"tubeq_gate_{self._number}", gate, IntegerType())
+        self._table = table
+
+    def wait(self) -> None:
+        """Wait for the statement to reach the gate."""
+        assert select.select([self.reached], [], [], WAIT)[0]
+
+    def let_go(self) -> None:
+        """Open the gate."""
+        os.write(self.open, b".")
+
+
+@pytest.fixture(scope="module")
+def gate(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Gate:
+    return Gate(spark, tmp_path_factory.mktemp("gates"))
+
+
+@pytest.fixture(scope="module")
+def gated(pair: World, gate: Gate) -> World:
+    """The module's tube, as a queue with a gate and one on another host see it."""
+    config = QueueConfig(
+        attempts=6, backoff_first=0, backoff_most=0, vacuum_hours=0, fold_segments=1
+    )
+    pair.mine = Queue(gate, pair.place, clock=pair.clock, config=config)  # type: ignore[arg-type]
+    pair.mine.cfg(ttr=FOR_EVER)
+    end_heartbeat(pair.mine)
+    pair.tube = pair.mine["shared"]
+    pair.rivals = on_another_host(pair.open_queue())
+    pair.rival = pair.rivals["shared"]
+    return pair
+
+
+@pytest.fixture
+def overlap(gated: World, gate: Gate) -> Iterator[World]:
+    yield gated
+    gated.rival.truncate()
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A statement that begins first, and one that commits before it.
+
+    Attributes:
+        name: What meets what.
+        setup: Before both.
+        loser: The verb whose statement waits; what it returns.
+        winner: The verb that commits meanwhile.
+        conflicts: How often the loser must decide anew.
+        after: The tube after both.
+        result: What the loser returned.
+    """
+
+    name: str
+    setup: Callable[[World], Any]
+    loser: Callable[[World, Any], Any]
+    winner: Callable[[World, Any], object]
+    conflicts: int
+    after: str
+    result: object
+
+
+def put(world: World, letters: str) -> list[int]:
+    return ids_of(world.rival.put_many(list(letters)))
+
+
+def one_taken_by_rival(world: World, letters: str) -> list[int]:
+    put(world, letters)
+    return ids_of(world.rival.take_many(1))
+
+
+def taken(world: World, letters: str, count: int) -> list[int]:
+    put(world, letters)
+    return ids_of(world.tube.take_many(count))
+
+
+def delayed(world: World, letters: str) -> None:
+    world.rival.put_many([PutItem(letter, delay=TTR) for letter in letters])
+    world.clock.advance(TTR)
+
+
+def in_segments_of_one(world: World, letters: str) -> None:
+    for letter in letters:
+        world.rival.put(letter)
+
+
+MEETINGS = (
+    Meeting(
+        "take, put",
+        lambda w: put(w, "ab"),
+        lambda w, _: names(w.tube.take_many(1)),
+        lambda w, _: w.rival.put("c"),
+        0,
+        "at br cr",
+        "a",
+    ),
+    Meeting(
+        "take, take",
+        lambda w: put(w, "ab"),
+        lambda w, _: names(w.tube.take_many(1)),
+        lambda w, _: w.rival.take_many(1),
+        1,
+        "at bt",
+        "b",
+    ),
+    Meeting(
+        "take, ack of another claim",
+        lambda w: one_taken_by_rival(w, "ab"),
+        lambda w, _: names(w.tube.take_many(1)),
+        lambda w, ids: w.rival.ack_many(ids),
+        0,
+        "bt",
+        "b",
+    ),
+    Meeting(
+        "take, release of another claim",
+        lambda w: one_taken_by_rival(w, "ab"),
+        lambda w, _: names(w.tube.take_many(1)),
+        lambda w, ids: w.rival.release_many(ids),
+        0,
+        "ar bt",
+        "b",
+    ),
+    Meeting(
+        "take, delete of a candidate",
+        lambda w: put(w, "ab"),
+        lambda w, _: names(w.tube.take_many(1)),
+        lambda w, ids: w.rival.delete(ids[0]),
+        1,
+        "bt",
+        "b",
+    ),
+    Meeting(
+        "ack of a part, take of others",
+        lambda w: taken(w, "abc", 2),
+        lambda w, ids: names(w.tube.ack_many(ids[:1])),
+        lambda w, _: w.rival.take_many(1),
+        0,
+        "bt ct",
+        "a",
+    ),
+    Meeting(
+        "ack of a part, bury in the same claim",
+        lambda w: taken(w, "abc", 3),
+        lambda w, ids: names(w.tube.ack_many(ids[:1])),
+        lambda w, ids: w.rival.bury(ids[1]),
+        1,
+        "b! ct",
+        "a",
+    ),
+    Meeting(
+        "put, take",
+        lambda w: put(w, "a"),
+        lambda w, _: names(w.tube.put_many(["b"])),
+        lambda w, _: w.rival.take_many(1),
+        0,
+        "at br",
+        "b",
+    ),
+    Meeting(
+        "put, put",
+        lambda _: None,
+        lambda w, _: names(w.tube.put_many(["b"])),
+        lambda w, _: w.rival.put("a"),
+        0,
+        "br ar",
+        "b",
+    ),
+    Meeting(
+        "sweep of what is due, take of some of it",
+        lambda w: delayed(w, "ab"),
+        lambda w, _: w.mine.sweep().tubes["shared"].readied,
+        lambda w, _: w.rival.take_many(1),
+        1,
+        "at br",
+        1,
+    ),
+    Meeting(
+        "fold, take of its tasks",
+        lambda w: in_segments_of_one(w, "abcdefg"),
+        lambda w, _: w.mine.sweep().tubes["shared"].folded,
+        lambda w, _: w.rival.take_many(7),
+        1,
+        "at bt ct dt et ft gt",
+        0,
+    ),
+    Meeting(
+        "release_all, ack",
+        lambda w: one_taken_by_rival(w, "ab"),
+        lambda w, _: w.tube.release_all(),
+        lambda w, ids: w.rival.ack_many(ids),
+        1,
+        "br",
+        None,
+    ),
+)
+
+
+def conflicts(world: World) -> int:
+    context = world.mine._context
+    return context.loop.conflicts + context.once.conflicts
+
+
+def overlapped(
+    gate: Gate, table: str, loser: Callable[[], object], winner: Callable[[], object]
+) -> Any:
+    """Run one verb while the first MERGE of another is held in the middle; the latter's result."""
+    gate.arm(table)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(loser)
+        try:
+            gate.wait()
+            winner()
+        finally:
+            gate.let_go()
+        return future.result(WAIT)
+
+
+@pytest.mark.parametrize("meeting", MEETINGS, ids=lambda meeting: meeting.name)
+def test_verb_when_another_commits_in_the_middle_of_its_statement(
+    overlap: World, gate: Gate, meeting: Meeting
+) -> None:
+    world = overlap
+    given = meeting.setup(world)
+    before, first = conflicts(world), world.version()
+    table = f"delta.`{world.place}/shared`"
+
+    result = overlapped(
+        gate,
+        table,
+        lambda: meeting.loser(world, given),
+        lambda: meeting.winner(world, given),
+    )
+
+    assert result == meeting.result
+    assert conflicts(world) - before == meeting.conflicts
+    assert sorted(world.stored().split()) == sorted(meeting.after.split())
+    if not meeting.conflicts:
+        # Both stand, although the one had not seen the other.
+        last = world.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]
+        assert (last["version"], last["readVersion"]) == (first + 2, first)
+
+
+def test_put_when_the_tube_is_dropped_in_the_middle_of_its_statement_is_refused(
+    gated: World, gate: Gate
+) -> None:
+    name = "dropped_in_the_middle"
+    mine = gated.mine.create_tube(name)
+    rival = gated.rivals[name]
+
+    with pytest.raises(TubeNotFoundError):
+        overlapped(gate, f"delta.`{gated.place}/{name}`", lambda: mine.put("a"), rival.drop)
+
+    assert stored(gated.rivals.create_tube(name)) == ""
+
+
+def test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_written(
+    overlap: World, gate: Gate
+) -> None:
+    world = overlap
+    holder = on_another_host(world.open_queue(ttr=10))
+    put(world, "a")
+    task = holder["shared"].take(0)
+    assert task is not None
+    world.clock.advance(11)
+    before = conflicts(world)
+
+    released = overlapped(
+        gate,
+        f"delta.`{world.place}/_tubeq_sessions`",
+        lambda: world.mine.sweep().tubes["shared"].released,
+        lambda: holder["shared"].take(0),
+    )
+
+    assert released == 0
+    assert conflicts(world) == before + 1
+    assert holder["shared"].ack(task.task_id).data == "a"
+
+
+def test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_number_twice(
+    spark: SparkSession, gate: Gate, clock: ManualClock, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "queue")
+    config = QueueConfig(number_horizon=1.0, vacuum_hours=0)
+    former = Queue(spark, place, clock=clock, config=config)
+    tube = former.create_tube("numbered")
+    ids = ids_of(tube.put_many([1]))
+    clock.advance(2)
+    # The one slot there is counts as free, and both want it.
+    mine = Queue(gate, place, clock=clock, config=config)  # type: ignore[arg-type]
+    rivals = on_another_host(Queue(spark, place, clock=clock, config=config))
+    mine_tube, rival_tube = mine["numbered"], rivals["numbered"]
+
+    ids += overlapped(
+        gate,
+        f"delta.`{place}/_tubeq_sessions`",
+        lambda: ids_of(mine_tube.put_many([2, 3])),
+        lambda: ids.extend(ids_of(rival_tube.put_many([4, 5]))),
+    )
+
+    assert len(set(ids)) == 5
+    assert mine._context.loop.conflicts == 1
+    for queue in (former, mine, rivals):
+        end_heartbeat(queue)
+
+
+def test_puts_and_takes_when_many_run_at_once_never_conflict(
+    overlap: World, open_queue: OpenQueue
+) -> None:
+    """Producers and a consumer on hosts of their own: whoever begins anew lost to another take."""
+    world = overlap
+    producers = [on_another_host(open_queue()) for _ in range(2)]
+    consumer = on_another_host(open_queue())
+    tubes = [queue["shared"] for queue in producers]
+    wanted = 12
+
+    def produce(tube: Any, letters: str) -> None:
+        for letter in letters:
+            tube.put_many([letter] * 2)
+
+    def consume() -> str:
+        tube, got = consumer["shared"], ""
+        while len(got) < wanted:
+            tasks = tube.take_many(3)
+            got += names(tube.ack_many(ids_of(tasks)))
+        return got
+
+    with ThreadPoolExecutor(3) as pool:
+        puts = [pool.submit(produce, *pair) for pair in zip(tubes, ("abc", "def"), strict=True)]
+        consumed = pool.submit(consume)
+        for future in puts:
+            future.result(WAIT)
+        assert sorted(consumed.result(WAIT)) == sorted("abcdef" * 2)
+
+    assert [q._context.loop.conflicts for q in (*producers, consumer)] == [0, 0, 0]
+    assert world.stored() == ""

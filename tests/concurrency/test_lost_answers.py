@@ -1,0 +1,485 @@
+"""The answer to a commit is lost: what became of it is read from the table's history.
+
+Landed: the verb returns as if it had heard. Not landed, or nobody can tell: `CommitUnknownError` with
+the operation's id, and nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkRuntimeError
+
+from tests.concurrency.support import (
+    FOR_EVER,
+    PAST_TTR,
+    TTR,
+    World,
+    end_heartbeat,
+    ids_of,
+    names,
+    stored,
+)
+from tubeq_spark import (
+    CommitUnknownError,
+    PutItem,
+    PutResult,
+    Queue,
+    QueueConfig,
+    StoreError,
+    TubeqError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubeq_spark import Batch, Tube
+
+
+class LosesRequests:
+    """A Spark session that loses statements on their way: they are never run."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.failure: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def sql(self, text: str) -> DataFrame:
+        """Run a query, or lose a statement if told to."""
+        if self.failure is not None and text.startswith(("MERGE", "DELETE", "UPDATE")):
+            raise self.failure
+        return self._spark.sql(text)
+
+
+def lose(*_: object) -> None:
+    """The connection breaks."""
+    raise ConnectionError("the answer is lost")
+
+
+def put(world: World, letters: str) -> list[int]:
+    return ids_of(world.rival.put_many(list(letters)))
+
+
+def taken(world: World, letters: str) -> list[int]:
+    put(world, letters)
+    return ids_of(world.tube.take_many(len(letters)))
+
+
+def batch_of(world: World, letters: str) -> Batch:
+    put(world, letters)
+    return world.tube.take_df(len(letters))
+
+
+def buried(world: World, letters: str) -> None:
+    world.rival.bury_many(put(world, letters))
+
+
+def due(world: World) -> None:
+    world.rival.put_many([PutItem("a", delay=TTR), PutItem("b", ttl=TTR)])
+    world.clock.advance(PAST_TTR)
+
+
+def frame(world: World, letters: str) -> DataFrame:
+    rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
+    return world.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verb whose answer is lost after its commit.
+
+    Attributes:
+        name: Of the verb.
+        setup: Before it.
+        act: The verb; what it returns.
+        operation: Its name in the commit loop.
+        result: What it must return all the same.
+        after: The tube then.
+    """
+
+    name: str
+    setup: Callable[[World], Any]
+    act: Callable[[World, Any], Any]
+    operation: str
+    result: object
+    after: str
+
+
+CASES = (
+    Case("put", lambda _: None, lambda w, _: names(w.tube.put_many(["a"])), "put", "a", "ar"),
+    Case(
+        "put_df",
+        lambda _: None,
+        lambda w, _: w.tube.put_df(frame(w, "ab")).count,
+        "put",
+        2,
+        "ar br",
+    ),
+    Case(
+        "put_df with a key",
+        lambda w: f"key {w.version()}",
+        lambda w, key: w.tube.put_df(frame(w, "ab"), key=key).count,
+        "put",
+        2,
+        "ar br",
+    ),
+    Case(
+        "take",
+        lambda w: put(w, "abc"),
+        lambda w, _: names(w.tube.take_many(2)),
+        "take",
+        "ab",
+        "at bt cr",
+    ),
+    Case(
+        "take_df",
+        lambda w: put(w, "abc"),
+        lambda w, _: w.tube.take_df(2).count,
+        "take",
+        2,
+        "at bt cr",
+    ),
+    Case(
+        "ack of a whole claim",
+        lambda w: taken(w, "ab"),
+        lambda w, ids: names(w.tube.ack_many(ids)),
+        "ack",
+        "ab",
+        "",
+    ),
+    Case(
+        "ack of a part",
+        lambda w: taken(w, "ab"),
+        lambda w, ids: names([w.tube.ack(ids[0])]),
+        "ack",
+        "a",
+        "bt",
+    ),
+    Case(
+        "release",
+        lambda w: taken(w, "ab"),
+        lambda w, ids: names([w.tube.release(ids[0])]),
+        "release",
+        "a",
+        "ar bt",
+    ),
+    Case(
+        "bury",
+        lambda w: put(w, "ab"),
+        lambda w, ids: names([w.tube.bury(ids[0])]),
+        "bury",
+        "a",
+        "a! br",
+    ),
+    Case("kick", lambda w: buried(w, "abc"), lambda w, _: w.tube.kick(2), "kick", 2, "ar br c!"),
+    Case(
+        "exchange",
+        lambda w: (taken(w, "a"), put(w, "bc"))[0],
+        lambda w, ids: names(w.tube.exchange(ack=ids, take=1)),
+        "exchange",
+        "b",
+        "bt cr",
+    ),
+    Case("batch.ack", lambda w: batch_of(w, "ab"), lambda _, b: b.ack(), "ack", 2, ""),
+    Case(
+        "batch.release of some",
+        lambda w: batch_of(w, "abc"),
+        lambda w, b: b.release(w.ids("ab")),
+        "release",
+        2,
+        "ar br ct",
+    ),
+    Case("truncate", lambda w: put(w, "ab"), lambda w, _: w.tube.truncate(), "truncate", None, ""),
+    Case(
+        "sweep",
+        due,
+        lambda w, _: w.mine.sweep().tubes["shared"].expired,
+        "end_due",
+        1,
+        "ar",
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard(
+    world: World, case: Case
+) -> None:
+    given = case.setup(world)
+    before = world.version()
+
+    with world.probe.interrupted("committed", case.operation, lose):
+        result = case.act(world, given)
+
+    assert result == case.result
+    assert world.version() == before + 1
+    assert world.stored() == case.after
+
+
+def test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same(
+    world: World,
+) -> None:
+    queue = world.open_queue(observer=world.probe, segment_rows=1)
+    tube = queue["shared"]
+    letters = [chr(ord("A") + number) for number in range(40)]
+
+    with world.probe.interrupted("committed", "put", lose):
+        tasks = tube.put_many(letters)
+
+    assert names(tasks) == "".join(letters)
+    # Its statement names forty segments, which is more than Spark shows of some lists.
+    with world.probe.interrupted("committed", "take", lose):
+        assert names(tube.take_many(40)) == "".join(letters)
+    assert world.stored() == " ".join(f"{letter}t" for letter in letters)
+
+
+def test_create_tube_when_its_answer_is_lost_makes_it_once(world: World) -> None:
+    before = world.version("_tubeq_tubes")
+
+    with world.probe.interrupted("committed", "create_tube", lose):
+        tube = world.mine.create_tube("made_unheard")
+
+    assert world.version("_tubeq_tubes") == before + 1
+    assert names(tube.put_many(["a"])) == "a"
+
+
+def test_drop_when_all_its_answers_are_lost_is_done(world: World) -> None:
+    tube = world.mine.create_tube("dropped_unheard")
+    tube.put("a")
+
+    with world.probe.interrupted("committed", "drop", lose, nth=0):
+        tube.drop()
+
+    assert "dropped_unheard" not in world.rivals.tubes()
+    assert stored(world.rivals.create_tube("dropped_unheard")) == ""
+
+
+def test_first_put_of_a_queue_when_the_answer_to_its_slot_is_lost_leases_one_slot(
+    world: World,
+) -> None:
+    queue = world.open_queue(observer=world.probe)
+    before = world.version("_tubeq_sessions")
+
+    with world.probe.interrupted("committed", "lease_slot", lose):
+        queue["shared"].put("a")
+
+    assert world.version("_tubeq_sessions") == before + 1
+    assert world.stored() == "ar"
+
+
+# -- the answer is lost, and others go on before anybody asks -------------------------------------
+
+
+def then_lost(act: Callable[[], object]) -> Callable[[], None]:
+    """A rival acts, and only then the connection breaks."""
+
+    def both() -> None:
+        act()
+        lose()
+
+    return both
+
+
+def test_put_when_its_task_is_taken_before_the_history_is_asked_returns_the_task(
+    world: World,
+) -> None:
+    with world.probe.interrupted("committed", "put", then_lost(lambda: world.rival.take_many(1))):
+        tasks = world.tube.put_many(list("ab"))
+
+    assert names(tasks) == "ab"
+    assert world.stored() == "at br"
+
+
+def test_put_when_its_task_is_acked_before_the_history_is_asked_returns_the_task(
+    world: World,
+) -> None:
+    def take_and_ack() -> None:
+        world.rival.ack_many(ids_of(world.rival.take_many(2)))
+
+    with world.probe.interrupted("committed", "put", then_lost(take_and_ack)):
+        tasks = world.tube.put_many(list("ab"))
+
+    assert names(tasks) == "ab"
+    assert world.stored() == ""
+
+
+def test_put_df_with_a_key_when_its_tasks_are_taken_before_the_history_is_asked_says_how_many(
+    world: World,
+) -> None:
+    with world.probe.interrupted("committed", "put", then_lost(lambda: world.rival.take_many(1))):
+        result = world.tube.put_df(frame(world, "ab"), key=f"taken {world.version()}")
+
+    assert isinstance(result, PutResult)
+    assert result.count == 2
+    assert world.stored() == "at br"
+
+
+def test_take_when_a_rival_deletes_one_of_them_before_the_history_is_asked_knows_the_rest(
+    world: World,
+) -> None:
+    ids = put(world, "abc")
+
+    with world.probe.interrupted(
+        "committed", "take", then_lost(lambda: world.rival.delete(ids[0]))
+    ):
+        tasks = world.tube.take_many(3)
+
+    assert set("bc") <= set(names(tasks))
+    world.tube.ack_many(ids[1:])
+    assert world.stored() == ""
+
+
+def test_release_when_its_task_is_taken_before_the_history_is_asked_is_done(world: World) -> None:
+    ids = taken(world, "ab")
+
+    with world.probe.interrupted(
+        "committed", "release", then_lost(lambda: world.rival.take_many(1))
+    ):
+        assert names([world.tube.release(ids[0])]) == "a"
+
+    assert world.stored() == "at bt"
+    assert world.rival.ack(ids[0]).data == "a"
+
+
+# -- nobody can tell ------------------------------------------------------------------------------
+
+
+@contextmanager
+def without_history(world: World) -> Iterator[Callable[[], None]]:
+    """What takes the table away from the history's reader; it is back after the block."""
+    table, hidden = Path(world.place, world.tube.name), Path(world.place, "hidden")
+
+    def hide() -> None:
+        shutil.move(table, hidden)
+        lose()
+
+    try:
+        yield hide
+    finally:
+        if hidden.exists():
+            shutil.rmtree(table, ignore_errors=True)
+            shutil.move(hidden, table)
+
+
+def is_an_id(operation_id: int | None) -> bool:
+    return isinstance(operation_id, int) and operation_id != 0
+
+
+@pytest.mark.parametrize("verb", ["put", "take", "ack"])
+def test_verb_when_the_history_cannot_be_read_says_that_nobody_knows(
+    world: World, verb: str
+) -> None:
+    if verb != "put":
+        put(world, "a")
+    ids = ids_of(world.tube.take_many(1)) if verb == "ack" else []
+    verbs: dict[str, Callable[[], object]] = {
+        "put": lambda: world.tube.put("a"),
+        "take": lambda: world.tube.take(0),
+        "ack": lambda: world.tube.ack_many(ids),
+    }
+
+    with (
+        without_history(world) as hide,
+        world.probe.interrupted("committed", verb, hide),
+        pytest.raises(CommitUnknownError) as caught,
+    ):
+        verbs[verb]()
+
+    assert is_an_id(caught.value.operation_id)
+    assert world.stored() == {"put": "ar", "take": "at", "ack": ""}[verb]
+
+
+# -- the request is lost, so there is no commit ---------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def losing(spark: SparkSession) -> LosesRequests:
+    return LosesRequests(spark)
+
+
+@pytest.fixture(scope="module")
+def unheard(pair: World, losing: LosesRequests) -> Tube:
+    """The module's tube, as a queue sees it whose statements are lost when told."""
+    config = QueueConfig(attempts=3, backoff_first=0, backoff_most=0, vacuum_hours=0)
+    queue = Queue(losing, pair.place, clock=pair.clock, config=config)  # type: ignore[arg-type]
+    queue.cfg(ttr=FOR_EVER)
+    end_heartbeat(queue)
+    # Its lease and its slot are there before anything is lost.
+    queue["shared"].put("first")
+    task = queue["shared"].take(0)
+    assert task is not None
+    queue["shared"].ack(task.task_id)
+    return queue["shared"]
+
+
+#: What a lost statement raises: no answer at all, or an engine that failed before it committed.
+FAILURES = {
+    "connection": (ConnectionError("lost"), CommitUnknownError),
+    "engine": (PySparkRuntimeError("the executor was killed"), StoreError),
+}
+
+
+@contextmanager
+def failing(losing: LosesRequests, failure: str) -> Iterator[None]:
+    raised, expected = FAILURES[failure]
+    losing.failure = raised
+    try:
+        with pytest.raises(TubeqError) as caught:
+            yield
+    finally:
+        losing.failure = None
+    assert type(caught.value) is expected
+    if isinstance(caught.value, CommitUnknownError):
+        assert is_an_id(caught.value.operation_id)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_put_when_its_statement_is_never_run_says_so_and_puts_nothing(
+    world: World, unheard: Tube, losing: LosesRequests, failure: str
+) -> None:
+    with failing(losing, failure):
+        unheard.put("a")
+
+    assert world.stored() == ""
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("verb", ["ack", "release", "delete"])
+def test_verb_when_its_statement_is_never_run_says_so_and_can_be_repeated(
+    world: World, unheard: Tube, losing: LosesRequests, failure: str, verb: str
+) -> None:
+    put(world, "ab")
+    ids = ids_of(unheard.take_many(2))
+    many = getattr(unheard, f"{verb}_many")
+
+    with failing(losing, failure):
+        many(ids)
+
+    assert world.stored() == "at bt"
+    assert names(many(ids)) == "ab"
+    assert world.stored() == ("ar br" if verb == "release" else "")
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("verb", ["ack", "release"])
+def test_batch_when_its_statement_is_never_run_says_so_and_can_be_repeated(
+    world: World, unheard: Tube, losing: LosesRequests, failure: str, verb: str
+) -> None:
+    put(world, "ab")
+    batch = unheard.take_df(2)
+
+    with failing(losing, failure):
+        getattr(batch, verb)()
+
+    assert world.stored() == "at bt"
+    assert getattr(batch, verb)() == 2
+    assert world.stored() == ("ar br" if verb == "release" else "")

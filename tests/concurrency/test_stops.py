@@ -1,0 +1,485 @@
+"""A process that ends between any two steps of a verb: each statement is done or not done.
+
+Each case is stopped at every step of every commit in turn. The tasks must then be as after so many
+commits as the table's log has got, and after the end of all leases everything that was not finished
+is ready again, nothing twice. (Where nothing was written, the same queue goes on: it is then a
+program that caught an interrupt.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.concurrency.support import (
+    PAST_TTR,
+    Probe,
+    World,
+    ids_of,
+    names,
+    stored,
+)
+from tubeq_spark import PutItem, Queue, TubeNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from tests.concurrency.support import OpenQueue
+    from tubeq_spark import Batch, Tube
+    from tubeq_spark.testing import ManualClock
+
+MOST_STOPS = 60
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verb to be stopped.
+
+    Attributes:
+        name: Of the verb and its circumstances.
+        setup: Makes what the verb works on; returns what `act` needs.
+        act: The verb.
+        stages: The tube before it, and after each of its commits to the tube.
+        swept: The last stage after the end of all leases and a sweep, where that is not simply
+            everything ready that was taken or delayed.
+        then: What another (or the same) session can do after the last commit, before the sweep.
+        once: The verb can be called only once, so each stop needs a new setup.
+    """
+
+    name: str
+    setup: Callable[[World], Any]
+    act: Callable[[World, Any], object]
+    stages: tuple[str, ...]
+    swept: str | None = None
+    then: Callable[[World, Any], object] = lambda _world, _given: None
+    once: bool = False
+
+    def after_sweep(self) -> str:
+        """The last stage when all leases have ended."""
+        if self.swept is not None:
+            return self.swept
+        return self.stages[-1].replace("t", "r").replace("~", "r")
+
+
+def frame(world: World, letters: str) -> DataFrame:
+    rows = ", ".join(f"('\"{letter}\"')" for letter in letters)
+    return world.spark.sql(f"SELECT data FROM VALUES {rows} AS v(data)")
+
+
+def put(world: World, letters: str) -> list[int]:
+    """Tasks that another session has put."""
+    return ids_of(world.rival.put_many(list(letters)))
+
+
+def taken(world: World, letters: str, count: int | None = None) -> list[int]:
+    """Tasks of which this session has taken the first, as one claim."""
+    put(world, letters)
+    return ids_of(world.tube.take_many(len(letters) if count is None else count))
+
+
+def taken_by_rival(world: World, letters: str) -> list[int]:
+    put(world, letters)
+    return ids_of(world.rival.take_many(len(letters)))
+
+
+def taken_apart(world: World, letters: str) -> list[int]:
+    """Tasks that this session has taken, each in a claim of its own."""
+    put(world, letters)
+    return [task_id for _ in letters for task_id in ids_of(world.tube.take_many(1))]
+
+
+def taken_long_ago(world: World, letters: str) -> None:
+    taken(world, letters)
+    world.clock.advance(PAST_TTR)
+
+
+def buried(world: World, letters: str) -> None:
+    world.rival.bury_many(put(world, letters))
+
+
+def batch_of(world: World, letters: str) -> Batch:
+    put(world, letters)
+    return world.tube.take_df(len(letters))
+
+
+def due(world: World) -> None:
+    """A lease that ends, beside one that lasts in the same claim; a delay, and a life."""
+    items = [PutItem("a"), PutItem("d", ttr=10_000)]
+    world.rival.put_many([*items, PutItem("b", delay=PAST_TTR), PutItem("c", ttl=PAST_TTR)])
+    world.tube.take_many(2)
+    world.clock.advance(PAST_TTR)
+
+
+def in_segments_of_one(world: World, letters: str) -> None:
+    for letter in letters:
+        world.rival.put(letter)
+
+
+def held_by_the_dead(world: World, letters: str) -> None:
+    """Tasks of a session that has died."""
+    open_queue: OpenQueue = world.open_queue
+    dying = open_queue(ttr=10)
+    put(world, letters)
+    assert names(dying["shared"].take_many(len(letters))) == letters
+    world.clock.advance(11)
+
+
+def held_by_one_that_closes(world: World, letters: str) -> Queue:
+    queue = world.open_queue(observer=world.probe)
+    put(world, letters)
+    assert names(queue["shared"].take_many(len(letters))) == letters
+    return queue
+
+
+def revived(world: World) -> Tube:
+    """A tube of a session that was found dead."""
+    queue = world.open_queue(ttr=10, observer=world.probe)
+    put(world, "ab")
+    queue["shared"].take_many(2)
+    world.clock.advance(11)
+    assert world.rivals.sweep().tubes["shared"].released == 2
+    return queue["shared"]
+
+
+def ack_the_rest(world: World, ids: list[int]) -> None:
+    world.tube.ack_many(ids[1:])
+
+
+def ack_the_rest_as_rival(world: World, ids: list[int]) -> None:
+    world.rival.ack_many(ids[1:])
+
+
+def put_again_with_the_key(world: World, key: str) -> None:
+    assert world.rival.put_df(frame(world, "ab"), key=key).count == 0
+
+
+CASES = (
+    Case("put", lambda _: None, lambda w, _: w.tube.put("a"), ("", "ar")),
+    Case("put_many", lambda _: None, lambda w, _: w.tube.put_many(list("abc")), ("", "ar br cr")),
+    Case("put_df", lambda w: frame(w, "ab"), lambda w, df: w.tube.put_df(df), ("", "ar br")),
+    Case(
+        "put_df_with_key",
+        lambda w: f"key {w.version()}",
+        lambda w, key: w.tube.put_df(frame(w, "ab"), key=key),
+        ("", "ar br"),
+        then=put_again_with_the_key,
+    ),
+    Case("take", lambda w: put(w, "ab"), lambda w, _: w.tube.take(0), ("ar br", "at br")),
+    Case(
+        "take_many",
+        lambda w: put(w, "abc"),
+        lambda w, _: w.tube.take_many(2),
+        ("ar br cr", "at bt cr"),
+    ),
+    Case(
+        "take_where_leases_have_ended",
+        lambda w: taken_long_ago(w, "ab"),
+        lambda w, _: w.tube.take(0),
+        ("at bt", "ar br", "at br"),
+    ),
+    Case(
+        "take_by_a_session_that_was_found_dead",
+        revived,
+        lambda _, tube: tube.take(0),
+        ("ar br", "at br"),
+    ),
+    Case(
+        "take_df", lambda w: put(w, "abc"), lambda w, _: w.tube.take_df(2), ("ar br cr", "at bt cr")
+    ),
+    Case(
+        "ack_whole_claim", lambda w: taken(w, "ab"), lambda w, i: w.tube.ack_many(i), ("at bt", "")
+    ),
+    Case(
+        "ack_part_of_a_claim",
+        lambda w: taken(w, "abc"),
+        lambda w, i: w.tube.ack(i[0]),
+        ("at bt ct", "bt ct"),
+        swept="",
+        then=ack_the_rest,
+    ),
+    Case(
+        "ack_several_claims",
+        lambda w: taken_apart(w, "ab"),
+        lambda w, i: w.tube.ack_many(i),
+        ("at bt", ""),
+    ),
+    Case(
+        "release",
+        lambda w: taken(w, "ab"),
+        lambda w, i: w.tube.release_many(i),
+        ("at bt", "ar br"),
+    ),
+    Case(
+        "release_part_with_delay",
+        lambda w: taken(w, "ab"),
+        lambda w, i: w.tube.release(i[0], delay=10),
+        ("at bt", "a~ bt"),
+        swept="ar",
+        then=ack_the_rest,
+    ),
+    Case(
+        "touch_part_of_a_claim",
+        lambda w: taken(w, "ab"),
+        lambda w, i: w.tube.touch(i[0], 100),
+        ("at bt", "at bt"),
+        swept="at br",
+    ),
+    Case(
+        "bury_ready",
+        lambda w: put(w, "ab"),
+        lambda w, i: w.tube.bury(i[0]),
+        ("ar br", "a! br"),
+    ),
+    Case(
+        "bury_what_another_holds",
+        lambda w: taken_by_rival(w, "abc"),
+        lambda w, i: w.tube.bury(i[0]),
+        ("at bt ct", "a! bt ct"),
+        swept="a!",
+        then=ack_the_rest_as_rival,
+    ),
+    Case("delete_ready", lambda w: put(w, "ab"), lambda w, i: w.tube.delete(i[0]), ("ar br", "br")),
+    Case(
+        "delete_what_another_holds",
+        lambda w: taken_by_rival(w, "abc"),
+        lambda w, i: w.tube.delete(i[0]),
+        ("at bt ct", "bt ct"),
+        swept="",
+        then=ack_the_rest_as_rival,
+    ),
+    Case(
+        "kick",
+        lambda w: buried(w, "abc"),
+        lambda w, _: w.tube.kick(2),
+        ("a! b! c!", "ar br c!"),
+    ),
+    Case(
+        "exchange_in_one_commit",
+        lambda w: taken(w, "ab", 1),
+        lambda w, i: w.tube.exchange(ack=i, take=1),
+        ("at br", "bt"),
+    ),
+    Case(
+        "exchange_in_two_commits",
+        lambda w: taken(w, "abc", 2),
+        lambda w, i: w.tube.exchange(ack=i[:1], take=1),
+        ("at bt cr", "bt cr", "bt ct"),
+    ),
+    Case(
+        "release_all",
+        lambda w: taken_by_rival(w, "ab"),
+        lambda w, _: w.tube.release_all(),
+        ("at bt", "ar br"),
+    ),
+    Case("truncate", lambda w: taken(w, "ab", 1), lambda w, _: w.tube.truncate(), ("at br", "")),
+    Case(
+        "sweep_of_what_is_due",
+        due,
+        lambda w, _: w.mine.sweep(),
+        ("at dt b~ cr", "ar dt br"),
+        swept="ar dt br",
+    ),
+    Case(
+        "sweep_that_folds",
+        lambda w: in_segments_of_one(w, "abcdef"),
+        lambda w, _: w.mine.sweep(),
+        ("ar br cr dr er fr", "ar br cr dr er fr"),
+    ),
+    Case(
+        "sweep_that_finds_a_dead_session",
+        lambda w: held_by_the_dead(w, "ab"),
+        lambda w, _: w.mine.sweep(),
+        ("at bt", "ar br"),
+    ),
+    Case(
+        "close",
+        lambda w: held_by_one_that_closes(w, "ab"),
+        lambda _, queue: queue.close(),
+        ("at bt", "ar br"),
+        once=True,
+    ),
+    Case(
+        "batch_ack",
+        lambda w: batch_of(w, "ab"),
+        lambda _, batch: batch.ack(),
+        ("at bt", ""),
+    ),
+    Case(
+        "batch_ack_of_some",
+        lambda w: batch_of(w, "abc"),
+        lambda w, batch: batch.ack(w.ids("ab")),
+        ("at bt ct", "ct"),
+        swept="",
+        then=lambda _, batch: batch.ack(),
+    ),
+    Case(
+        "batch_release",
+        lambda w: batch_of(w, "ab"),
+        lambda _, batch: batch.release(delay=5),
+        ("at bt", "a~ b~"),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_verb_when_its_process_stops_at_any_step_is_done_or_not_done(
+    world: World, case: Case
+) -> None:
+    given, first, point = None, None, 0
+    stage, last = 0, len(case.stages) - 1
+    for _ in range(MOST_STOPS):
+        if first is None or stage or case.once:
+            if first is not None:
+                world.rival.truncate()
+            given = case.setup(world)
+            first, stage = world.version(), 0
+            assert world.stored() == case.stages[0]
+        leases = world.version("_tubeq_sessions")
+        assert world.probe.stopped(point, partial(case.act, world, given))
+
+        stage = world.version() - first
+        if stage:
+            assert world.stored() == case.stages[stage]
+        if stage == last:
+            break
+        # A lease that was written is there: the way from here on is another one.
+        point = 0 if world.version("_tubeq_sessions") > leases and not case.once else point + 1
+
+    case.then(world, given)
+    world.clock.advance(PAST_TTR)
+    world.rivals.sweep()
+    assert stage == last
+    assert world.stored() == case.after_sweep()
+
+
+def test_close_when_it_stops_before_the_release_leaves_the_tasks_to_the_end_of_the_session(
+    world: World,
+) -> None:
+    queue = world.open_queue(ttr=10, observer=world.probe)
+    put(world, "ab")
+    queue["shared"].take_many(2)
+
+    assert world.probe.stopped(2, queue.close)
+
+    world.clock.advance(11)
+    assert world.rivals.sweep().tubes["shared"].released == 2
+    assert world.stored() == "ar br"
+
+
+def test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice(
+    world: World,
+) -> None:
+    # A horizon of one millisecond: each step of the clock needs a new bound.
+    queue = world.open_queue(observer=world.probe, number_horizon=0.001)
+    tube = queue["shared"]
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    operations = set()
+
+    for _ in ("lease_slot", "extend_slot"):
+        world.clock.advance(1)
+        for point in range(MOST_STOPS):
+            assert world.probe.stopped(point, lambda: tube.put(next(letters)))
+            operations.add(world.probe.events[-1][1])
+            # The put begins, then come the numbers; its own further steps are another test's.
+            if point and world.probe.events[-1][1] == "put":
+                break
+        tube.put(next(letters))
+
+    assert {"lease_slot", "extend_slot"} <= operations
+    rows = [row["task_id"] for row in tube.df().select("task_id").orderBy("task_id").collect()]
+    assert len(rows) == len(set(rows))
+    assert stored(tube) == " ".join(sorted(stored(tube).split()))
+
+
+def test_take_when_it_stops_while_it_begins_its_lease_takes_nothing_and_the_next_one_does(
+    world: World,
+) -> None:
+    put(world, "a")
+    queue = world.open_queue(observer=world.probe)
+    tube = queue["shared"]
+
+    for point in range(4):
+        assert world.probe.stopped(point, lambda: tube.take(0))
+        assert world.stored() == "ar"
+    assert world.probe.events[-1] == ("committed", "heartbeat")
+
+    assert names(tube.take_many(1)) == "a"
+    world.rivals.sweep()
+    assert world.stored() == "at"
+
+
+@pytest.fixture(scope="module")
+def registry(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
+    """Two sessions, for what is done to tubes as a whole."""
+    probe = Probe()
+    return probe, open_queue(observer=probe), open_queue()
+
+
+def test_create_tube_when_it_stops_at_any_step_leaves_a_name_that_works(
+    registry: tuple[Probe, Queue, Queue],
+) -> None:
+    probe, mine, rivals = registry
+    for point in range(3):
+        name = f"created_{point}"
+        assert probe.stopped(point, partial(mine.create_tube, name))
+
+        is_there = name in rivals.tubes()
+        assert is_there == (probe.events[-1] == ("committed", "create_tube"))
+        tube = rivals.tube(name) if is_there else rivals.create_tube(name)
+        task = tube.put("a")
+        assert task is not None
+        assert rivals.create_tube(name, if_not_exists=True) is tube
+        assert stored(mine.tube(name)) == "ar"
+
+
+def test_drop_when_it_stops_at_any_step_is_finished_by_a_sweep_or_was_not_begun(
+    registry: tuple[Probe, Queue, Queue],
+) -> None:
+    probe, mine, rivals = registry
+    tube: Tube | None = None
+    # Of the steps between two commits one is enough: what is stored is the same.
+    for point in (0, 1, 2, 4, 5, 8):
+        if tube is None:
+            tube = mine.create_tube(f"dropped_{point}")
+            tube.put("a")
+        assert probe.stopped(point, tube.drop)
+        if point < 2:
+            assert stored(rivals.tube(tube.name)) == "ar"
+            continue
+
+        # From its first commit on nobody can use it; whoever sweeps or creates finishes it.
+        with pytest.raises(TubeNotFoundError):
+            rivals.tube(tube.name)
+        if point == 5:
+            rivals.sweep()
+        anew = rivals.create_tube(tube.name)
+        assert stored(anew) == ""
+        assert anew.take(0) is None
+        tube = None
+
+    assert probe.events[-1] == ("committed", "drop")
+
+
+def test_drop_when_it_stops_while_tasks_are_taken_is_finished_or_undone_after_the_holders_end(
+    registry: tuple[Probe, Queue, Queue], open_queue: OpenQueue, clock: ManualClock
+) -> None:
+    probe, mine, rivals = registry
+    tube = mine.create_tube("held_in_drop")
+    tube.put("a")
+    holder = open_queue(ttr=10)
+    assert holder["held_in_drop"].take(0) is not None
+
+    # Marked, found busy, and stopped before the mark is taken back.
+    assert probe.stopped(4, tube.drop)
+    clock.advance(11)
+    rivals.sweep()
+    rivals.sweep()
+
+    anew = rivals.create_tube("held_in_drop", if_not_exists=True)
+    assert anew.put("b") is not None
+    assert stored(anew) in ("br", "ar br")

@@ -1,0 +1,176 @@
+"""The embedded session as it comes up: settings, quiet, errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from tubeq_spark import local_session, spark_conf
+from tubeq_spark.spark_session import delta_package, missing_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_program(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", text],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+
+
+def test_local_session_has_the_recommended_settings(spark: SparkSession) -> None:
+    assert {name: spark.conf.get(name) for name in spark_conf()} == spark_conf()
+    assert missing_settings(spark) == []
+
+
+def test_local_session_takes_other_values(spark: SparkSession) -> None:
+    assert spark.sparkContext.master == "local[2]"
+    assert spark.sparkContext.appName == "tubeq-tests"
+
+
+def test_local_session_returns_the_one_that_is_there(spark: SparkSession) -> None:
+    assert local_session("another", **{"spark.master": "local[7]"}) is spark
+
+
+def test_local_session_is_one_for_all_threads(spark: SparkSession) -> None:
+    seen: list[SparkSession] = []
+    thread = threading.Thread(target=lambda: seen.append(local_session()))
+    thread.start()
+    thread.join()
+
+    assert seen == [spark]
+
+
+def test_local_session_runs_python_of_the_same_kind(spark: SparkSession) -> None:
+    def tell(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"python": [sys.executable]})
+
+    told = spark.range(1).mapInArrow(tell, "python string").collect()
+
+    assert told[0].python == sys.executable
+
+
+def test_missing_settings_sees_what_a_session_turned_off(spark: SparkSession) -> None:
+    session = spark.newSession()
+    session.conf.unset("spark.databricks.delta.snapshotPartitions")
+    session.conf.set("spark.sql.shuffle.partitions", "200")
+    session.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+
+    assert missing_settings(session) == [
+        "spark.databricks.delta.snapshotPartitions",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.session.timeZone",
+    ]
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_local_session_is_quiet_from_start_to_end(tmp_path: Path) -> None:
+    result = run_program(
+        tmp_path,
+        "import sys\n"
+        "from tubeq_spark import local_session\n"
+        "spark = local_session('quiet', **{'spark.master': 'local[1]'})\n"
+        f"spark.range(2).write.format('delta').save('{tmp_path}/t')\n"
+        "try: spark.sql(\"SELECT raise_error('on purpose')\").collect()\n"
+        "except Exception as error: print(type(error).__name__)\n"
+        "print(spark.sparkContext._jvm.java.util.TimeZone.getDefault().getID())\n"
+        "spark.stop()\n"
+        "print('stopped', file=sys.stderr, flush=True)\n"
+        "again = local_session('again', **{'spark.master': 'local[1]'})\n"
+        f"print(again.sql('SELECT * FROM delta.`{tmp_path}/t`').count())\n",
+    )
+
+    assert result.stdout.splitlines() == ["SparkRuntimeException", "UTC", "2"]
+    assert result.stderr.startswith("stopped\n")
+    assert result.returncode == 0
+
+
+@pytest.mark.processes
+def test_local_session_that_cannot_get_the_delta_jar_says_so(tmp_path: Path) -> None:
+    # An empty cache and no repository but an empty folder: a first start without a network.
+    ivy = tmp_path / "ivy.xml"
+    ivy.write_text(
+        "<ivysettings><settings defaultResolver='here'/><resolvers><filesystem name='here'>"
+        f"<artifact pattern='{tmp_path}/[artifact].[ext]'/>"
+        "</filesystem></resolvers></ivysettings>"
+    )
+
+    result = run_program(
+        tmp_path,
+        "from tubeq_spark import StoreError, local_session\n"
+        f"conf = {{'spark.jars.ivy': '{tmp_path}/ivy', 'spark.jars.ivySettings': '{ivy}'}}\n"
+        "try: local_session(**conf)\n"
+        "except StoreError as error: print(error)\n",
+    )
+
+    *_, said = result.stdout.splitlines()  # Ivy tells on stdout that it has settings of its own
+    assert result.stderr == ""
+    assert said.startswith("Spark did not start: ")
+    assert "unresolved dependency: io.delta#delta-spark" in said
+
+
+@pytest.mark.processes
+def test_local_session_beside_a_session_without_delta_is_refused(tmp_path: Path) -> None:
+    result = run_program(
+        tmp_path,
+        "from pyspark.sql import SparkSession\n"
+        "from tubeq_spark import StoreError, local_session\n"
+        "plain = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
+        "plain = plain.getOrCreate()\n"
+        "for stop in (False, True):\n"
+        "    if stop: plain.stop()\n"
+        "    try: local_session()\n"
+        "    except StoreError as error: print(error)\n",
+    )
+
+    has_session, has_no_jar = result.stdout.splitlines()
+    assert has_session.startswith("this process has a Spark session without Delta already: stop")
+    assert has_no_jar.startswith("Spark runs without the Delta jar: ")
+    assert delta_package() in has_no_jar
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_local_session_under_spark_submit_keeps_what_was_submitted(tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(
+        "from tubeq_spark import local_session\n"
+        "spark = local_session('mine', **{'spark.master': 'local[7]'})\n"
+        "names = 'spark.sql.shuffle.partitions', 'spark.databricks.delta.snapshotPartitions'\n"
+        "print(spark.sparkContext.master, *(spark.conf.get(name) for name in names))\n"
+    )
+
+    result = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "spark-submit"),
+            *("--master", "local[1]", "--packages", delta_package()),
+            *("--conf", "spark.sql.shuffle.partitions=5", "--conf", "spark.ui.enabled=false"),
+            str(program),
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+
+    assert result.stdout == "local[1] 5 1\n", result.stderr

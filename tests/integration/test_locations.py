@@ -1,0 +1,185 @@
+"""Where a queue can live, and what its tables look like there."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tubeq_spark import InvalidOptionError, Queue, StoreError, TubeExistsError, TubeNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def schema(spark: SparkSession) -> Iterator[str]:
+    name = f"q{uuid.uuid4().hex[:8]}"
+    spark.sql(f"CREATE SCHEMA {name}")
+    yield f"spark_catalog.{name}"
+    spark.sql(f"DROP SCHEMA {name} CASCADE")
+
+
+def test_queue_in_a_catalog_schema_works_and_leaves_dropped_tables_empty(
+    spark: SparkSession, schema: str
+) -> None:
+    with Queue(spark, schema) as queue:
+        tube = queue.create_tube("crawl")
+        put = tube.put({"n": 1})
+        taken = tube.take(0)
+
+        assert put is not None
+        assert taken is not None
+        assert taken.task_id == put.task_id
+        tube.ack(taken.task_id)
+        assert spark.table(f"{schema}.crawl").count() == 0
+        tube.drop()
+        assert queue.tubes() == []
+        assert spark.table(f"{schema}.crawl").where("segment <> 0").count() == 0
+
+
+def test_queue_when_the_schema_does_not_exist_is_refused_with_one_sentence(
+    spark: SparkSession,
+) -> None:
+    with pytest.raises(StoreError, match=r"spark_catalog\.nowhere"):
+        Queue(spark, "spark_catalog.nowhere")
+
+
+@pytest.mark.parametrize("name", ["with blank", "b`t per%cent qu'te#"])
+def test_queue_when_its_path_has_odd_characters_works(
+    spark: SparkSession, location: str, name: str
+) -> None:
+    with Queue(spark, f"{location}/{name}") as queue:
+        tube = queue.create_tube("t")
+        tube.put(1)
+        task = tube.take(0)
+
+    assert task is not None
+    assert task.data == 1
+    assert Path(location, name, "_tubeq_locks", "t.lock").exists()
+
+
+def test_queue_by_path_and_by_uri_when_the_same_place_shares_tubes(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as one, Queue(spark, f"file://{location}") as other:
+        one.create_tube("t").put("x")
+
+        task = other.tube("t").take(0)
+
+        assert task is not None
+        assert task.data == "x"
+
+
+@pytest.mark.parametrize("text", ["", "   ", None, 7, "a\nb"])
+def test_queue_when_the_location_is_none_is_refused(spark: SparkSession, text: object) -> None:
+    with pytest.raises(InvalidOptionError, match="location"):
+        Queue(spark, text)  # type: ignore[arg-type]
+
+
+def test_queue_when_the_format_is_newer_is_refused(spark: SparkSession, location: str) -> None:
+    with Queue(spark, location) as queue:
+        queue.create_tube("t")
+    spark.sql(f"UPDATE delta.`{location}/_tubeq_tubes` SET format_version = 99")
+
+    with pytest.raises(StoreError, match="99"):
+        Queue(spark, location)
+
+
+def test_tube_table_when_created_has_the_columns_and_a_short_log(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as queue:
+        queue.create_tube("t", "fifottl", change_feed=True)
+
+    table = spark.read.format("delta").load(f"{location}/t")
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{location}/t`").collect()[0]
+    assert {"state", "pri", "next_event", "segment", "task_id", "data"} <= set(table.columns)
+    assert detail["partitionColumns"] == ["segment"]
+    assert detail["properties"]["delta.enableChangeDataFeed"] == "true"
+    assert detail["properties"]["delta.deletedFileRetentionDuration"] == "interval 2 hours"
+
+
+def test_typed_tube_when_put_and_taken_keeps_types_and_refuses_others(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("t", schema="url STRING, depth INT")
+        tube.put({"url": "http://x/", "depth": 3})
+        frame = spark.createDataFrame([("http://y/", 4)], "url STRING, depth INT")
+        tube.put_df(frame)
+        with pytest.raises(InvalidOptionError, match="data"):
+            tube.put({"url": "http://x/", "deep": 3})
+        with pytest.raises(InvalidOptionError, match="data"):
+            tube.put({"url": 5, "depth": "three"})
+
+        first = tube.take(0)
+        with tube.take_df(5) as batch:
+            rows = [row.asDict() for row in batch.df.select("url", "depth").collect()]
+
+    assert first is not None
+    assert first.data == {"url": "http://x/", "depth": 3}
+    assert rows == [{"url": "http://y/", "depth": 4}]
+
+
+def test_tube_when_made_anew_with_another_payload_fits_its_table(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as queue:
+        queue.create_tube("t", schema="a INT").put({"a": 1})
+        queue.tube("t").drop()
+
+        tube = queue.create_tube("t", change_feed=True)
+        put = tube.put(["json"])
+
+        assert put is not None
+        assert tube.peek(put.task_id).data == ["json"]
+        detail = spark.sql(f"DESCRIBE DETAIL delta.`{location}/t`").collect()[0]
+        assert detail["properties"]["delta.enableChangeDataFeed"] == "true"
+        assert detail["partitionColumns"] == ["segment"]
+
+
+def test_handle_of_a_dropped_tube_when_another_has_its_name_touches_nothing(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as queue, Queue(spark, location) as other:
+        stale = other.create_tube("t")
+        queue.tube("t").drop()
+        fresh = queue.create_tube("t")
+        fresh.put("new")
+
+        with pytest.raises(TubeNotFoundError):
+            stale.put("old")
+        with pytest.raises(TubeNotFoundError):
+            stale.take(0)
+
+        task = fresh.take(0)
+        assert task is not None
+        assert task.data == "new"
+        assert fresh.take(0) is None
+
+
+def test_names_when_they_differ_by_case_only_are_one_tube(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as queue:
+        queue.create_tube("Crawl")
+
+        with pytest.raises(TubeExistsError):
+            queue.create_tube("crawl", if_not_exists=True)
+        with pytest.raises(TubeNotFoundError):
+            queue.tube("crawl")
+
+
+def test_temporary_tube_when_its_queue_closes_is_gone(spark: SparkSession, location: str) -> None:
+    with Queue(spark, location) as other:
+        with Queue(spark, location) as queue:
+            queue.create_tube("brief", temporary=True).put(1)
+            queue.tube("brief").take(0)
+            assert "brief" in other
+
+        assert "brief" not in other

@@ -1,0 +1,142 @@
+"""Checks of single arguments: what passes, and what a refusal says."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import fractions
+import math
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tubeq_spark import checks
+from tubeq_spark.errors import InvalidOptionError, SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Index:
+    """An integer that is no int, as numpy has them."""
+
+    def __index__(self) -> int:
+        return 5
+
+
+def test_refuse_names_the_argument_the_value_and_what_is_allowed() -> None:
+    with pytest.raises(InvalidOptionError, match=r"^pri=-1: must be a whole number from 0"):
+        checks.pri("pri", -1)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 1, 1e300, fractions.Fraction(1, 2)])
+def test_seconds_of_a_real_number_is_a_float(value: Any) -> None:
+    assert checks.seconds("ttl", value) == float(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        -1,
+        -1e-9,
+        math.nan,
+        math.inf,
+        True,
+        False,
+        "1",
+        None,
+        b"1",
+        1j,
+        decimal.Decimal(1),
+        -(10**400),
+    ],
+)
+def test_seconds_of_anything_else_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidOptionError):
+        checks.seconds("ttl", value)
+
+
+def test_seconds_of_an_integer_too_large_for_a_float_is_without_end() -> None:
+    assert checks.seconds("ttl", 10**400) > checks.seconds("ttl", 1e299)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 1e-9, -1, True])
+def test_lease_of_nothing_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidOptionError):
+        checks.lease("ttr", value)
+
+
+@given(st.integers(0, checks.PRI_MAX))
+def test_pri_of_a_whole_number_in_range_is_kept(value: int) -> None:
+    assert checks.pri("pri", value) == value
+
+
+@pytest.mark.parametrize(
+    ("check", "value"),
+    [
+        (lambda v: checks.pri("pri", v), 2**31),
+        (lambda v: checks.pri("pri", v), 1.0),
+        (lambda v: checks.pri("pri", v), True),
+        (lambda v: checks.count("n", v), -1),
+        (lambda v: checks.count("n", v), "3"),
+        (lambda v: checks.count("n", v), False),
+        (lambda v: checks.count("n", v, least=1), 0),
+        (checks.task_id, "1"),
+        (checks.task_id, 1.0),
+        (checks.task_id, True),
+        (checks.task_id, None),
+        (lambda v: checks.boolean("change_feed", v), 1),
+        (lambda v: checks.text("key", v), ""),
+        (lambda v: checks.text("key", v), 7),
+        (lambda v: checks.moment("now", v), dt.datetime(2026, 1, 1)),  # noqa: DTZ001
+        (lambda v: checks.moment("now", v), dt.date(2026, 1, 1)),
+        (checks.utube, True),
+        (checks.utube, 1.5),
+        (checks.utube, None),
+        (checks.utube, "\ud800"),
+        (checks.utube, b"a"),
+    ],
+)
+def test_check_of_a_value_of_another_kind_is_refused(
+    check: Callable[[Any], Any], value: Any
+) -> None:
+    with pytest.raises(InvalidOptionError):
+        check(value)
+
+
+def test_whole_numbers_are_whatever_has_an_index() -> None:
+    assert checks.count("n", Index()) == checks.task_id(Index()) == 5
+    assert checks.task_id(-(10**30)) == -(10**30)
+
+
+def test_utube_of_an_int_is_its_decimal_text_and_empty_is_one() -> None:
+    assert [checks.utube(v) for v in (7, -1, "", "é", Index())] == ["7", "-1", "", "é", "5"]
+
+
+@pytest.mark.parametrize("name", ["a", "A1", "0", "a_b", "x" * 32])
+def test_tube_name_of_letters_digits_and_underscores_is_kept(name: str) -> None:
+    assert checks.tube_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "_a", "x" * 33, "a-b", "a.b", "a b", "é", "a\n", "a`", None, 7, b"a"]
+)
+def test_tube_name_of_anything_else_is_refused(name: Any) -> None:
+    assert not checks.is_tube_name(name)
+    with pytest.raises(InvalidOptionError):
+        checks.tube_name(name)
+
+
+def test_session_uuid_of_a_uuid_or_its_text_is_the_uuid() -> None:
+    wanted = uuid.uuid4()
+
+    assert checks.session_uuid(wanted) == checks.session_uuid(str(wanted)) == wanted
+
+
+@pytest.mark.parametrize("value", ["", "not one", 7, None, b"\0" * 16])
+def test_session_uuid_of_anything_else_is_a_session_error(value: Any) -> None:
+    with pytest.raises(SessionError):
+        checks.session_uuid(value)

@@ -1,0 +1,152 @@
+"""Numbers that are unique for ever, whoever leases a slot, and in the order of put."""
+
+from __future__ import annotations
+
+import datetime as dt
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tubeq_spark.ids import SLOTS, Numbers, Range, task_id_of, tick_at, tick_of, ticks
+from tubeq_spark.moments import to_us
+
+NOW = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+LAST_TICK = (1 << 53) - 1
+TICKS = st.integers(0, LAST_TICK)
+SLOT = st.integers(0, SLOTS - 1)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["tasks", "segments"]), st.integers(1, 10_000), st.integers(0, 5_000)
+    ),
+    max_size=20,
+)
+
+
+def numbers(slot: int = 7, seconds: float = 600) -> Numbers:
+    start = tick_at(NOW)
+    return Numbers(slot, start, start + ticks(seconds))
+
+
+@given(TICKS, SLOT)
+def test_task_id_of_any_tick_fits_into_63_bits_and_gives_it_back(tick: int, slot: int) -> None:
+    task_id = task_id_of(tick, slot)
+
+    assert 0 <= task_id < 1 << 63
+    assert tick_of(task_id) == tick
+
+
+@given(TICKS, TICKS, SLOT)
+def test_task_ids_of_one_slot_follow_their_ticks(one: int, other: int, slot: int) -> None:
+    assert (one < other) == (task_id_of(one, slot) < task_id_of(other, slot))
+
+
+@given(TICKS, TICKS, SLOT, SLOT)
+def test_task_ids_of_two_slots_are_never_equal(one: int, other: int, a: int, b: int) -> None:
+    assert (task_id_of(one, a) == task_id_of(other, b)) == ((one, a) == (other, b))
+
+
+@given(st.integers(0, 2**40), st.integers(0, 2**40), SLOT, SLOT)
+def test_task_ids_of_later_milliseconds_are_greater_whatever_the_slots(
+    ms: int, later: int, a: int, b: int
+) -> None:
+    first, second = task_id_of(ms << 12 | 4095, a), task_id_of((ms + 1 + later) << 12, b)
+
+    assert first < second
+
+
+def test_tick_at_before_2024_is_0_and_grows_by_4096_a_millisecond() -> None:
+    start = to_us(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+
+    assert tick_at(0) == tick_at(start) == 0
+    assert tick_at(start + 999) == 0
+    assert tick_at(start + 1000) == ticks(0.001) == 4096
+
+
+def test_range_when_it_passes_a_millisecond_goes_on_in_the_next() -> None:
+    taken = Range(slot=3, first=4095, count=2)
+
+    assert [taken.task_id(0), taken.task_id(1)] == [task_id_of(4095, 3), task_id_of(4096, 3)]
+    assert taken.task_id(0) < taken.task_id(1)
+
+
+def test_tasks_when_the_clock_stands_still_go_on_from_the_last() -> None:
+    mine = numbers()
+    first, second = mine.tasks(3, NOW), mine.tasks(2, NOW)
+
+    assert first is not None
+    assert second is not None
+    assert second.first == first.first + 3
+
+
+def test_tasks_when_the_clock_goes_back_go_on_from_the_last() -> None:
+    mine = numbers()
+    first, second = mine.tasks(1, NOW + 10_000_000), mine.tasks(1, NOW)
+
+    assert first is not None
+    assert second is not None
+    assert second.first == first.first + 1
+
+
+def test_tasks_when_another_slot_gave_the_last_id_are_greater_than_it() -> None:
+    after = task_id_of(tick_at(NOW) + 5, 1_000)
+    found = numbers(slot=7).tasks(1, NOW, after)
+
+    assert found is not None
+    assert found.task_id(0) > after
+
+
+def test_tasks_when_the_bound_is_reached_are_none_and_nothing_is_lost() -> None:
+    mine = numbers(seconds=0.001)
+
+    assert mine.tasks(4097, NOW) is None
+    found = mine.tasks(4096, NOW)
+    assert found is not None
+    assert found.first == tick_at(NOW)
+    assert mine.tasks(1, NOW) is None
+    assert mine.segments(4096, NOW) is not None
+    assert mine.segments(1, NOW) is None
+
+
+@pytest.mark.parametrize("kind", ["tasks", "segments"])
+def test_needed_when_the_bound_is_raised_to_it_is_enough(kind: str) -> None:
+    mine = numbers(seconds=0.001)
+    later = NOW + 60_000_000
+    after = task_id_of(tick_at(later) + 1, 3)
+    bound = mine.needed(10, later, after)
+
+    mine.bound = bound
+    found = mine.tasks(10, later, after) if kind == "tasks" else mine.segments(10, later)
+
+    assert found is not None
+    assert mine.tasks(10_000, later, after) is None
+
+
+def test_segments_are_negative_and_never_0() -> None:
+    assert Numbers(0, 0, 10).segments(2, 0) == [-1, -2]
+
+
+@given(STEPS, STEPS)
+def test_numbers_of_two_holders_of_one_slot_are_all_different(
+    former: list[tuple[str, int, int]], latter: list[tuple[str, int, int]]
+) -> None:
+    """The latter begins at the bound that the former had; their clocks may be anything."""
+    start = tick_at(NOW)
+    bound = start + ticks(0.01)
+    given_out: list[tuple[int, int]] = []
+    segments: list[int] = []
+    for holder, steps in (
+        (Numbers(5, start, bound), former),
+        (Numbers(5, bound, bound + ticks(0.01)), latter),
+    ):
+        for kind, count, milliseconds in steps:
+            now_us = NOW + milliseconds * 1000 - 2_000_000
+            if kind == "segments":
+                segments += holder.segments(count, now_us) or []
+            elif (found := holder.tasks(count, now_us)) is not None:
+                given_out.append((found.first, found.first + found.count))
+
+    assert all(end <= start for (_, end), (start, _) in pairwise(given_out))
+    assert len(set(segments)) == len(segments)
+    assert all(segment < 0 for segment in segments)

@@ -1,0 +1,127 @@
+"""What time makes of a task, and which verb may do what: the tables that everything reads."""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tubeq_spark.lifecycle import (
+    EVENTS,
+    TIMERS,
+    TRANSITIONS,
+    after_giving_back,
+    due,
+    effective,
+)
+from tubeq_spark.task import TaskState
+
+R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
+NOW = 1_000
+MOMENTS = st.one_of(st.none(), st.integers(NOW - 5, NOW + 5))
+STATES = st.sampled_from([R, T, D, B])
+
+
+@pytest.mark.parametrize(
+    ("stored", "next_event", "expires_at", "expected"),
+    [
+        (R, None, None, R),
+        (R, NOW + 1, NOW + 1, R),
+        (R, NOW, NOW, None),
+        (B, None, None, B),
+        (B, NOW - 1, NOW - 1, None),
+        (D, NOW + 1, None, D),
+        (D, NOW, None, R),
+        (D, NOW, NOW + 1, R),
+        (D, NOW, NOW, None),
+        (D, None, None, D),
+        (T, None, None, T),
+        (T, NOW + 1, None, T),
+        (T, NOW, None, R),
+        (T, NOW, NOW, None),
+    ],
+)
+def test_effective_when_moments_have_come_is_the_state_after_them(
+    stored: TaskState, next_event: int | None, expires_at: int | None, expected: TaskState | None
+) -> None:
+    assert effective(stored, next_event, expires_at, NOW) == expected
+
+
+@pytest.mark.parametrize("state", [T, D])
+def test_effective_when_life_is_over_first_is_still_held_by_its_lease_or_delay(
+    state: TaskState,
+) -> None:
+    assert effective(state, NOW + 10, NOW - 10, NOW) == state
+    assert effective(state, None, NOW - 10, NOW) == state
+
+
+def test_effective_when_a_worn_out_tasks_lease_has_ended_is_buried() -> None:
+    def ended(attempts: int, most: int | None) -> TaskState | None:
+        return effective(T, NOW, None, NOW, attempts=attempts, max_attempts=most)
+
+    assert (ended(3, 3), ended(2, 3), ended(9, None)) == (B, R, R)
+
+
+@given(STATES, MOMENTS, MOMENTS, st.integers(0, 3), st.sampled_from([None, 1, 2]))
+def test_effective_when_written_down_changes_no_more(
+    state: TaskState,
+    next_event: int | None,
+    expires_at: int | None,
+    attempts: int,
+    most: int | None,
+) -> None:
+    after = effective(state, next_event, expires_at, NOW, attempts=attempts, max_attempts=most)
+    if after is None or after is state:
+        return
+
+    again = effective(after, expires_at, expires_at, NOW, attempts=attempts, max_attempts=most)
+
+    assert again == after
+
+
+@given(STATES, MOMENTS, MOMENTS, st.integers(0, 5), st.sampled_from([None, 1]))
+def test_effective_when_time_goes_on_follows_the_arrows_that_time_has(
+    state: TaskState, next_event: int | None, expires_at: int | None, later: int, most: int | None
+) -> None:
+    seen = [
+        effective(state, next_event, expires_at, now, attempts=1, max_attempts=most)
+        for now in range(NOW - 6, NOW + 6 + later)
+    ]
+    arrows = {
+        (before, after)
+        for event in ("ttl", "ttr", "delay")
+        for before, after in product(TRANSITIONS[event].before, TRANSITIONS[event].after)
+    }
+    # Two may happen at one moment: a lease ends after the life did.
+    arrows |= {(before, after) for before, mid in arrows for other, after in arrows if mid == other}
+    ends = [TaskState.DONE if s is None else s for s in seen]
+
+    steps = {(a, b) for a, b in pairwise(ends) if a != b}
+    assert steps <= arrows
+
+
+def test_after_giving_back_when_attempts_are_used_up_is_buried() -> None:
+    assert [after_giving_back(n, 2) for n in (0, 1, 2, 3)] == [R, R, B, B]
+    assert after_giving_back(10**6, None) == R
+
+
+def test_due_is_at_the_moment_itself_and_never_is_not() -> None:
+    assert [due(m, NOW) for m in (NOW - 1, NOW, NOW + 1, None)] == [True, True, False, False]
+
+
+def test_transitions_name_every_event_but_peek_and_only_states_that_are_stored() -> None:
+    assert set(TRANSITIONS) == set(EVENTS) - {"peek"}
+    assert set(TIMERS) == {R, T, D, B}
+    for transition in TRANSITIONS.values():
+        assert TaskState.DONE not in transition.before
+        if transition.by_holder:
+            assert transition.before == (T,)
+
+
+def test_transitions_of_time_are_what_effective_says() -> None:
+    for state, timer in TIMERS.items():
+        if timer.event is not None:
+            assert state in TRANSITIONS[timer.event].before
+            assert timer.becomes in TRANSITIONS[timer.event].after

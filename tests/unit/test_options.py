@@ -1,0 +1,167 @@
+"""Options of tubes and puts: checked once, defaults applied, then plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.drivers import BUILT_IN
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
+from tubeq_spark.task import PutItem, TaskState
+
+NOW = 1_000_000_000
+FIFOTTL = BUILT_IN["fifottl"]
+FIFO = BUILT_IN["fifo"]
+SECONDS = st.one_of(st.none(), st.floats(0, 1e12))
+
+
+def put(tube: TubeOptions | None = None, **options: Any) -> NewTask:
+    checked = PutDefaults.of(options, FIFOTTL.put_options, "fifottl")
+    return new_task(checked, tube or TubeOptions(), NOW)
+
+
+def of_tube(**options: Any) -> TubeOptions:
+    return tube_options(options, FIFOTTL.tube_options, "fifottl")
+
+
+def test_new_task_when_nothing_is_given_is_ready_and_unlimited() -> None:
+    expected = NewTask(NOW, TaskState.READY, 0, None, None, None, None, None)
+
+    assert put() == expected
+
+
+def test_new_task_with_delay_adds_it_to_the_life_but_not_to_the_ttr() -> None:
+    task = put(ttl=10, delay=5)
+
+    assert (task.state, task.ttl, task.ttr) == (TaskState.DELAYED, 15_000_000, 10_000_000)
+    assert (task.next_event, task.expires_at) == (NOW + 5_000_000, NOW + 15_000_000)
+
+
+def test_new_task_takes_the_tubes_defaults_where_it_has_none() -> None:
+    tube = of_tube(pri=3, ttl=100, ttr=7, delay=1)
+    own = put(tube, pri=0, ttl=5, ttr=2, delay=0)
+
+    assert put(tube).pri == 3
+    assert (put(tube).ttl, put(tube).ttr) == (101_000_000, 7_000_000)
+    assert (own.pri, own.ttl, own.ttr, own.state) == (0, 5_000_000, 2_000_000, TaskState.READY)
+
+
+def test_new_task_with_ttl_0_ends_at_once() -> None:
+    task = put(ttl=0)
+
+    assert (task.state, task.expires_at) == (TaskState.READY, NOW)
+
+
+def test_new_task_with_huge_durations_is_unlimited() -> None:
+    task = put(ttl=1e200, ttr=10**400)
+
+    assert (task.ttl, task.ttr, task.expires_at, task.next_event) == (None, None, None, None)
+
+
+def test_new_task_with_an_endless_delay_is_delayed_for_ever() -> None:
+    task = put(ttl=10, delay=1e200)
+
+    assert (task.state, task.next_event) == (TaskState.DELAYED, None)
+
+
+@given(SECONDS, SECONDS, SECONDS)
+def test_new_task_is_consistent_whatever_the_durations(
+    ttl: float | None, ttr: float | None, delay: float | None
+) -> None:
+    if ttr is not None and ttr < 1e-6:
+        ttr = None
+    task = put(ttl=ttl, ttr=ttr, delay=delay)
+
+    assert (task.expires_at is None) == (task.ttl is None)
+    if task.expires_at is not None and task.ttl is not None:
+        assert task.expires_at == NOW + task.ttl
+    if task.state is TaskState.READY:
+        assert task.next_event == task.expires_at
+    assert all(v is None or v >= 0 for v in (task.ttl, task.ttr, task.next_event))
+
+
+@pytest.mark.parametrize("name", ["pri", "ttl", "ttr", "delay", "utube"])
+def test_put_option_that_the_type_lacks_is_refused_whatever_its_value(name: str) -> None:
+    with pytest.raises(InvalidOptionError, match=f"{name}=0: fifo has no such option"):
+        PutDefaults.of({name: 0}, FIFO.put_options, "fifo")
+    assert PutDefaults.of({name: None}, FIFO.put_options, "fifo") == PutDefaults()
+
+
+def test_over_an_item_keeps_what_the_item_does_not_say() -> None:
+    call = PutDefaults.of({"pri": 5, "ttl": 9}, FIFOTTL.put_options, "fifottl")
+    item = PutItem("data", pri=0)
+
+    assert call.over(item, FIFOTTL.put_options, "fifottl") == PutDefaults(pri=0, ttl=9.0)
+    assert call.over(PutItem("data"), FIFOTTL.put_options, "fifottl") is call
+
+
+def test_over_an_item_with_a_bad_option_is_refused() -> None:
+    with pytest.raises(InvalidOptionError):
+        PutDefaults().over(PutItem("data", ttr=0), FIFOTTL.put_options, "fifottl")
+
+
+def test_tube_options_come_back_from_their_json() -> None:
+    options = of_tube(pri=1, ttl=2.5, ttr=1, delay=0, schema="a INT", max_attempts=3)
+
+    assert TubeOptions.from_json(options.to_json()) == options
+
+
+def test_tube_options_are_a_mapping_whose_ttr_follows_the_ttl() -> None:
+    options = of_tube(ttl=20)
+
+    assert (options["ttr"], options.ttr, options["ttl"]) == (20, None, 20)
+    assert {"pri", "ttl", "max_attempts", "storage_mode"} <= set(options)
+    assert len(options) == len(dict(options))
+    with pytest.raises(KeyError):
+        options["to_json"]
+
+
+def test_tube_options_allow_the_default_storage_mode_everywhere() -> None:
+    checked = tube_options({"storage_mode": "default"}, FIFO.tube_options, "fifo")
+
+    assert checked == TubeOptions()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ttr": 0},
+        {"ttl": -1},
+        {"delay": "1"},
+        {"pri": -1},
+        {"max_attempts": 0},
+        {"max_attempts": True},
+        {"storage_mode": "ready_buffer"},
+        {"storage_mode": "memory"},
+        {"schema": " "},
+        {"schema": 7},
+        {"change_feed": 1},
+        {"capacity": 5},
+    ],
+)
+def test_tube_options_that_are_bad_or_foreign_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptionError):
+        of_tube(**options)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attempts": 0},
+        {"retry_seconds": 0},
+        {"backoff_first": -1},
+        {"segment_rows": 0},
+        {"number_horizon": 0},
+        {"fold_segments": -1},
+        {"observer": "print"},
+        {"clock_skew": float("nan")},
+    ],
+)
+def test_queue_config_with_a_value_out_of_range_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidOptionError):
+        QueueConfig(**settings)

@@ -1,0 +1,74 @@
+"""Values and names in SQL text: nothing that they hold can end a literal or name a source."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tubeq_spark.moments import to_us
+from tubeq_spark.storage import quoting
+
+TEXT = st.text(st.characters(codec="utf-8"))
+
+
+def text_of(literal: str) -> str:
+    """What Spark makes of a STRING literal."""
+    if literal.startswith("'"):
+        return literal[1:-1]
+    found = re.fullmatch(r"CAST\(X'([0-9a-f]*)' AS STRING\)", literal)
+    assert found is not None
+    return bytes.fromhex(found[1]).decode()
+
+
+@given(TEXT)
+def test_string_of_any_text_is_that_text_and_harmless(text: str) -> None:
+    literal = quoting.string(text)
+
+    assert text_of(literal) == text
+    assert literal.isascii()
+    assert literal.count("'") == 2
+    assert not set(literal) & set('\\{}\n"`')
+
+
+@given(TEXT)
+def test_identifier_of_any_text_stays_within_its_quotes(text: str) -> None:
+    quoted = quoting.identifier(text)
+
+    assert quoted[0] == quoted[-1] == "`"
+    assert "`" not in quoted[1:-1].replace("``", "")
+    assert quoted[1:-1].replace("``", "`") == text
+
+
+def test_identifier_of_parts_is_dotted() -> None:
+    assert quoting.identifier("a.b", "c`d") == "`a.b`.`c``d`"
+    assert quoting.path_table("/q/it's`") == "delta.`/q/it's```"
+
+
+def test_null_of_each_kind_has_its_type() -> None:
+    assert quoting.string(None) == "CAST(NULL AS STRING)"
+    assert quoting.bigint(None) == "CAST(NULL AS BIGINT)"
+    assert quoting.integer(None) == "CAST(NULL AS INT)"
+    assert quoting.moment(None) == "CAST(NULL AS TIMESTAMP)"
+
+
+def test_numbers_are_typed() -> None:
+    assert quoting.bigint(-5) == "-5L"
+    assert quoting.bigints([1, -2]) == "1L, -2L"
+    assert quoting.integer(7) == "CAST(7 AS INT)"
+    assert (quoting.boolean(True), quoting.boolean(False)) == ("TRUE", "FALSE")
+
+
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        (dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC), "2026-01-02 03:04:05.000006+00:00"),
+        (dt.datetime(1969, 12, 31, 23, 59, 59, tzinfo=dt.UTC), "1969-12-31 23:59:59.000000+00:00"),
+        (dt.datetime(8999, 12, 31, tzinfo=dt.UTC), "8999-12-31 00:00:00.000000+00:00"),
+    ],
+)
+def test_moment_names_its_zone_and_every_microsecond(moment: dt.datetime, expected: str) -> None:
+    assert quoting.moment(to_us(moment)) == f"TIMESTAMP'{expected}'"

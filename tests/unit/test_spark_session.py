@@ -1,0 +1,292 @@
+"""What a session needs, told without starting one: settings, messages, entry points."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tubeq_spark import StoreError, spark_conf
+from tubeq_spark.jvm import require_java
+from tubeq_spark.spark_session import (
+    LOCAL_SETTINGS,
+    SETTINGS,
+    delta_package,
+    missing_settings,
+    warn_of_missing_settings,
+)
+
+ROOT = Path(__file__).parents[2]
+NEEDS_JAVA = "Spark needs Java 17 or newer"
+
+
+def refusal(condition: str) -> PySparkException:
+    return PySparkException(message="no", errorClass=condition, messageParameters={})
+
+
+class _Conf:
+    """Answers like `spark.conf`."""
+
+    def __init__(self, values: dict[str, str], refused: tuple[str, ...]) -> None:
+        self._values = values
+        self._refused = refused
+
+    def get(self, name: str, *default: None) -> str | None:
+        if name in self._refused:
+            raise refusal("CONFIG_NOT_AVAILABLE")
+        if name == "spark.sql.session.timeZone":
+            return self._values.get(name, "Europe/Paris")  # the one with a default of its own
+        if name not in self._values and not default:
+            raise refusal("SQL_CONF_NOT_FOUND")
+        return self._values.get(name)
+
+
+class _Session:
+    def __init__(self, values: dict[str, str], *refused: str) -> None:
+        self.conf = _Conf(values, refused)
+
+
+def session_with(values: dict[str, str], *refused: str) -> Any:
+    return _Session(values, *refused)
+
+
+@pytest.fixture(autouse=True)
+def outside_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+
+
+def test_every_setting_has_a_value_and_a_reason() -> None:
+    for name, setting in (SETTINGS | LOCAL_SETTINGS).items():
+        assert name.startswith("spark.")
+        assert setting.value
+        assert setting.reason.endswith(".")
+
+
+def test_spark_conf_is_a_new_dict_of_all_settings() -> None:
+    conf = spark_conf()
+
+    assert {name: setting.value for name, setting in SETTINGS.items()} == conf
+    assert "DeltaSparkSessionExtension" in conf["spark.sql.extensions"]
+    assert "DeltaCatalog" in conf["spark.sql.catalog.spark_catalog"]
+    conf.clear()
+    assert spark_conf()
+
+
+def test_spark_conf_says_nothing_that_is_the_cluster_s_business() -> None:
+    assert not spark_conf().keys() & {"spark.master", "spark.jars.packages", "spark.driver.memory"}
+
+
+def test_delta_package_fits_the_installed_pair() -> None:
+    assert delta_package() == "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+def test_missing_settings_of_the_recommended_session_is_empty() -> None:
+    assert missing_settings(session_with(spark_conf())) == []
+
+
+def test_missing_settings_of_a_default_session_names_what_matters() -> None:
+    assert set(missing_settings(session_with({}))) == {
+        "spark.sql.extensions",
+        "spark.sql.catalog.spark_catalog",
+        "spark.databricks.delta.snapshotPartitions",
+        "spark.sql.shuffle.partitions",
+        "spark.sql.session.timeZone",
+        "spark.databricks.delta.commit.idempotencyCheck.enabled",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_missing"),
+    [
+        ("spark.sql.shuffle.partitions", "16", False),
+        ("spark.sql.shuffle.partitions", "17", True),
+        ("spark.databricks.delta.autoCompact.enabled", "TRUE", True),
+        ("spark.sql.session.timeZone", "Etc/UTC", False),
+        ("spark.sql.adaptive.enabled", "true", False),
+        ("spark.sql.extensions", "a.B,io.delta.sql.DeltaSparkSessionExtension", False),
+    ],
+)
+def test_missing_settings_judges_a_value(name: str, value: str, is_missing: bool) -> None:
+    spark = session_with(spark_conf() | {name: value})
+
+    assert (name in missing_settings(spark)) == is_missing
+
+
+def test_missing_settings_does_not_complain_of_what_it_may_not_see() -> None:
+    name = "spark.databricks.delta.snapshotPartitions"
+
+    assert missing_settings(session_with(spark_conf(), name)) == []
+
+
+def test_missing_settings_knows_that_databricks_has_delta_built_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
+
+    assert "spark.sql.extensions" not in missing_settings(session_with({}))
+
+
+def test_warn_of_missing_settings_warns_once_a_session() -> None:
+    spark = session_with(spark_conf() | {"spark.sql.shuffle.partitions": "200"})
+
+    with pytest.warns(UserWarning, match=r"lacks .*: spark\.sql\.shuffle\.partitions=2 \("):
+        warn_of_missing_settings(spark)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_missing_settings(spark)
+
+
+def test_require_java_accepts_the_java_of_this_machine() -> None:
+    require_java()
+
+
+def fake_java(folder: Path, script: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\n{script}\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.mark.parametrize(
+    ("banner", "found"),
+    [('openjdk version "11.0.22" 2024-01-16', 11), ('java version "1.8.0_392"', 8)],
+)
+def test_require_java_refuses_an_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: str, found: int
+) -> None:
+    java = fake_java(tmp_path, f"echo '{banner}' >&2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(StoreError, match=f"^{NEEDS_JAVA} and {java} is Java {found}: install"):
+        require_java()
+
+
+def test_require_java_takes_one_that_tells_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path, "echo Some VM >&2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    require_java()
+
+
+def test_require_java_refuses_a_java_home_without_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(StoreError, match=f"there is none in JAVA_HOME, {tmp_path}: install"):
+        require_java()
+
+
+def test_require_java_refuses_a_java_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = fake_java(tmp_path, "echo 'Unable to locate a Java Runtime' >&2; exit 1")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(java.parent))
+
+    with pytest.raises(StoreError, match="there is none on the PATH"):
+        require_java()
+
+
+def without_java(tmp_path: Path) -> dict[str, str]:
+    """Environment in which the tools of a Makefile are found, but no Java and no make above."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "bash", "env", "make", "sed", "head", "touch", "test"):
+        (tools / name).symlink_to(shutil.which(name) or "/nowhere")
+    (tools / "python3").symlink_to(sys.executable)
+    dropped = ("JAVA", "MAKE", "MFLAGS")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    return kept | {"PATH": str(tools), "PYTHONPATH": str(ROOT)}
+
+
+def test_local_session_without_java_raises_one_sentence(tmp_path: Path) -> None:
+    program = (
+        "from tubeq_spark import StoreError, local_session\n"
+        "try: local_session()\n"
+        "except StoreError as error: print(error)\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=without_java(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stderr == ""
+    assert result.stdout.startswith(f"{NEEDS_JAVA} and there is none on the PATH: install one")
+    assert result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("target", ["setup", "demo", "test"])
+def test_make_without_java_says_one_sentence(tmp_path: Path, target: str) -> None:
+    result = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT), target],
+        env=without_java(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    said = [line for line in result.stderr.splitlines() if not line.startswith("make: ***")]
+    assert result.returncode != 0
+    assert result.stdout == ""
+    assert len(said) == 1
+    assert said[0].startswith(f"{NEEDS_JAVA} and there is none: install one")
+
+
+def test_make_with_an_old_java_says_which(tmp_path: Path) -> None:
+    fake_java(tmp_path, """echo 'openjdk version "11.0.22" 2024-01-16' >&2""")
+
+    result = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT), "demo"],
+        env=without_java(tmp_path) | {"JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode != 0
+    assert result.stderr.startswith(f"{NEEDS_JAVA} and this is Java 11: install one")
+
+
+def test_make_without_a_target_explains_all_targets() -> None:
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    for target in ("help", "setup", "demo", "check", "fmt", "test", "test-unit", "bench", "clean"):
+        assert f"  make {target} " in shown
+
+
+def test_local_session_beside_spark_connect_is_refused() -> None:
+    program = (
+        "from tubeq_spark import StoreError, local_session\n"
+        "try: local_session()\n"
+        "except StoreError as error: print(error)\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"SPARK_REMOTE": "sc://localhost", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stdout.startswith("local_session() starts an embedded session, but SPARK_REMOTE")
