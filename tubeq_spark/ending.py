@@ -8,6 +8,7 @@ the conflict check) refuse, and the next reading finds nothing left to do.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.lifecycle import after_giving_back
@@ -90,11 +91,13 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             dict(zip(claims, fresh, strict=True)),
         )
 
-        def finish(_affected: Affected) -> Ended:
+        def finish(affected: Affected) -> Ended:
             ctx.queue.holdings.forget(claims)
             for row in told:
                 _tell(ctx, row, row.seen_at(now_us, ctx.max_attempts))
-            return _counted(ctx, groups)
+            # The rests of claims are among the updated rows, but go elsewhere.
+            back = ctx.tasks.count_in(dest) if claims else affected.updated
+            return _counted(ctx, _changed(groups, back, affected.deleted))
 
         return Plan(statement, finish)
 
@@ -106,6 +109,27 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
 
 #: Events of what time does to a stored state, in their order.
 _EVENTS = {TaskState.TAKEN: "ttr", TaskState.DELAYED: "delay"}
+
+
+def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
+    """The groups, without what others had written down before the statement came.
+
+    Claims change as decided or not at all; other segments may hold less by then.
+
+    Args:
+        groups: What was due.
+        back: Rows that the statement gave back to the tube.
+        deleted: Rows that it deleted.
+    """
+    changed = []
+    for group in sorted(groups, key=lambda group: group.state is not TaskState.TAKEN):
+        count = min(group.count, deleted if group.over else back)
+        changed.append(replace(group, count=count))
+        if group.over:
+            deleted -= count
+        else:
+            back -= count
+    return changed
 
 
 def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Ended:

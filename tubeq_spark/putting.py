@@ -75,7 +75,7 @@ def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] |
         size = ctx.queue.config.segment_rows
         places = [(ids[i - i % size], task_id) for i, task_id in enumerate(ids)]
         rows = ctx.tasks.engine.source(insert_table(places, news, data, schema))
-        statement = ctx.statements.put(rows, ids[::size])
+        statement = ctx.statements.put(rows, len(ids), ids[::size])
 
         def finish(affected: Affected) -> list[StoredTask]:
             if affected.inserted == 0:

@@ -1,8 +1,10 @@
 """put_df: a DataFrame of any size becomes tasks in one commit, and is never collected.
 
-Steps: one counting pass (rows and bad values of each partition), reserve ids, one insert-only
-MERGE (with a key: one append under Delta's transaction id). Ids follow the order of partitions; a
-DataFrame that yields more rows when written than when counted fails the put, so ids never overlap.
+Steps: one counting pass (rows and bad values of each partition), a look whether the tube is still
+there, reserve ids, one append (with a key under Delta's transaction id). Ids follow the order of
+partitions; a DataFrame that yields more rows when written than when counted fails the put, so ids
+never overlap. The append is blind to a drop that lands between the look and itself: its rows are
+gone with the tube then, as if they had been put just before.
 """
 
 from __future__ import annotations
@@ -10,25 +12,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tubeq_spark.checks import PRI_MAX, refuse
-from tubeq_spark.context import dropped
 from tubeq_spark.errors import InvalidOptionError, StoreError
 from tubeq_spark.ids import POSITION_BITS, SLOT_BITS, Range
 from tubeq_spark.moments import FOREVER_S, US
+from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.conflicts import raised_message
+from tubeq_spark.storage.quoting import bigint, bigints, identifier, string
 from tubeq_spark.storage.rows import INSERTED
 from tubeq_spark.task import PutResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
 
     from tubeq_spark.context import TubeContext
-    from tubeq_spark.storage.engine import Affected, Append, Merge
+    from tubeq_spark.storage.engine import Affected
 
 __all__ = ["OVERRUN", "put_df"]
 
@@ -65,30 +69,26 @@ def put_df(ctx: TubeContext, df: DataFrame, key: str | None) -> PutResult:
     payload = _payload(ctx, df)
     _check_columns(ctx, df)
     now_us = ctx.queue.now_us()
-    counted = _count(ctx, df, payload)
+    # How many rows there are is what it asks; a tube's puts are much alike.
+    with compiled(ctx.tasks.engine.spark, ctx.last_frame):
+        counted = _count(ctx, df, payload)
+    ctx.last_frame = counted.total
     if not counted.partitions:
         return PutResult(0, None, None)
-    if key is not None:
-        # An append is blind: it would not see the mark of a drop.
-        ctx.require_there(look=True)
+    ctx.require_there(look=True)
     ctx.queue.session.start_beating()
 
     def attempt() -> Plan[PutResult]:
         numbers = ctx.queue.session.task_ids(counted.total, ctx.lane.last_id)
         ctx.lane.last_id = numbers.task_id(counted.total - 1)
         rows = _rows(ctx, df, payload, numbers, counted, now_us)
-        size = ctx.queue.config.segment_rows
-        segments = [numbers.task_id(i) for i in range(0, counted.total, size)]
-        statement = _statement(ctx, rows, segments, key)
+        statement = ctx.statements.append(rows, counted.total, key)
 
         def finish(affected: Affected) -> PutResult:
             count = affected.inserted
             if not count:
-                if key is None:
-                    ctx.was_dropped()
-                    raise dropped(ctx)
                 return PutResult(0, None, None)
-            return PutResult(count, segments[0], numbers.task_id(counted.total - 1))
+            return PutResult(count, numbers.task_id(0), numbers.task_id(counted.total - 1))
 
         return Plan(statement, finish)
 
@@ -102,14 +102,6 @@ def put_df(ctx: TubeContext, df: DataFrame, key: str | None) -> PutResult:
     ctx.count("put", result.count)
     ctx.lane.changed()
     return result
-
-
-def _statement(
-    ctx: TubeContext, rows: DataFrame, segments: Sequence[int], key: str | None
-) -> Merge | Append:
-    if key is None:
-        return ctx.statements.put(rows, segments)
-    return ctx.statements.append(rows, key)
 
 
 # -- checks -----------------------------------------------------------------------------------
@@ -156,17 +148,13 @@ def _check_columns(ctx: TubeContext, df: DataFrame) -> None:
 
 
 def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> _Counted:
-    bad = dict(_bad_values(ctx, df, payload))
+    bad = _bad_values(ctx, df, payload)
+    conditions = [f"{condition} AS bad_{i}" for i, condition in enumerate(bad.values())]
+    counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(bad))]
     found = (
-        df.select(
-            F.spark_partition_id().alias("partition"),
-            *[condition.alias(f"bad_{i}") for i, condition in enumerate(bad.values())],
-        )
+        df.selectExpr("spark_partition_id() AS partition", *conditions)
         .groupBy("partition")
-        .agg(
-            F.count(F.lit(1)).alias("rows"),
-            *[F.count_if(F.col(f"bad_{i}")).alias(f"bad_{i}") for i in range(len(bad))],
-        )
+        .agg(*[F.expr(count) for count in ("count(*) AS rows", *counts)])
         .collect()
     )
     for i, name in enumerate(bad):
@@ -185,18 +173,17 @@ _ALLOWED = {
 }
 
 
-def _bad_values(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[tuple[str, Column]]:
-    bad = []
+def _bad_values(ctx: TubeContext, df: DataFrame, payload: list[str]) -> dict[str, str]:
+    """Conditions for rows that are refused, by their column."""
+    bad = {}
     if ctx.table.payload_columns is None:
-        parsed = F.try_parse_json(F.col("data"))
-        bad.append(("data", F.col("data").isNull() | parsed.isNull()))
+        bad["data"] = "data IS NULL OR try_parse_json(data) IS NULL"
     for name in ("pri", "ttl", "ttr", "delay"):
         if name in df.columns and name not in payload:
-            value = F.col(name).cast("double")
-            least = 1e-6 if name == "ttr" else 0.0
-            most = float(PRI_MAX) if name == "pri" else 1.7e308
-            wrong = F.isnan(value) | (value < least) | (value > most)
-            bad.append((name, F.coalesce(wrong, F.lit(False))))  # noqa: FBT003
+            value = f"CAST({identifier(name)} AS DOUBLE)"
+            least = "1e-6D" if name == "ttr" else "0D"
+            most = f"{PRI_MAX}D" if name == "pri" else "1.7e308D"
+            bad[name] = f"coalesce(isnan({value}) OR {value} < {least} OR {value} > {most}, FALSE)"
     return bad
 
 
@@ -212,68 +199,81 @@ def _rows(
     now_us: int,
 ) -> DataFrame:
     """The rows as a put writes them (columns of `INSERTED`)."""
-    numbered = df.select(
-        *[F.col(name) for name in df.columns],
-        _position(counted).alias("tubeq_position"),
+    call = _Constants(counted, numbers, now_us)
+    numbered = df.selectExpr(
+        *[identifier(name) for name in df.columns],
+        f"{call.place} AS tubeq_place",
+        f"{call.first} AS tubeq_first",
+        f"{call.now} AS tubeq_now",
     )
-    size = F.lit(ctx.queue.config.segment_rows).cast("bigint")
-    position = F.col("tubeq_position")
-    first = F.lit(numbers.first).cast("bigint")
     options = ctx.record.options
+    size = bigint(ctx.queue.config.segment_rows)
 
-    def given(name: str, default: float | None) -> Column:
-        default_value = F.lit(default).cast("double")
+    def given(name: str, default: float | None) -> str:
+        default_value = f"CAST({'NULL' if default is None else string(repr(default))} AS DOUBLE)"
         if name not in df.columns or name in payload:
             return default_value
-        return F.coalesce(F.col(name).cast("double"), default_value)
+        return f"coalesce(CAST({identifier(name)} AS DOUBLE), {default_value})"
 
-    ttl_given = given("ttl", options.ttl)
+    life = given("ttl", options.ttl)
     delay = _microseconds(given("delay", options.delay))
     # Both are below a hundred years: their sum is a moment that every clock can show.
-    ttl = _microseconds(ttl_given) + delay
-    ttr = _microseconds(F.coalesce(given("ttr", options.ttr), ttl_given))
-    now = F.lit(now_us).cast("bigint")
-    delayed = delay.isNull() | (delay > 0)
+    ttl = f"({_microseconds(life)} + {delay})"
+    delayed = f"({delay} IS NULL OR {delay} > 0L)"
     has_utube = "utube" in df.columns and "utube" not in payload
+    fields = ", ".join(identifier(name) for name in payload)
     columns = {
-        "segment": _task_id(first + position - position % size, numbers.slot),
-        "task_id": _task_id(first + position, numbers.slot),
-        "state": F.when(delayed, F.lit("~")).otherwise(F.lit("r")),
-        "pri": given("pri", float(options.pri)).cast("int"),
-        "utube": (F.col("utube") if has_utube else F.lit(None)).cast("string"),
-        "data": F.col("data") if ctx.table.payload_columns is None else F.struct(*payload),
-        "created": now,
+        "segment": _task_id(f"(tubeq_place - (tubeq_place - tubeq_first) % {size})", call.slot),
+        "task_id": _task_id("tubeq_place", call.slot),
+        "state": f"CASE WHEN {delayed} THEN '~' ELSE 'r' END",
+        "pri": f"CAST({given('pri', float(options.pri))} AS INT)",
+        "utube": "CAST(utube AS STRING)" if has_utube else "CAST(NULL AS STRING)",
+        "data": "data" if ctx.table.payload_columns is None else f"struct({fields})",
+        "created": "tubeq_now",
         "ttl": ttl,
-        "ttr": ttr,
-        "next_event": F.when(delayed, now + delay).otherwise(now + ttl),
-        "expires_at": now + ttl,
+        "ttr": _microseconds(f"coalesce({given('ttr', options.ttr)}, {life})"),
+        "next_event": f"tubeq_now + CASE WHEN {delayed} THEN {delay} ELSE {ttl} END",
+        "expires_at": f"tubeq_now + {ttl}",
     }
-    return numbered.select(*[columns[name].alias(name) for name in INSERTED])
+    return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in INSERTED])
 
 
-def _position(counted: _Counted) -> Column:
-    """The place of a row among all rows, by the order of partitions."""
-    highest = max(counted.partitions)
-    offsets = [counted.offsets.get(p, 0) for p in range(highest + 1)]
-    counts = [counted.partitions.get(p, 0) for p in range(highest + 1)]
-    partition = F.spark_partition_id() + F.lit(1)
-    row = F.monotonically_increasing_id().bitwiseAND(F.lit(_ROW_MASK))
-    fits = F.coalesce(F.try_element_at(_bigints(counts), partition) > row, F.lit(False))  # noqa: FBT003
-    place = F.try_element_at(_bigints(offsets), partition) + row
-    return F.when(fits, place).otherwise(F.raise_error(F.lit(OVERRUN)).cast("bigint"))
+class _Constants:
+    """What is one value for a whole call, as expressions whose generated code is always the same.
+
+    A number is part of the code that Spark generates and compiles, an array only its argument:
+    with plain literals each put would compile its code anew.
+    """
+
+    def __init__(self, counted: _Counted, numbers: Range, now_us: int) -> None:
+        self._partitions = range(max(counted.partitions) + 1)
+        counts, offsets = counted.partitions, counted.offsets
+        #: The place of the first row, the slot of the session's numbers, the moment of the put.
+        self.first = self._at(lambda _: numbers.first)
+        self.slot = self._at(lambda _: numbers.slot)
+        self.now = self._at(lambda _: now_us)
+        row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"
+        fits = f"coalesce({self._at(lambda p: counts.get(p, 0))} > {row}, FALSE)"
+        start = self._at(lambda p: numbers.first + offsets.get(p, 0))
+        #: A row's place: its partition's, and its own in there.
+        self.place = (
+            f"CASE WHEN {fits} THEN {start} + {row} "
+            f"ELSE CAST(raise_error({string(OVERRUN)}) AS BIGINT) END"
+        )
+
+    def _at(self, value: Callable[[int], int]) -> str:
+        values = bigints(value(partition) for partition in self._partitions)
+        return f"try_element_at(array({values}), spark_partition_id() + 1)"
 
 
-def _bigints(values: list[int]) -> Column:
-    return F.array(*[F.lit(value).cast("bigint") for value in values])
-
-
-def _task_id(tick: Column, slot: int) -> Column:
+def _task_id(tick: str, slot: str) -> str:
     """`ids.task_id_of` as an expression."""
-    high = F.shiftleft(F.shiftright(tick, POSITION_BITS), SLOT_BITS + POSITION_BITS)
-    low = tick.bitwiseAND(F.lit(_POSITION_MASK).cast("bigint"))
-    return high.bitwiseOR(F.lit(slot << POSITION_BITS).cast("bigint")).bitwiseOR(low)
+    high = f"shiftleft(shiftright({tick}, {POSITION_BITS}), {SLOT_BITS + POSITION_BITS})"
+    low = f"({tick} & {bigint(_POSITION_MASK)})"
+    return f"({high} | shiftleft({slot}, {POSITION_BITS}) | {low})"
 
 
-def _microseconds(seconds: Column) -> Column:
+def _microseconds(seconds: str) -> str:
     """`us_from_seconds` as an expression: NULL for never and for a hundred years or more."""
-    return F.when(seconds < F.lit(FOREVER_S), F.round(seconds * F.lit(float(US))).cast("bigint"))
+    forever = f"{FOREVER_S:.0f}D"
+    return f"CASE WHEN {seconds} < {forever} THEN CAST(round({seconds} * {US}D) AS BIGINT) END"

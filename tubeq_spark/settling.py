@@ -8,6 +8,8 @@ done. A rival that moved the rows first makes the statement find nothing; then a
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Affected, Merge
     from tubeq_spark.storage.rows import StoredTask
 
-__all__ = ["Located", "ack", "bury", "delete", "held", "kick", "release", "touch"]
+__all__ = ["Located", "ack", "ack_group", "bury", "delete", "held", "kick", "release", "touch"]
 
 _FOREVER_US = int(FOREVER_S * 1_000_000)
 
@@ -171,6 +173,23 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     tasks = _run(ctx, "ack", attempt)
     ctx.lane.changed()
     return tasks
+
+
+def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[Task] | Exception]:
+    """Ack for several calls: in one commit, or each for itself when not all can be acked."""
+    together = [task_id for ids in requests for task_id in ids]
+    if len(requests) > 1 and len(set(together)) == len(together):
+        with contextlib.suppress(NotTakenError):
+            tasks = iter(ack(ctx, together))
+            return [list(itertools.islice(tasks, len(ids))) for ids in requests]
+    return [_ack_one(ctx, ids) for ids in requests]
+
+
+def _ack_one(ctx: TubeContext, ids: Sequence[int]) -> list[Task] | Exception:
+    try:
+        return ack(ctx, ids)
+    except Exception as error:  # noqa: BLE001  (it is that call's own, whatever it is)
+        return error
 
 
 def _changed(

@@ -99,7 +99,7 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
         given = [moved[claim] for claim in claims]
         return given + [[] for _ in range(len(wanted) - len(given))]
 
-    return Plan(ctx.statements.take(segments, cuts, owner, now_us), finish)
+    return Plan(ctx.statements.take(segments, cuts, owner, now_us, count), finish)
 
 
 def _taken(row: StoredTask, claim: int, owner: str, now_us: int) -> StoredTask:
@@ -139,9 +139,8 @@ def take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
         claim = ctx.queue.session.segments(1)[0]
         last = max((cut.last for cut in cuts), key=lambda cut: (cut.pri, cut.task_id))
         shortest = min((c.shortest_ttr for c in cuts if c.shortest_ttr is not None), default=None)
-        statement = ctx.statements.take(
-            sorted(cut.segment for cut in cuts), [(last, claim)], owner, now_us
-        )
+        segments, size = sorted(cut.segment for cut in cuts), sum(cut.count for cut in cuts)
+        statement = ctx.statements.take(segments, [(last, claim)], owner, now_us, size)
 
         def finish(affected: Affected) -> LotOfTasks:
             if affected.updated == 0:

@@ -33,7 +33,7 @@ class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
     What waits while a commit of this tube runs in the same queue object shares the next commit:
-    puts with puts, takes with takes. Everything else queues up for its turn.
+    puts with puts, takes with takes, acks with acks. Everything else queues up for its turn.
     """
 
     def __init__(self, ctx: TubeContext, drop: Callable[[], None]) -> None:
@@ -44,6 +44,9 @@ class Tube:
             lambda requests: putting.put_group(ctx, requests)
         )
         self._takes = GroupCommit[int, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
+        self._acks = GroupCommit[list[int], list[Task]](
+            lambda requests: settling.ack_group(ctx, requests)
+        )
 
     def __repr__(self) -> str:
         return f"Tube({self.name!r}, {self.type!r})"
@@ -284,7 +287,7 @@ class Tube:
             if not ids:
                 return self._take(count, limit)
             if not count:
-                settling.ack(self._ctx, ids)
+                self._acks.submit(ids)
                 return []
             taken = taking.exchange(self._ctx, ids, count)
             return taken or self._take(count, limit)
@@ -306,7 +309,7 @@ class Tube:
             NotTakenError: It is not held by this session, or its ttr has passed.
 
         Commits: 1, a deletion of the claim's partition when the claim holds nothing else, else a
-        MERGE. Conflicts only with whoever ends this lease.
+        MERGE; shared with acks of other threads. Conflicts only with whoever ends this lease.
         """
         return self.ack_many([task_id])[0]
 
@@ -325,7 +328,7 @@ class Tube:
 
         Commits: 1, none for no ids; as `ack`.
         """
-        return self._many(task_ids, lambda ids: settling.ack(self._ctx, ids))
+        return self._many(task_ids, self._acks.submit)
 
     def release(self, task_id: int, *, delay: float = 0) -> Task:
         """Give a task back: it returns to its old place in the order.

@@ -52,11 +52,14 @@ def pair(spark: SparkSession, place: str, clock: ManualClock, open_queue: OpenQu
     mine = open_queue(observer=probe, fold_segments=1)
     rivals = open_queue()
     tube = mine.create_tube("shared", "fifottl", ttr=TTR)
+    rival = rivals["shared"]
     # Stopped right after one of its leases, it would lease again, for ever: tests of their own.
-    tube.put("a")
+    # And only a session that has taken writes its counters down (`World.told`).
+    tube.put_many(["a", "b"])
     tube.take(0)
+    rival.take(0)
     tube.truncate()
-    return World(spark, place, clock, probe, mine, rivals, tube, rivals["shared"], open_queue)
+    return World(spark, place, clock, probe, mine, rivals, tube, rival, open_queue)
 
 
 @pytest.fixture

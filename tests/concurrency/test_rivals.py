@@ -451,7 +451,6 @@ def test_sweep_when_a_rival_sweeps_meanwhile_writes_each_thing_down_once(world: 
     assert world.told("delay", "ttl", "ttr") == {key: value + 1 for key, value in before.items()}
 
 
-@pytest.mark.xfail(reason="known limit: a sweep counts what it decided", strict=True)
 def test_sweep_when_a_rival_takes_some_of_what_is_due_counts_only_what_it_changed(
     world: World,
 ) -> None:

@@ -7,6 +7,10 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.quoting import identifier, path_of
 
 if TYPE_CHECKING:
@@ -44,12 +48,14 @@ class Merge:
         sql: Its text; `{name}` stands for a source given in `sources`.
         marker: A number that only this statement's predicate holds: its operation id.
         sources: DataFrames that it reads, by the names in its text.
+        size: How many rows it changes, about.
     """
 
     table: str
     sql: str
     marker: int
     sources: Mapping[str, DataFrame] = field(default_factory=dict)
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +67,14 @@ class Append:
         rows: What to append.
         marker: Its operation id, kept in the commit's user metadata.
         key: Identity of the append; a repeated one writes nothing.
+        size: How many rows there are, about; 0: nobody wants to know how many were written.
     """
 
     table: str
     rows: DataFrame
     marker: int
     key: str | None = None
+    size: int = 0
 
 
 class Engine:
@@ -117,11 +125,14 @@ class Engine:
         """Run one committing statement.
 
         Returns:
-            The rows it changed; `None` for an append, which does not say.
+            The rows it changed; `None` for an append with a key, which may have been skipped.
         """
-        if isinstance(statement, Append):
-            self._append(statement)
-            return None
+        with compiled(self.spark, statement.size):
+            if isinstance(statement, Append):
+                return self._append(statement)
+            return self._merge(statement)
+
+    def _merge(self, statement: Merge) -> Affected:
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in statement.sources}
         try:
             for name, view in names.items():
@@ -136,12 +147,20 @@ class Engine:
             return Affected(deleted=row["num_affected_rows"])
         return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
 
-    def _append(self, statement: Append) -> None:
-        writer = statement.rows.write.format("delta").mode("append")
+    def _append(self, statement: Append) -> Affected | None:
+        writer, written = statement.rows.write, None
+        if statement.key is None and statement.size:
+            written = Observation()
+            rows = F.count(F.lit(1)).alias("rows")
+            writer = statement.rows.observe(written, rows).write
+        writer = writer.format("delta").mode("append")
         writer = writer.option("userMetadata", f"tubeq:{statement.marker}")
         if statement.key is not None:
             writer = writer.option("txnAppId", statement.key).option("txnVersion", 1)
         self._save(writer, statement.table)
+        if written is not None:
+            return Affected(inserted=written.get["rows"])
+        return Affected() if statement.key is None else None
 
     @staticmethod
     def _save(writer: DataFrameWriter, table: str) -> None:

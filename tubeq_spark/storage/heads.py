@@ -52,6 +52,10 @@ class Heads:
         self.heads = []
         self._reads = _READS
 
+    def expected(self, wanted: int) -> int:
+        """How many tasks a read of `wanted` will find, about; 0 when the tube has few."""
+        return min(wanted, sum(head.count for head in self.heads))
+
     def bound(self, wanted: int) -> Cut | None:
         """A place that `wanted` tasks should lie before; `None`: read everything."""
         self._reads -= 1

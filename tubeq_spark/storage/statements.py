@@ -74,8 +74,8 @@ class Statements:
         self._table = table
         self._fresh = fresh
 
-    def put(self, rows: DataFrame, segments: Sequence[int]) -> Merge:
-        """Insert rows (columns of `INSERTED`) into segments that nobody has used."""
+    def put(self, rows: DataFrame, size: int, segments: Sequence[int]) -> Merge:
+        """Insert `size` rows (columns of `INSERTED`) into segments that nobody has used."""
         values = ", ".join(_stored(name, f"s.{name}") for name in INSERTED)
         # Nothing is in the new segments, and nothing but the mark of a drop in segment 0: a match
         # means that the tube is gone, and then nothing is inserted.
@@ -87,17 +87,18 @@ class Statements:
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(INSERTED)}, tube, attempts) "
             f"VALUES ({values}, s.tube, CAST(0 AS INT))"
         )
-        return Merge(self._table.name, sql, marker, {"rows": rows})
+        return Merge(self._table.name, sql, marker, {"rows": rows}, size)
 
-    def append(self, rows: DataFrame, key: str) -> Append:
-        """Append rows (columns of `INSERTED`), once for a key."""
+    def append(self, rows: DataFrame, count: int, key: str | None) -> Append:
+        """Append `count` rows (columns of `INSERTED`), with a key once for it."""
         stored = rows.selectExpr(
             *[f"{_stored(name, name)} AS {name}" for name in INSERTED],
             f"{bigint(self._table.id)} AS tube",
             "CAST(0 AS INT) AS attempts",
         )
         # The table remembers keys, and may have had another tube of this name before.
-        return Append(self._table.name, stored, self._fresh(), f"tubeq/{self._table.id}/{key}")
+        app = None if key is None else f"tubeq/{self._table.id}/{key}"
+        return Append(self._table.name, stored, self._fresh(), app, count)
 
     def take(
         self,
@@ -105,6 +106,7 @@ class Statements:
         claims: Sequence[tuple[Cut, int]],
         owner: str,
         now_us: int,
+        size: int,
     ) -> Merge:
         """Move what is takeable in `segments`, up to the last cut, to the claims.
 
@@ -113,6 +115,7 @@ class Statements:
             claims: A claim for each consumer, with the last place in the order that goes there.
             owner: Who takes.
             now_us: The moment of the take.
+            size: How many rows it moves, about.
         """
         last, marker = claims[-1], self._fresh()
         literals = bigints([*segments, *(claim for _, claim in claims), marker])
@@ -122,7 +125,7 @@ class Statements:
             f"AND {self._table.mine('t.')} AND {self.takeable(last[0], now_us)} "
             f"WHEN MATCHED THEN {self.taking(claims, owner, now_us)}"
         )
-        return Merge(self._table.name, sql, marker)
+        return Merge(self._table.name, sql, marker, size=size)
 
     def takeable(self, cut: Cut, now_us: int) -> str:
         """Condition of a take: what may be taken, up to a place in the order."""
@@ -204,7 +207,7 @@ class Statements:
             f"AND {self._table.mine('t.')} {' '.join(clauses)} "
             f"WHEN NOT MATCHED THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
         )
-        return Merge(self._table.name, sql, marker, frames)
+        return Merge(self._table.name, sql, marker, frames, len(rows))
 
     def _source(self, rows: Sequence[Chosen]) -> tuple[str, dict[str, DataFrame]]:
         if len(rows) <= INLINE_ROWS:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.storage import predicates
+from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.heads import HEAD_SEGMENTS, Heads, SegmentHead
 from tubeq_spark.storage.layout import INLINE_ROWS, MARKS, Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, identifier, integer, string
@@ -129,7 +130,9 @@ class Tasks:
             self._heads.learn(self._look(ready))
         for again in (False, True):
             bound = self._heads.bound(limit)
-            found = read(ready if bound is None else f"{ready} AND {self._table.up_to(bound)}")
+            where = ready if bound is None else f"{ready} AND {self._table.up_to(bound)}"
+            with compiled(self.engine.spark, self._heads.expected(limit)):
+                found = read(where)
             if bound is None or size(found) >= limit:
                 return found
             if not again:
@@ -183,6 +186,14 @@ class Tasks:
         )
         segments, task_ids = (column.to_pylist() for column in found.columns)
         return list(zip(segments, task_ids, strict=True))
+
+    def count_in(self, segment: int) -> int:
+        """How many tasks a segment holds."""
+        mine = f"{self._table.mine()} AND segment = {bigint(segment)}"
+        count: int = self.engine.rows(f"SELECT count(*) AS n FROM {self._table.name} WHERE {mine}")[
+            0
+        ]["n"]
+        return count
 
     def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
         """Segments with tasks up to an id (all when `None`)."""
