@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tubeq_spark.holdings import Holdings
     from tubeq_spark.payloads import PayloadCodec
     from tubeq_spark.session import Session
+    from tubeq_spark.storage.admission import Admission
     from tubeq_spark.storage.commit import CommitLoop
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.layout import TubeTable
@@ -89,6 +90,7 @@ class TubeContext:
     table: TubeTable
     tasks: Tasks
     statements: Statements
+    admission: Admission
     lane: Lane
     codec: PayloadCodec
     callback: Callback | None = None
@@ -104,6 +106,11 @@ class TubeContext:
     def max_attempts(self) -> int | None:
         """After so many takes a task is buried instead of readied."""
         return self.record.options.max_attempts
+
+    @property
+    def capacity(self) -> int | None:
+        """How many tasks the tube may hold."""
+        return self.record.options.capacity if self.driver.limited else None
 
     def count(self, event: str, tasks: int, done: int = 0) -> None:
         """Count an event of tasks whose rows nobody holds."""

@@ -2,11 +2,13 @@
 
 Steps: reserve ids (a commit only when the slot's bound is reached), one insert-only MERGE.
 Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there.
-Others' commits cannot disturb it: its segments are named by ids that are its own.
+Others' commits cannot disturb it: its segments are named by ids that are its own. In a tube with a
+capacity it reads what is stored before, and another put in between makes it begin anew.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +57,11 @@ def prepare(ctx: TubeContext, items: Iterable[Any], options: dict[str, Any]) -> 
 def put_many(
     ctx: TubeContext, group: GroupCommit[PutRequest, list[Task]], request: PutRequest
 ) -> list[Task]:
-    """Put the items of one call; it may share its commit with other threads' calls."""
+    """Put the items of one call; it may share its commit with other threads' calls.
+
+    Returns:
+        The tasks; none when the tube is full.
+    """
     if not request.news:
         return []
     ctx.queue.session.start_beating()
@@ -63,39 +69,56 @@ def put_many(
 
 
 def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] | Exception]:
-    """Commit the items of several calls at once."""
-    news = [new for request in requests for new in request.news]
-    data = [item for request in requests for item in request.data]
+    """Commit the items of several calls at once; of a call that finds no room, none."""
+    stored = ctx.queue.loop.run("put", ctx.lane, lambda: _plan(ctx, requests))
+    tasks: list[list[Task] | Exception] = [ctx.happened("put", rows) for rows in stored]
+    if any(stored):
+        ctx.lane.changed()
+    return tasks
+
+
+def _plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredTask]]]:
+    now_us = ctx.queue.now_us()
+    room = None if ctx.capacity is None else ctx.admission.look(now_us)
+    if room is not None and room.dropped:
+        ctx.was_dropped()
+        raise dropped(ctx)
+    admitted = _admitted(requests, None if room is None else (ctx.capacity or 0) - room.stored)
+    news = [new for request in admitted if request for new in request.news]
+    data = [item for request in admitted if request for item in request.data]
+    if not news:
+        return Plan(None, lambda _: [[] for _ in requests])
+    numbers = ctx.queue.session.task_ids(len(news), ctx.lane.last_id)
+    ids = [numbers.task_id(i) for i in range(len(news))]
+    ctx.lane.last_id = ids[-1]
+    size = ctx.queue.config.segment_rows
+    places = [(ids[i - i % size], task_id) for i, task_id in enumerate(ids)]
     schema = insert_schema(ctx.codec.arrow_type)
-
-    def attempt() -> Plan[list[StoredTask]]:
-        numbers = ctx.queue.session.task_ids(len(news), ctx.lane.last_id)
-        ids = [numbers.task_id(i) for i in range(len(news))]
-        ctx.lane.last_id = ids[-1]
-        size = ctx.queue.config.segment_rows
-        places = [(ids[i - i % size], task_id) for i, task_id in enumerate(ids)]
-        rows = ctx.tasks.engine.source(insert_table(places, news, data, schema))
+    rows = ctx.tasks.engine.source(insert_table(places, news, data, schema))
+    if room is None:
         statement = ctx.statements.put(rows, len(ids), ids[::size])
+    else:
+        statement, _ = ctx.admission.put(rows, len(ids), ids[::size], room, now_us=now_us)
 
-        def finish(affected: Affected) -> list[StoredTask]:
-            if affected.inserted == 0:
-                ctx.was_dropped()
-                raise dropped(ctx)
-            return [
-                _stored(place, new, item)
-                for place, new, item in zip(places, news, data, strict=True)
-            ]
+    def finish(affected: Affected) -> list[list[StoredTask]]:
+        if affected.inserted == 0:
+            ctx.was_dropped()
+            raise dropped(ctx)
+        stored = map(_stored, places, news, data)
+        return [list(itertools.islice(stored, len(r.news) if r else 0)) for r in admitted]
 
-        return Plan(statement, finish)
+    return Plan(statement, finish)
 
-    stored = ctx.queue.loop.run("put", ctx.lane, attempt)
-    tasks = ctx.happened("put", stored)
-    ctx.lane.changed()
-    results: list[list[Task] | Exception] = []
+
+def _admitted(requests: list[PutRequest], room: int | None) -> list[PutRequest | None]:
+    """The calls that find room, each as a whole, in the order they came."""
+    admitted: list[PutRequest | None] = []
     for request in requests:
-        results.append(tasks[: len(request.news)])
-        tasks = tasks[len(request.news) :]
-    return results
+        fits = room is None or len(request.news) <= room
+        admitted.append(request if fits else None)
+        if room is not None and fits:
+            room -= len(request.news)
+    return admitted
 
 
 def _stored(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:

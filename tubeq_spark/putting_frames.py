@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tubeq_spark.checks import PRI_MAX, refuse
+from tubeq_spark.context import dropped
 from tubeq_spark.errors import InvalidOptionError, StoreError
 from tubeq_spark.ids import POSITION_BITS, SLOT_BITS, Range
 from tubeq_spark.moments import FOREVER_S, US
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.context import TubeContext
-    from tubeq_spark.storage.engine import Affected
 
 __all__ = ["OVERRUN", "put_df"]
 
@@ -82,15 +82,10 @@ def put_df(ctx: TubeContext, df: DataFrame, key: str | None) -> PutResult:
         numbers = ctx.queue.session.task_ids(counted.total, ctx.lane.last_id)
         ctx.lane.last_id = numbers.task_id(counted.total - 1)
         rows = _rows(ctx, df, payload, numbers, counted, now_us)
+        if ctx.capacity is not None:
+            return _admitted(ctx, rows, numbers, counted.total, key)
         statement = ctx.statements.append(rows, counted.total, key)
-
-        def finish(affected: Affected) -> PutResult:
-            count = affected.inserted
-            if not count:
-                return PutResult(0, None, None)
-            return PutResult(count, numbers.task_id(0), numbers.task_id(counted.total - 1))
-
-        return Plan(statement, finish)
+        return Plan(statement, lambda affected: _result(numbers, counted.total, affected.inserted))
 
     try:
         result = ctx.queue.loop.run("put", ctx.lane, attempt)
@@ -102,6 +97,31 @@ def put_df(ctx: TubeContext, df: DataFrame, key: str | None) -> PutResult:
     ctx.count("put", result.count)
     ctx.lane.changed()
     return result
+
+
+def _result(numbers: Range, counted: int, inserted: int) -> PutResult:
+    if not inserted:
+        return PutResult(0, None, None)
+    return PutResult(inserted, numbers.task_id(0), numbers.task_id(counted - 1))
+
+
+def _admitted(
+    ctx: TubeContext, rows: DataFrame, numbers: Range, count: int, key: str | None
+) -> Plan[PutResult]:
+    """The put to a tube with a capacity: all rows, or none when there is no room."""
+    now_us = ctx.queue.now_us()
+    room = ctx.admission.look(now_us, key)
+    if room.dropped:
+        ctx.was_dropped()
+        raise dropped(ctx)
+    if room.repeated or room.stored + count > (ctx.capacity or 0):
+        return Plan(None, lambda _: PutResult(0, None, None))
+    segments = [numbers.task_id(i) for i in range(0, count, ctx.queue.config.segment_rows)]
+    forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
+    statement, beside = ctx.admission.put(
+        rows, count, segments, room, now_us=now_us, key=key, forget_us=forget_us
+    )
+    return Plan(statement, lambda affected: _result(numbers, count, affected.inserted - beside))
 
 
 # -- checks -----------------------------------------------------------------------------------

@@ -93,13 +93,14 @@ class Tube:
             timeout: Seconds to wait for room in a limfifottl tube; 0 elsewhere.
 
         Returns:
-            The task, ready or delayed.
+            The task, ready or delayed; `None` when the tube stayed full for `timeout`.
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
             CommitUnknownError: The answer was lost; it may be there.
 
-        Commits: 1, an insert-only MERGE into a segment of its own. Conflicts with nothing.
+        Commits: 1, an insert-only MERGE into a segment of its own. Conflicts with nothing; in a tube
+        with a capacity with other puts, never with takes and acks.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
         tasks = self.put_many([data], timeout=timeout, **options)
@@ -113,13 +114,14 @@ class Tube:
             **options: As for `put`; defaults of the items.
 
         Returns:
-            The tasks in the order of the items, their ids rising.
+            The tasks in the order of the items, their ids rising; none when the tube stayed full
+            for `timeout`: all find room together, or none is put.
 
         Raises:
             InvalidOptionError: Any item or option is bad; nothing was written.
             TypeError: An unknown option, or `items` is one text or mapping.
 
-        Commits: 1 (none for no items), an insert-only MERGE. Conflicts with nothing.
+        Commits: 1 (none for no items), an insert-only MERGE. Conflicts as `put`.
         """
         if isinstance(items, str | bytes | dict):
             msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
@@ -129,17 +131,22 @@ class Tube:
         if unknown:
             msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
             raise TypeError(msg)
-        self._no_waiting_room(timeout)
+        wait = checks.seconds("timeout", timeout)
+        if wait and not self._ctx.driver.limited:
+            checks.refuse("timeout", timeout, f"0 for put: a {self.type} is never full")
+        given = list(items)
 
-        def verb() -> list[Task]:
-            request = putting.prepare(self._ctx, items, options)
+        def put() -> list[Task]:
+            # Anew for each try: the life of a task begins when it finds room.
+            request = putting.prepare(self._ctx, given, options)
             return putting.put_many(self._ctx, self._puts, request)
 
-        return self._verb(verb)
+        def verb() -> list[Task]:
+            if self._ctx.capacity is None or not given:
+                return put()
+            return taking.wait_for(self._ctx, wait, lambda: put() or None) or []
 
-    def _no_waiting_room(self, timeout: float) -> None:
-        if checks.seconds("timeout", timeout):
-            checks.refuse("timeout", timeout, f"0 for put: a {self.type} is never full")
+        return self._verb(verb)
 
     def put_df(self, df: DataFrame, *, key: str | None = None) -> PutResult:
         """Add the rows of a DataFrame, however many, in one commit; nothing is collected.
@@ -160,8 +167,9 @@ class Tube:
                 nothing was written.
             StoreError: The DataFrame had more rows when written than when counted; nothing was.
 
-        Commits: 1: an insert-only MERGE, or with a key an append. Conflicts with nothing but a put
-        of the same key.
+        Commits: 1, an append. Conflicts with nothing but a put of the same key. In a tube with a
+        capacity a MERGE, which conflicts with other puts; without room for all of `df`, none, and
+        the count is 0.
         """
         if not hasattr(df, "sparkSession"):
             checks.refuse("df", type(df), "a DataFrame")

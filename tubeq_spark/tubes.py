@@ -32,6 +32,7 @@ from tubeq_spark.errors import (
 from tubeq_spark.opening import OpenedLocation, create_table
 from tubeq_spark.options import TubeOptions, tube_options
 from tubeq_spark.payloads import JsonCodec, PayloadCodec, TypedCodec
+from tubeq_spark.storage.admission import Admission
 from tubeq_spark.storage.layout import TubeTable
 from tubeq_spark.storage.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.schema import (
@@ -219,13 +220,15 @@ def make_context(
             codec = TypedCodec(arrow)
     driver = driver_of(record.type)
     tube_table = TubeTable(table, record.id, driver.order, struct)
+    fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     ctx = TubeContext(
         queue,
         record,
         driver,
         tube_table,
         Tasks(queue.engine, tube_table),
-        Statements(queue.engine, tube_table, lambda: queue.session.segments(1)[0]),
+        Statements(queue.engine, tube_table, fresh),
+        Admission(queue.engine, tube_table, fresh),
         opened.lane(record.name),
         codec,
     )

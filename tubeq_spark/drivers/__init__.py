@@ -5,8 +5,9 @@ from __future__ import annotations
 from tubeq_spark.drivers.base import Driver
 from tubeq_spark.drivers.fifo import FIFO
 from tubeq_spark.drivers.fifottl import FIFOTTL
+from tubeq_spark.drivers.limfifottl import LIMFIFOTTL
 
 __all__ = ["BUILT_IN", "Driver"]
 
 #: The types that every queue knows.
-BUILT_IN = {driver.name: driver for driver in (FIFO, FIFOTTL)}
+BUILT_IN = {driver.name: driver for driver in (FIFO, FIFOTTL, LIMFIFOTTL)}

@@ -22,6 +22,7 @@ class Driver:
         put_options: The options of `put` that it has.
         order: Columns that tasks are taken and kicked in, always ending in `task_id`.
         timed: Whether touch and release with a delay are allowed.
+        limited: Whether a put can find the tube full, and wait for room.
     """
 
     name: str
@@ -29,3 +30,4 @@ class Driver:
     put_options: frozenset[str]
     order: tuple[str, ...]
     timed: bool
+    limited: bool = False

@@ -16,7 +16,15 @@ from tubeq_spark.task import Task, TaskState
 if TYPE_CHECKING:
     from tubeq_spark.options import NewTask
 
-__all__ = ["COLUMNS", "INSERTED", "StoredTask", "insert_schema", "insert_table", "stored_tasks"]
+__all__ = [
+    "COLUMNS",
+    "INSERTED",
+    "StoredTask",
+    "insert_schema",
+    "insert_table",
+    "stored_column",
+    "stored_tasks",
+]
 
 #: How each attribute of a StoredTask is selected.
 COLUMNS = {
@@ -124,6 +132,12 @@ INSERTED = {
     "next_event": pa.int64(),
     "expires_at": pa.int64(),
 }
+
+
+def stored_column(name: str, column: str) -> str:
+    """A source column as it is stored: moments come as microseconds."""
+    moments = ("created", "next_event", "expires_at")
+    return f"timestamp_micros({column})" if name in moments else column
 
 
 def insert_schema(payload_type: pa.DataType | None) -> pa.Schema:

@@ -21,7 +21,7 @@ from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Append, Engine, Merge
 from tubeq_spark.storage.layout import INLINE_ROWS, MARKS, Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, boolean, moment, string
-from tubeq_spark.storage.rows import INSERTED
+from tubeq_spark.storage.rows import INSERTED, stored_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,12 +52,6 @@ def moved_segment(moves: Mapping[int, int]) -> str:
     return f"CASE t.segment {cases} END"
 
 
-def _stored(name: str, column: str) -> str:
-    """A source column as it is stored: moments come as microseconds."""
-    moments = ("created", "next_event", "expires_at")
-    return f"timestamp_micros({column})" if name in moments else column
-
-
 class Statements:
     """Builds the statements of one tube."""
 
@@ -76,7 +70,7 @@ class Statements:
 
     def put(self, rows: DataFrame, size: int, segments: Sequence[int]) -> Merge:
         """Insert `size` rows (columns of `INSERTED`) into segments that nobody has used."""
-        values = ", ".join(_stored(name, f"s.{name}") for name in INSERTED)
+        values = ", ".join(stored_column(name, f"s.{name}") for name in INSERTED)
         # Nothing is in the new segments, and nothing but the mark of a drop in segment 0: a match
         # means that the tube is gone, and then nothing is inserted.
         marker = self._fresh()
@@ -92,7 +86,7 @@ class Statements:
     def append(self, rows: DataFrame, count: int, key: str | None) -> Append:
         """Append `count` rows (columns of `INSERTED`), with a key once for it."""
         stored = rows.selectExpr(
-            *[f"{_stored(name, name)} AS {name}" for name in INSERTED],
+            *[f"{stored_column(name, name)} AS {name}" for name in INSERTED],
             f"{bigint(self._table.id)} AS tube",
             "CAST(0 AS INT) AS attempts",
         )

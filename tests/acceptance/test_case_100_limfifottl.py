@@ -1,0 +1,171 @@
+"""Case 100, and X-H: the limfifottl tube, which holds only so many tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.support import WAIT, calls, data_of, take
+from tubeq_spark import InvalidOptionError, QueueConfig, TubeNotFoundError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.acceptance.support import InBackground, NewTube
+    from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
+
+
+@pytest.fixture
+def three(new_tube: NewTube) -> Tube:
+    """A tube for three tasks."""
+    return new_tube("limfifottl", capacity=3)
+
+
+def test_100_01_create_tube_gives_name_type_and_capacity(three: Tube, queue: Queue) -> None:
+    assert queue[three.name].type == "limfifottl"
+    assert queue[three.name].options.capacity == 3
+
+
+def test_100_02_put_on_a_full_tube_returns_none_after_its_timeout(
+    three: Tube, clock: ManualClock
+) -> None:
+    for data in (1, 2, 3):
+        assert three.put(data)
+    before = clock.monotonic()
+
+    assert three.put(4, timeout=0.1) is None
+
+    assert clock.monotonic() - before == pytest.approx(0.1)
+
+
+def test_100_03_waiting_put_succeeds_when_an_ack_makes_room(
+    new_live_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_live_tube("limfifottl", capacity=3)
+    tube.put_many([1, 2, 3])
+    waiting = in_background(tube.put, 4, timeout=WAIT)
+
+    task = take(tube)
+    assert tube.ack(task.task_id).state == "-"
+
+    assert waiting.result(WAIT).data == 4
+
+
+def test_100_04_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue) -> None:
+    for data in (1, 2, 3, 4):
+        three.put(data)
+    assert three.df().count() == 3
+    assert queue.statistics(three.name)["tasks"]["total"] == 3
+
+
+def test_100_05_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
+    unlimited = new_tube("limfifottl")
+    assert unlimited.take(timeout=0) is None
+    assert unlimited.put(1, timeout=5)
+    assert unlimited.put(2)
+
+
+def test_x_h1_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("limfifottl", capacity=2)
+    tube.put_many([1, 2])
+
+    assert tube.put(3) is None
+    assert tube.put(3, timeout=0.1) is None
+    with pytest.raises(InvalidOptionError):
+        tube.put(3, timeout=-1)
+
+    assert calls(queue, tube)["put"] == 2
+
+
+def test_x_h2_taken_buried_and_delayed_tasks_occupy_capacity(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("limfifottl", capacity=4)
+    tasks = tube.put_many([1, 2, 3])
+    assert tube.put(4, delay=1000, ttl=2000)
+    take(tube)
+    tube.bury(tasks[1].task_id)
+    assert tube.put(5) is None
+
+    tube.delete(tasks[1].task_id)
+    assert tube.put(5, ttl=1)
+    assert tube.put(6) is None
+    clock.advance(1)
+    assert tube.put(6)
+    assert tube.put(7) is None
+
+
+@pytest.mark.parametrize("capacity", [0, -1, 1.5, True])
+def test_x_h3_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: object) -> None:
+    with pytest.raises(InvalidOptionError, match="capacity"):
+        new_tube("limfifottl", capacity=capacity)
+
+
+def test_x_h4_waiting_puts_use_all_the_room_that_comes(
+    new_live_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_live_tube("limfifottl", capacity=2)
+    tube.put_many(["a", "b"])
+    waiting = [in_background(tube.put, i, timeout=WAIT) for i in range(2)]
+
+    tube.ack_many([task.task_id for task in tube.take_many(2)])
+
+    assert sorted(future.result(WAIT).data for future in waiting) == [0, 1]
+    assert tube.put("c") is None
+
+
+def test_put_many_finds_room_for_all_its_items_or_puts_none(three: Tube) -> None:
+    assert three.put_many([1, 2])
+    assert three.put_many([3, 4]) == []
+    assert data_of(three.put_many([3])) == [3]
+    assert three.put_many([]) == []
+
+
+def test_put_df_finds_room_for_all_its_rows_or_puts_none(three: Tube, spark: SparkSession) -> None:
+    two = spark.sql("SELECT data FROM VALUES ('1'), ('2') AS v(data)")
+
+    assert three.put_df(two).count == 2
+    assert three.put_df(two).count == 0
+    assert three.put_df(two.limit(1), key="third").count == 1
+    assert three.df().count() == 3
+
+    three.ack_many([task.task_id for task in three.take_many(3)])
+    assert three.put_df(two.limit(1), key="third").count == 0
+    assert three.put_df(two, key="more").count == 2
+    assert three.df().count() == 2
+
+
+def test_put_df_with_a_key_older_than_it_is_remembered_adds_its_rows_again(
+    three: Tube, spark: SparkSession, clock: ManualClock
+) -> None:
+    one = spark.sql("SELECT data FROM VALUES ('1') AS v(data)")
+    assert three.put_df(one, key="old").count == 1
+    clock.advance((QueueConfig().key_days + 1) * 86_400)
+    assert three.put_df(one, key="new").count == 1
+    assert three.put_df(one, key="old").count == 1
+
+
+def test_truncate_of_a_full_tube_makes_room_for_all_it_may_hold(three: Tube) -> None:
+    three.put_many([1, 2, 3])
+    three.truncate()
+    assert len(three.put_many([4, 5, 6])) == 3
+    assert three.put(7) is None
+
+
+def test_put_on_a_limited_tube_that_another_session_dropped_is_refused(
+    new_tube: NewTube, other: Queue
+) -> None:
+    tube = new_tube("limfifottl", capacity=3)
+    tube.put(1)
+    tube.delete(take(tube).task_id)
+    other[tube.name].drop()
+
+    with pytest.raises(TubeNotFoundError):
+        tube.put_many([1, 2])
+    again = other.create_tube(tube.name, "limfifottl", capacity=2)
+    assert again.put_many([1, 2])
+    assert again.put(3) is None

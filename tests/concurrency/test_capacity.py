@@ -1,0 +1,129 @@
+"""The capacity of a limfifottl under rivals, stops and lost answers: never exceeded, never wasted."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, stored
+from tubeq_spark import ConflictError
+
+if TYPE_CHECKING:
+    from tests.concurrency.support import OpenQueue
+    from tubeq_spark import Queue, Tube
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def sessions(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
+    """Two sessions on two hosts, the first one observed."""
+    probe = Probe()
+    mine, rivals = open_queue(observer=probe), open_queue()
+    return probe, on_another_host(mine), on_another_host(rivals)
+
+
+@pytest.fixture
+def tubes(sessions: tuple[Probe, Queue, Queue]) -> tuple[Probe, Tube, Tube]:
+    """A tube for two tasks, as each session sees it."""
+    probe, mine, rivals = sessions
+    tube = mine.create_tube(f"two_{next(_numbers)}", "limfifottl", capacity=2)
+    return probe, tube, rivals[tube.name]
+
+
+@pytest.mark.parametrize("step", ["read", "decided"])
+def test_put_when_a_rival_fills_the_tube_first_finds_it_full(
+    tubes: tuple[Probe, Tube, Tube], step: str
+) -> None:
+    probe, tube, rival = tubes
+    rival.put("a")
+
+    with probe.interrupted(step, "put", lambda: rival.put("b")):
+        assert tube.put("c") is None
+
+    assert stored(tube) == "ar br"
+
+
+def test_put_when_a_rival_makes_room_after_the_count_begins_anew_or_leaves_it_for_the_next(
+    tubes: tuple[Probe, Tube, Tube],
+) -> None:
+    probe, tube, rival = tubes
+    ids = ids_of(rival.put_many(["a"]))
+
+    with probe.interrupted("decided", "put", lambda: rival.delete(ids[0])):
+        assert tube.put("b")
+
+    assert stored(tube) == "br"
+    assert tube.put("c")
+    assert tube.put("d") is None
+
+
+def test_puts_of_takers_and_ackers_never_conflict(tubes: tuple[Probe, Tube, Tube]) -> None:
+    probe, tube, rival = tubes
+    rival.put_many(["a", "b"])
+    before = tube._ctx.queue.loop.conflicts
+
+    def make_room() -> None:
+        rival.ack_many(ids_of(rival.take_many(1)))
+
+    make_room()
+    with probe.interrupted("decided", "put", make_room):
+        assert tube.put("c")
+
+    assert tube._ctx.queue.loop.conflicts == before
+    assert stored(tube) == "cr"
+
+
+def test_put_when_it_stops_at_any_step_has_put_or_not_and_leaves_the_room_right(
+    tubes: tuple[Probe, Tube, Tube],
+) -> None:
+    probe, tube, rival = tubes
+    assert tube.put("a")
+    tube.truncate()
+    for point, left in enumerate(("", "", "ar")):
+        assert probe.stopped(point, lambda: tube.put("a"))
+        assert stored(rival) == left
+
+    assert rival.put_many(["b", "c"]) == []
+    assert rival.put("b")
+    assert rival.put("c") is None
+
+
+def test_four_producers_at_once_fill_the_tube_and_never_exceed_it(open_queue: OpenQueue) -> None:
+    capacity, each = 6, 4
+    sessions = [on_another_host(open_queue(attempts=60)) for _ in range(4)]
+    name = sessions[0].create_tube(f"many_{next(_numbers)}", "limfifottl", capacity=capacity).name
+    together = threading.Barrier(len(sessions))
+
+    def produce(queue: Queue) -> int:
+        tube = queue[name]
+        together.wait(WAIT)
+        return sum(tube.put(i) is not None for i in range(each))
+
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        put = [future.result() for future in [pool.submit(produce, q) for q in sessions]]
+
+    assert sum(put) == capacity
+    assert sessions[0][name].df().count() == capacity
+
+
+def test_put_when_rivals_always_come_first_gives_up_and_has_written_nothing(
+    tubes: tuple[Probe, Tube, Tube],
+) -> None:
+    probe, tube, rival = tubes
+
+    def come_first() -> None:
+        rival.delete(ids_of(rival.put_many(["x"]))[0])
+
+    with (
+        probe.interrupted("decided", "put", come_first, nth=0),
+        pytest.raises(ConflictError),
+    ):
+        tube.put("a")
+
+    assert stored(tube) == ""
+    assert tube.put_many(["a", "b"])
