@@ -17,7 +17,8 @@ from tubeq_spark.moments import FOREVER_S, plus, us_from_seconds
 from tubeq_spark.settling import release_action, touch_action
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.statements import Chosen
-from tubeq_spark.taking import LotOfTasks
+from tubeq_spark.subqueues import free_held
+from tubeq_spark.taken import LotOfTasks
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -245,6 +246,7 @@ class Batch:
         if affected.total == 0:
             raise Stale
         self._forget()
+        free_held(self._ctx, self._token, whole=True)
         return affected.total
 
     def _plan_some(self, named: set[int], action: _Action) -> Plan[int]:
@@ -266,6 +268,7 @@ class Batch:
             self._claims = fresh
             if len(named) == len(rows):
                 self._forget()
+            free_held(self._ctx, self._token, whole=len(named) == len(rows))
             return len(named)
 
         return Plan(statement, changed)

@@ -27,6 +27,8 @@ class QueueConfig:
         poll_most: Longest such wait, in seconds.
         session_check: Seconds between two searches for dead sessions by takes that find nothing.
         clock_skew: Seconds added before anyone but the owner judges a session's lease ended.
+        claim_grace: Seconds for which a sub-queue that was claimed, but of which nothing is taken, is
+            left to its taker; on storage with lock files nobody needs it.
         number_horizon: Seconds ahead for which numbers are reserved, > 0.
         fold_segments: A sweep folds a tube's tiny ready segments when there are more than this.
         fold_rows: A segment of at most so many rows is tiny.
@@ -48,6 +50,7 @@ class QueueConfig:
     poll_most: float = 2.0
     session_check: float = 5.0
     clock_skew: float = 0.0
+    claim_grace: float = 2.0
     number_horizon: float = 600.0
     fold_segments: int = 32
     fold_rows: int = 1_000
@@ -73,6 +76,7 @@ class QueueConfig:
             "backoff_most",
             "session_check",
             "clock_skew",
+            "claim_grace",
             "vacuum_hours",
         ):
             checks.seconds(name, getattr(self, name))

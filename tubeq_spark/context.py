@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.sessions import Sessions
     from tubeq_spark.storage.statements import Statements
+    from tubeq_spark.storage.subqueues import Subqueues
+    from tubeq_spark.storage.taken_utubes import TakenUtubes
     from tubeq_spark.storage.tasks import Tasks
 
 __all__ = ["Callback", "QueueContext", "TubeContext", "dropped"]
@@ -56,6 +58,8 @@ class QueueContext:
     holdings: Holdings
     counters: Counters
     random: random.Random
+    #: The tube types that this queue object knows, by name.
+    drivers: dict[str, Driver]
     state: QueueState = QueueState.INIT
     #: When takes that found nothing last looked for dead sessions, by tube.
     checked: dict[int, int] = field(default_factory=dict)
@@ -91,6 +95,8 @@ class TubeContext:
     tasks: Tasks
     statements: Statements
     admission: Admission
+    subqueues: Subqueues
+    taken_utubes: TakenUtubes
     lane: Lane
     codec: PayloadCodec
     callback: Callback | None = None

@@ -16,6 +16,7 @@ from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.context import Callback, QueueContext, TubeContext
 from tubeq_spark.counters import Counters
+from tubeq_spark.drivers import BUILT_IN
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.holdings import Holdings
 from tubeq_spark.moments import to_us
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from tubeq_spark.drivers import Driver
 
 __all__ = ["Queue"]
 
@@ -123,6 +126,7 @@ class Queue:
             holdings=holdings,
             counters=counters,
             random=source,
+            drivers=dict(BUILT_IN),
         )
 
     def __repr__(self) -> str:
@@ -375,7 +379,8 @@ class Queue:
         """The tubes that this session may hold tasks of."""
         if not self._context.session.announced:
             return [tubes.context_of(tube) for tube in self._tubes.values()]
-        live = (r for r in self._registry.records() if tubes.is_live(r))
+        known = self._context.drivers
+        live = (r for r in self._registry.records() if tubes.is_live(r) and r.type in known)
         return [self._context_of(record) for record in live]
 
     # -- looking and sweeping -----------------------------------------------------------------
@@ -389,6 +394,7 @@ class Queue:
         Returns:
             `{"tasks": {...}, "calls": {...}}` of the tube, or that by tube. Tasks are counted by
             effective state; calls of other queue objects as of their last heartbeat or close.
+            Tubes of a type that this queue object does not know are left out.
 
         Raises:
             TubeNotFoundError: There is no such tube.
@@ -402,7 +408,7 @@ class Queue:
         return {
             record.name: statistics.statistics_of(tubes.context_of(self._wrap(record)), calls)
             for record in sorted(self._registry.records(), key=lambda r: r.name)
-            if tubes.is_live(record)
+            if tubes.is_live(record) and record.type in self._context.drivers
         }
 
     def statistics_df(self) -> DataFrame:
@@ -417,6 +423,23 @@ class Queue:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
         arrays = [pa.array(c, k) for c, k in zip(columns, kinds, strict=True)]
         return self._context.engine.source(pa.Table.from_arrays(arrays, schema=schema))
+
+    def register_driver(self, type_name: str, driver: Driver) -> None:
+        """Add a tube type of one's own; this queue object knows it from now on.
+
+        A tube of a type that a queue object does not know cannot be used there, and its sweeps
+        leave it alone; every program that uses such tubes registers their driver first.
+
+        Args:
+            type_name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; not a type that is there.
+            driver: What the type is; its own `name` is replaced.
+
+        Raises:
+            InvalidOptionError: A bad or known name, or a driver that declares what cannot be.
+
+        Commits: none; drivers are not stored.
+        """
+        tubes.register_driver(self._context, type_name, driver)
 
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:
         """Write down what time has changed in all tubes: one pass of the sweeper.

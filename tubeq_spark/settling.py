@@ -22,6 +22,7 @@ from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.quoting import bigint, moment
 from tubeq_spark.storage.statements import Chosen, moved_segment
+from tubeq_spark.subqueues import given_back
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -166,6 +167,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
                 ctx.queue.holdings.forget(found.segments)
                 raise Stale
             _left(ctx, found, moves)
+            given_back(ctx, found.rows, whole=found.whole)
             return ctx.happened("ack", found.rows, TaskState.DONE)
 
         return Plan(statement, finish)
@@ -204,6 +206,7 @@ def _changed(
 
     def done(_affected: Affected) -> list[Task]:
         _left(ctx, found, moves)
+        given_back(ctx, found.rows, whole=found.whole)
         return finish()
 
     return Plan(statement, done)
@@ -365,6 +368,7 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
                 ctx.queue.holdings.forget(found.segments)
                 raise Stale
             _left(ctx, found, moves)
+            given_back(ctx, found.rows, whole=found.whole)
             write_down(ctx, found.rows, now_us)
             return ctx.happened("delete", seen, TaskState.DONE)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark import maintenance
 from tubeq_spark.ending import Ended, end_dead_sessions, end_due
 from tubeq_spark.errors import ConflictError
+from tubeq_spark.subqueues import free_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -79,6 +80,7 @@ def _sweep(ctx: TubeContext, now_us: int) -> TubeSweep:
         if not passed.total:
             break
     ended.released += end_dead_sessions(ctx, now_us)
+    free_orphans(ctx, now_us)
     maintenance.remove_leftovers(ctx)
     folded = maintenance.fold(ctx)
     maintenance.remove_dead_files(ctx, now_us)

@@ -11,9 +11,9 @@ all begins anew. Leases that have ended are written down first, by a commit of t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from tubeq_spark import taking_subqueues
 from tubeq_spark.ending import end_dead_sessions, end_due, write_down
 from tubeq_spark.moments import plus
 from tubeq_spark.settling import Located, ack, held
@@ -21,6 +21,7 @@ from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigints
 from tubeq_spark.storage.statements import Chosen
+from tubeq_spark.taken import LotOfTasks, read_back, taken_row
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from tubeq_spark.context import TubeContext
     from tubeq_spark.storage.engine import Affected
     from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.taken import Wanted
 
-__all__ = ["LotOfTasks", "exchange", "take_group", "take_lot", "wait_for"]
+__all__ = ["exchange", "take_group", "take_lot", "wait_for"]
 
 T = TypeVar("T")
 
@@ -40,26 +42,13 @@ _NAP = 0.02
 _INSTANT = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
-class LotOfTasks:
-    """A claim that was taken without reading its rows.
-
-    Attributes:
-        claim: Its segment.
-        owner: Session and epoch that hold it.
-        count: How many tasks it holds.
-        until: When the first of their leases ends, in microseconds; `None` is never.
-    """
-
-    claim: int
-    owner: str
-    count: int
-    until: int | None
-
-
-def take_group(ctx: TubeContext, wanted: list[int]) -> list[list[Task] | Exception]:
+def take_group(ctx: TubeContext, wanted: list[Wanted]) -> list[list[Task] | Exception]:
     """Take for several calls at once: each gets a claim of its own, in the order they came."""
-    held = ctx.queue.loop.run("take", ctx.lane, lambda: _plan(ctx, wanted))
+    if ctx.driver.subqueues:
+        held = taking_subqueues.take_group(ctx, wanted)
+    else:
+        counts = [call.count for call in wanted]
+        held = ctx.queue.loop.run("take", ctx.lane, lambda: _plan(ctx, counts))
     ctx.queue.holdings.add(ctx.record.id, (row for rows in held for row in rows))
     return [ctx.happened("take", rows) for rows in held]
 
@@ -88,13 +77,13 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
     def finish(affected: Affected) -> list[list[StoredTask]]:
         if affected.updated == count:
             moved = {
-                claim: [_taken(row, claim, owner, now_us) for row in share]
+                claim: [taken_row(row, claim, owner, now_us) for row in share]
                 for share, claim in zip(filled, claims, strict=True)
             }
         elif affected.updated == 0:
             raise Stale
         else:
-            moved = _read_back(ctx, claims, owner)
+            moved = read_back(ctx, claims, owner)
         write_down(ctx, [row for share in filled for row in share], now_us)
         given = [moved[claim] for claim in claims]
         return given + [[] for _ in range(len(wanted) - len(given))]
@@ -102,29 +91,19 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
     return Plan(ctx.statements.take(segments, cuts, owner, now_us, count), finish)
 
 
-def _taken(row: StoredTask, claim: int, owner: str, now_us: int) -> StoredTask:
-    return replace(
-        row,
-        segment=claim,
-        claim=claim,
-        owner=owner,
-        state=TaskState.TAKEN,
-        attempts=row.attempts + 1,
-        next_event=plus(now_us, row.ttr),
-    )
+def take_lot(ctx: TubeContext, wanted: Wanted) -> LotOfTasks | None:
+    """Take up to so many tasks into one claim without reading them."""
+    if ctx.driver.subqueues:
+        lot = taking_subqueues.take_lot(ctx, wanted)
+    else:
+        lot = _take_lot(ctx, wanted.count)
+    if lot is not None:
+        ctx.queue.holdings.add_lot(lot.claim, lot.until)
+        ctx.count("take", lot.count)
+    return lot
 
 
-def _read_back(ctx: TubeContext, claims: list[int], owner: str) -> dict[int, list[StoredTask]]:
-    moved: dict[int, list[StoredTask]] = {claim: [] for claim in claims}
-    for row in ctx.tasks.claimed(claims, owner):
-        if row.claim is not None:
-            moved[row.claim].append(row)
-    return moved
-
-
-def take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
-    """Take up to `wanted` tasks into one claim without reading them."""
-
+def _take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
     def attempt() -> Plan[LotOfTasks | None]:
         owner = ctx.queue.session.hold()
         now_us = ctx.queue.now_us()
@@ -150,19 +129,18 @@ def take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
 
         return Plan(statement, finish)
 
-    lot = ctx.queue.loop.run("take", ctx.lane, attempt)
-    if lot is not None:
-        ctx.queue.holdings.add_lot(lot.claim, lot.until)
-        ctx.count("take", lot.count)
-    return lot
+    return ctx.queue.loop.run("take", ctx.lane, attempt)
 
 
 def exchange(ctx: TubeContext, ids: Sequence[int], wanted: int) -> list[Task]:
     """Ack tasks and take the next ones in one commit.
 
     When the named tasks are not whole claims, or nothing can be taken at once, the ack is a commit
-    of its own, and nothing is taken.
+    of its own, and nothing is taken. So it is in tubes with sub-queues: these are freed in between.
     """
+    if ctx.driver.subqueues:
+        ack(ctx, ids)
+        return []
     trusted = [True]
 
     def attempt() -> Plan[list[StoredTask] | None]:
@@ -205,7 +183,7 @@ def _exchange_plan(
         if affected.updated != len(rows):
             return ctx.tasks.claimed([claim], owner)
         write_down(ctx, rows, now_us)
-        return [_taken(row, claim, owner, now_us) for row in rows]
+        return [taken_row(row, claim, owner, now_us) for row in rows]
 
     return Plan(ctx.statements.settle(source, actions, {}), finish)
 

@@ -14,6 +14,7 @@ from tubeq_spark.context import dropped
 from tubeq_spark.group import GroupCommit
 from tubeq_spark.moments import FOREVER_S, us_from_seconds
 from tubeq_spark.storage.conflicts import is_missing_table
+from tubeq_spark.taken import Wanted
 from tubeq_spark.task import PutResult, Task, TaskState
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Tube:
         self._puts = GroupCommit[putting.PutRequest, list[Task]](
             lambda requests: putting.put_group(ctx, requests)
         )
-        self._takes = GroupCommit[int, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
+        self._takes = GroupCommit[Wanted, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
         self._acks = GroupCommit[list[int], list[Task]](
             lambda requests: settling.ack_group(ctx, requests)
         )
@@ -198,7 +199,7 @@ class Tube:
         of tasks in the same segment; never with a put.
         """
         limit = None if timeout is None else checks.seconds("timeout", timeout)
-        tasks = self._take(1, limit)
+        tasks = self._take(Wanted(1), limit)
         return tasks[0] if tasks else None
 
     def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
@@ -218,23 +219,24 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
-        count = checks.count("n", n)
+        wanted = self._wanted("n", n, per_utube)
         limit = None if timeout is None else checks.seconds("timeout", timeout)
-        self._one_per_utube(per_utube)
-        return self._take(count, limit)
+        return self._take(wanted, limit)
 
-    def _take(self, count: int, timeout: float | None) -> list[Task]:
+    def _take(self, wanted: Wanted, timeout: float | None) -> list[Task]:
         def verb() -> list[Task]:
-            if not count:
+            if not wanted.count:
                 return []
-            look = lambda: self._takes.submit(count) or None  # noqa: E731
+            look = lambda: self._takes.submit(wanted) or None  # noqa: E731
             return taking.wait_for(self._ctx, timeout, look) or []
 
         return self._verb(verb)
 
-    def _one_per_utube(self, per_utube: int) -> None:
-        if checks.count("per_utube", per_utube, least=1) != 1:
+    def _wanted(self, name: str, count: int, per_utube: int) -> Wanted:
+        wanted = Wanted(checks.count(name, count), checks.count("per_utube", per_utube, least=1))
+        if wanted.per_utube != 1 and not self._ctx.driver.subqueues:
             checks.refuse("per_utube", per_utube, f"1: a {self.type} has no sub-queues")
+        return wanted
 
     def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """Take up to `n` tasks as one batch for executors to work on; no payload is collected.
@@ -253,14 +255,13 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
-        count = checks.count("n", n)
+        wanted = self._wanted("n", n, per_utube)
         limit = None if timeout is None else checks.seconds("timeout", timeout)
-        self._one_per_utube(per_utube)
 
         def verb() -> Batch:
-            if not count:
+            if not wanted.count:
                 return Batch(self._ctx, None)
-            lot = taking.wait_for(self._ctx, limit, lambda: taking.take_lot(self._ctx, count))
+            lot = taking.wait_for(self._ctx, limit, lambda: taking.take_lot(self._ctx, wanted))
             return Batch(self._ctx, lot)
 
         return self._verb(verb)
@@ -286,19 +287,18 @@ class Tube:
         Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE; else as `ack_many`
         and `take_many`. Conflicts as theirs.
         """
-        count = checks.count("take", take)
+        wanted = self._wanted("take", take, per_utube)
         limit = None if timeout is None else checks.seconds("timeout", timeout)
-        self._one_per_utube(per_utube)
         ids = self._ids(ack)
 
         def verb() -> list[Task]:
             if not ids:
-                return self._take(count, limit)
-            if not count:
+                return self._take(wanted, limit)
+            if not wanted.count:
                 self._acks.submit(ids)
                 return []
-            taken = taking.exchange(self._ctx, ids, count)
-            return taken or self._take(count, limit)
+            taken = taking.exchange(self._ctx, ids, wanted.count)
+            return taken or self._take(wanted, limit)
 
         return self._verb(verb)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from tubeq_spark import checks, ending, looking
 from tubeq_spark.context import QueueContext, TubeContext
-from tubeq_spark.drivers import BUILT_IN, Driver
+from tubeq_spark.drivers import Driver
 from tubeq_spark.errors import (
     InvalidOptionError,
     TubeBusyError,
@@ -34,15 +34,19 @@ from tubeq_spark.options import TubeOptions, tube_options
 from tubeq_spark.payloads import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.storage.admission import Admission
 from tubeq_spark.storage.layout import TubeTable
+from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.schema import (
     CHANGE_FEED,
     PARTITION,
+    create_taken_utubes,
     create_tube_table,
     leftover_marks,
     set_property,
 )
 from tubeq_spark.storage.statements import Statements
+from tubeq_spark.storage.subqueues import Subqueues
+from tubeq_spark.storage.taken_utubes import TakenUtubes
 from tubeq_spark.storage.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -60,6 +64,7 @@ __all__ = [
     "finish_drops",
     "is_live",
     "make_context",
+    "register_driver",
 ]
 
 
@@ -85,16 +90,35 @@ def context_of(tube: Tube) -> TubeContext:
     return tube._ctx  # noqa: SLF001  (the façade keeps it from programs, not from the package)
 
 
-def driver_of(type_name: object) -> Driver:
+def driver_of(queue: QueueContext, type_name: object) -> Driver:
     """The driver of a type.
 
     Raises:
         InvalidOptionError: There is none.
     """
-    driver = BUILT_IN.get(type_name) if isinstance(type_name, str) else None
+    driver = queue.drivers.get(type_name) if isinstance(type_name, str) else None
     if driver is None:
-        checks.refuse("type", type_name, f"one of {', '.join(sorted(BUILT_IN))}")
+        checks.refuse("type", type_name, f"one of {', '.join(sorted(queue.drivers))}")
     return driver
+
+
+def register_driver(queue: QueueContext, type_name: object, driver: object) -> None:
+    """Add a tube type.
+
+    Raises:
+        InvalidOptionError: The name is bad or taken, or the driver declares what nothing can do.
+    """
+    name = checks.tube_name(type_name)
+    if name in queue.drivers:
+        checks.refuse(
+            "type_name", name, "a new name: overriding a registered driver is not allowed"
+        )
+    if not isinstance(driver, Driver):
+        checks.refuse("driver", driver, "a tubeq_spark.Driver")
+    problem = driver.problem()
+    if problem is not None:
+        checks.refuse("driver", driver, problem)
+    queue.drivers[name] = replace(driver, name=name)
 
 
 def check_new(
@@ -106,7 +130,7 @@ def check_new(
         InvalidOptionError: Any of it is bad.
     """
     checked_name = checks.tube_name(name)
-    driver = driver_of(type_name)
+    driver = driver_of(queue, type_name)
     checked = tube_options(options, driver.tube_options, driver.name)
     if checked.schema is not None:
         _payload_struct(checked.schema)
@@ -218,8 +242,12 @@ def make_context(
         arrow = queue.engine.column_type(table, "data")
         if isinstance(arrow, pa.StructType):
             codec = TypedCodec(arrow)
-    driver = driver_of(record.type)
+    driver = driver_of(queue, record.type)
     tube_table = TubeTable(table, record.id, driver.order, struct)
+    taken_utubes = opened.location.table(TAKEN_UTUBES)
+    if driver.subqueues:
+        with opened.lane(TAKEN_UTUBES).writing():
+            create_table(queue.engine, create_taken_utubes(taken_utubes, queue.config))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     ctx = TubeContext(
         queue,
@@ -229,6 +257,8 @@ def make_context(
         Tasks(queue.engine, tube_table),
         Statements(queue.engine, tube_table, fresh),
         Admission(queue.engine, tube_table, fresh),
+        Subqueues(queue.engine, tube_table, fresh),
+        TakenUtubes(queue.engine, taken_utubes, record.id, opened.lane(TAKEN_UTUBES)),
         opened.lane(record.name),
         codec,
     )

@@ -37,6 +37,8 @@ def open_queue(spark: SparkSession, place: str, clock: ManualClock) -> OpenQueue
     def open_one(*, ttr: float = FOR_EVER, **options: Any) -> Queue:
         # Waits after a conflict are real time that no test needs.
         config = {"attempts": 6, "backoff_first": 0.0, "backoff_most": 0.0, "vacuum_hours": 0}
+        # However far the tests move the clock, no lease of numbers ends in the middle of one.
+        config["number_horizon"] = FOR_EVER
         queue = Queue(spark, place, clock=clock, config=QueueConfig(**config | options))
         queue.cfg(ttr=ttr)
         end_heartbeat(queue)

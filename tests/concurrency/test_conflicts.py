@@ -75,11 +75,12 @@ class Gate:
         passed = str(self._directory / f"passed{self._number}")
 
         def gate(one: int) -> int:
-            from pathlib import Path  # noqa: PLC0415  (it runs in a process of its own)
+            import contextlib  # noqa: PLC0415  (it runs in a process of its own)
+            import os  # noqa: PLC0415
 
-            # A source may be read more than once.
-            if not Path(passed).exists():
-                Path(passed).touch()
+            # A source may be read more than once, by several tasks at a time.
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(passed, os.O_CREAT | os.O_EXCL))
                 with reached.open("wb", buffering=0) as told:
                     told.write(b".")
                 with go.open("rb", buffering=0) as awaited:

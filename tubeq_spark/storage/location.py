@@ -9,10 +9,11 @@ from pathlib import Path
 from tubeq_spark.checks import refuse
 from tubeq_spark.storage.quoting import identifier, path_table, string
 
-__all__ = ["SESSIONS", "TUBES", "Location", "local_directory"]
+__all__ = ["SESSIONS", "TAKEN_UTUBES", "TUBES", "Location", "local_directory"]
 
 TUBES = "_tubeq_tubes"
 SESSIONS = "_tubeq_sessions"
+TAKEN_UTUBES = "_tubeq_taken_utubes"
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)")
 _CATALOG_SCHEMA = re.compile(r"[^./:\\]+(\.[^./:\\]+)+")

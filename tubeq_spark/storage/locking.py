@@ -56,6 +56,11 @@ class Lane:
                     self._wall.sleep(2 * _POLL)
 
     @property
+    def is_exclusive(self) -> bool:
+        """Whether nobody else at all writes to the table while the lane is held."""
+        return self._file is not None
+
+    @property
     def changes(self) -> int:
         """Grows whenever this process may have made a task ready or made room."""
         return self._changes

@@ -15,6 +15,7 @@ __all__ = [
     "FORMAT_VERSION",
     "PARTITION",
     "create_sessions",
+    "create_taken_utubes",
     "create_tube_table",
     "create_tubes",
     "leftover_marks",
@@ -82,8 +83,17 @@ _SESSION_COLUMNS = {
     "at": ("TIMESTAMP", "when this row was written, UTC"),
 }
 
+_TAKEN_UTUBES_COLUMNS = {
+    "tube_id": ("BIGINT", "id of the tube in the registry"),
+    "bucket": ("INT", "hash of the sub-queue: keeps takes of different ones apart"),
+    "utube": ("STRING", "sub-queue; NULL is one too"),
+    "owner": ("STRING", "session/epoch that claimed it"),
+    "claim": ("BIGINT", "token of the take: the segment that its tasks are moved to"),
+    "taken_at": ("TIMESTAMP", "when it was claimed, UTC"),
+}
+
 #: Candidates and due tasks are found by these statistics without reading what cannot hold any.
-_STATISTICS = "task_id,pri,state,next_event,expires_at,claim"
+_STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
 
 
 def _columns(columns: dict[str, tuple[str, str]]) -> str:
@@ -150,4 +160,12 @@ def create_sessions(table: str, config: QueueConfig) -> str:
     return (
         f"CREATE TABLE IF NOT EXISTS {table} ({_columns(_SESSION_COLUMNS)}) USING delta "
         f"PARTITIONED BY (bucket) TBLPROPERTIES ({_properties(config)})"
+    )
+
+
+def create_taken_utubes(table: str, config: QueueConfig) -> str:
+    """The statement that creates the table of claims on sub-queues."""
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table} ({_columns(_TAKEN_UTUBES_COLUMNS)}) USING delta "
+        f"PARTITIONED BY (tube_id, bucket) TBLPROPERTIES ({_properties(config)})"
     )

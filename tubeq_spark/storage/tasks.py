@@ -224,10 +224,13 @@ class Tasks:
         return tiny
 
     def leftover_segments(self) -> list[int]:
-        """Segments with rows of tubes that had this name before; a later one may have it by now."""
+        """Segments with rows of tubes that had this name before; a later one may have it by now.
+
+        Rows of marks bear the negated id: a burnt token stays burnt while its tube is there.
+        """
         found = self.engine.rows(
             f"SELECT DISTINCT segment FROM {self._table.name} "
-            f"WHERE tube < {bigint(self._table.id)} "
+            f"WHERE abs(tube) < {bigint(self._table.id)} "
             f"AND segment <> {bigint(MARKS)} LIMIT 10000"
         )
         return [row["segment"] for row in found]

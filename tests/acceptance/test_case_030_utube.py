@@ -1,0 +1,340 @@
+"""Cases 030 and 040: tubes with sub-queues, in both storage modes."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+from tests.acceptance.support import (
+    WAIT,
+    calls,
+    counts,
+    data_of,
+    ids_of,
+    put_and_take,
+    run_statistics_script,
+    take,
+)
+from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExistsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.acceptance.support import InBackground, NewTube
+    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark.testing import ManualClock
+
+MODES = ("default", "ready_buffer")
+KINDS = tuple(itertools.product(("utube", "utubettl"), MODES))
+BOTH = pytest.mark.parametrize(("type_name", "mode"), KINDS)
+TIMED = pytest.mark.parametrize("mode", MODES)
+
+
+class SharedTube(Protocol):
+    """Gives the module's tube of a type and mode, emptied."""
+
+    def __call__(self, type_name: str, mode: str) -> Tube: ...
+
+
+@pytest.fixture(scope="module")
+def shared(queue: Queue) -> SharedTube:
+    """One tube a type and mode; only its counters go on."""
+    made: dict[tuple[str, str], Tube] = {}
+
+    def give(type_name: str, mode: str) -> Tube:
+        if (type_name, mode) in made:
+            made[type_name, mode].truncate()
+        else:
+            name = f"{type_name}_{mode}"
+            made[type_name, mode] = queue.create_tube(name, type_name, storage_mode=mode)
+        return made[type_name, mode]
+
+    return give
+
+
+@BOTH
+def test_030_01_040_01_create_tube_gives_name_type_and_mode(
+    shared: SharedTube, queue: Queue, type_name: str, mode: str
+) -> None:
+    tube = shared(type_name, mode)
+    assert queue[tube.name].type == type_name
+    assert queue[tube.name].options.storage_mode == mode
+
+
+@BOTH
+def test_030_02_040_02_statistics_after_the_script_are_those_of_the_other_types(
+    new_tube: NewTube, queue: Queue, type_name: str, mode: str
+) -> None:
+    tube = new_tube(type_name, storage_mode=mode)
+    expected = run_statistics_script(tube, delayed=int(type_name == "utubettl"))
+
+    assert queue.statistics(tube.name)["tasks"] == expected["tasks"]
+    assert calls(queue, tube) == expected["calls"]
+
+
+@BOTH
+def test_030_03_040_03_subqueue_with_a_taken_task_is_busy_until_its_ack(
+    shared: SharedTube, type_name: str, mode: str
+) -> None:
+    tube = shared(type_name, mode)
+    tube.put(123, utube=1)
+    tube.put(345, utube=1)
+
+    first = take(tube)
+    assert (first.state, first.data, first.utube) == ("t", 123, "1")
+    assert tube.take(timeout=0.1) is None
+    acked = tube.ack(first.task_id)
+    assert (acked.state, acked.data) == ("-", 123)
+    assert take(tube).data == 345
+
+
+def test_040_04_end_of_the_ttr_readies_the_task(shared: SharedTube, clock: ManualClock) -> None:
+    tube = shared("utubettl", "default")
+    task = put_and_take(tube, "ttr1", ttr=1)
+    clock.advance(1.1)
+    assert tube.peek(task.task_id).state == "r"
+    assert take(tube).task_id == task.task_id
+
+
+ENDS: dict[str, Callable[[Tube, Task], object]] = {
+    "ack": lambda tube, task: tube.ack(task.task_id),
+    "bury": lambda tube, task: tube.bury(task.task_id),
+    "delayed_release": lambda tube, task: tube.release(task.task_id, delay=10),
+    "release": lambda tube, task: tube.release(task.task_id),
+    "delete": lambda tube, task: tube.delete(task.task_id),
+}
+
+
+@pytest.mark.parametrize(
+    ("end", "type_name", "then"),
+    [
+        ("ack", "utube", "second"),
+        ("bury", "utube", "second"),
+        ("bury", "utubettl", "second"),
+        ("release", "utubettl", "first"),
+        ("delayed_release", "utubettl", "second"),
+        ("delete", "utubettl", "second"),
+    ],
+)
+def test_030_04_030_05_040_05_to_10_waiting_take_gets_what_the_end_of_the_first_frees(
+    new_live_tube: NewTube, in_background: InBackground, end: str, type_name: str, then: str
+) -> None:
+    tube = new_live_tube(type_name)
+    tube.put_many(["first", "second"], utube="abc")
+    first = take(tube)
+    waiting = in_background(tube.take, WAIT)
+
+    assert tube.peek(first.task_id).state == "t"
+    assert not waiting.done()
+    ENDS[end](tube, first)
+
+    got = waiting.result(WAIT)
+    assert got is not None
+    assert got.data == then
+
+
+@BOTH
+def test_030_06_040_07_bury_right_after_the_take_buries(
+    shared: SharedTube, type_name: str, mode: str
+) -> None:
+    tube = shared(type_name, mode)
+    assert tube.bury(put_and_take(tube, 1).task_id).state == "!"
+
+
+def test_030_06_option_of_timed_types_is_refused_by_a_utube(shared: SharedTube) -> None:
+    with pytest.raises(InvalidOptionError, match="ttr"):
+        shared("utube", "default").put(1, ttr=60)
+
+
+@TIMED
+def test_040_08_priority_counts_inside_a_subqueue(shared: SharedTube, mode: str) -> None:
+    tube = shared("utubettl", mode)
+    tube.put(670, utube="dee", pri=1)
+    tube.put(671, utube="dee", pri=0)
+
+    task = take(tube)
+    assert task.data == 671
+    tube.release(task.task_id)
+    task = take(tube)
+    assert task.data == 671
+    tube.ack(task.task_id)
+    assert take(tube).data == 670
+
+
+def test_040_13_delayed_release_adds_to_the_ttl_only(shared: SharedTube) -> None:
+    tube = shared("utubettl", "default")
+    task = put_and_take(tube, "test_task", ttl=10, ttr=20)
+    released = tube.release(task.task_id, delay=5)
+    assert (released.ttl, released.ttr) == (15, 20)
+
+
+def test_030_07_040_11_if_not_exists_gives_the_tube_of_the_same_type_only(
+    shared: SharedTube, queue: Queue
+) -> None:
+    tube = shared("utube", "default")
+    assert queue.create_tube(tube.name, "utube", if_not_exists=True) is tube
+    with pytest.raises(TubeExistsError):
+        queue.create_tube(tube.name, "utubettl", if_not_exists=True)
+
+
+@BOTH
+def test_030_08_040_14_tasks_by_state_after_four_of_ten_subqueues_are_taken(
+    shared: SharedTube, type_name: str, mode: str
+) -> None:
+    tube = shared(type_name, mode)
+    tube.put_many([PutItem(i, utube=i) for i in range(10)])
+    for _ in range(2):
+        take(tube)
+    assert len(tube.take_many(2)) == 2
+
+    assert len(list(tube.tasks_by_state("r"))) == 6
+    assert len(list(tube.tasks_by_state("t"))) == 4
+
+
+@TIMED
+def test_050_02_03_expired_task_is_never_taken(
+    shared: SharedTube, clock: ManualClock, mode: str
+) -> None:
+    tube = shared("utubettl", mode)
+    for round_ in range(3):
+        tube.put(f"ompq_{round_}", ttl=0.1)
+        clock.advance(0.1)
+        assert tube.take(timeout=0.1) is None
+
+
+def test_190_01_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
+    shared: SharedTube, clock: ManualClock
+) -> None:
+    tube = shared("utubettl", "default")
+    task = put_and_take(tube, "task1", ttl=1, ttr=0.2)
+    tube.bury(task.task_id)
+    clock.advance(0.4)
+    assert tube.peek(task.task_id).state == "!"
+    clock.advance(2)
+    with pytest.raises(TaskNotFoundError):
+        tube.peek(task.task_id)
+
+
+def test_240_06_two_sessions_take_and_ack_two_subqueues(shared: SharedTube, other: Queue) -> None:
+    tube = shared("utube", "ready_buffer")
+    rival = other[tube.name]
+    tube.put("d1", utube="k1")
+    tube.put("d2", utube="k2")
+    mine, theirs = take(tube), take(rival)
+    assert (mine.data, theirs.data) == ("d1", "d2")
+    tube.ack(mine.task_id)
+    rival.ack(theirs.task_id)
+    assert tube.take(timeout=0) is None
+    assert rival.take(timeout=0) is None
+
+
+def test_x_a4_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_own(
+    shared: SharedTube,
+) -> None:
+    tube = shared("utube", "default")
+    tube.put_many(["a", "b"], utube=1)
+    tube.put_many(["c", "d"], utube="1")
+    tube.put_many(["e", "f"])
+    tube.put("g", utube="")
+
+    assert data_of(tube.take_many(10)) == ["a", "e", "g"]
+
+
+def test_per_utube_takes_the_next_tasks_of_a_subqueue_in_order(
+    shared: SharedTube, other: Queue
+) -> None:
+    tube = shared("utube", "default")
+    tube.put_many(list("abcd"), utube="one")
+    tube.put_many(list("xy"), utube="two")
+    rival = other[tube.name]
+
+    mine = tube.take_many(3, per_utube=3)
+    assert data_of(mine) == ["a", "b", "c"]
+    assert data_of(rival.take_many(5, per_utube=5)) == ["x", "y"]
+    tube.ack_many(ids_of(mine[:2]))
+    assert rival.take(timeout=0) is None
+    tube.ack(mine[2].task_id)
+    assert take(rival).data == "d"
+
+
+def test_take_df_holds_its_subqueues_until_the_last_task_is_done(
+    shared: SharedTube, other: Queue
+) -> None:
+    tube = shared("utubettl", "default")
+    rival = other[tube.name]
+    tube.put_many(list("abc"), utube="one")
+    tube.put("x", utube="two")
+
+    with tube.take_df(3, per_utube=2) as batch:
+        assert batch.count == 3
+        assert rival.take(timeout=0) is None
+        first = batch.df.where("utube = 'two'").select("task_id")
+        assert batch.ack(first) == 1
+        tube.put("y", utube="two")
+        assert take(rival).data == "y"
+    assert take(rival).data == "c"
+
+
+def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared: SharedTube) -> None:
+    tube = shared("utube", "default")
+    tube.put_many(["a", "b"], utube="one")
+    first = take(tube)
+    assert data_of(tube.exchange(ack=[first.task_id], take=1)) == ["b"]
+
+
+def test_x_u2_kick_gives_back_the_oldest_of_each_subqueue_first(
+    shared: SharedTube, queue: Queue
+) -> None:
+    tube = shared("utube", "ready_buffer")
+    tube.put_many(["old", "young"], utube="one")
+    for _ in range(2):
+        tube.bury(take(tube).task_id)
+    assert tube.kick(2) == 2
+
+    assert take(tube).data == "old"
+    assert tube.take(timeout=0) is None
+    assert tube.kick(5) == 0
+    assert counts(queue, tube)["ready"] == 1
+
+
+def test_x_u3_release_keeps_the_end_of_the_life(shared: SharedTube) -> None:
+    tube = shared("utubettl", "default")
+    task = put_and_take(tube, "a", ttl=100, ttr=5)
+    released = tube.release(task.task_id)
+    assert released.next_event is not None
+    assert (released.next_event - released.created).total_seconds() == 100
+
+
+def test_truncate_with_a_taken_task_leaves_its_subqueue_free(
+    shared: SharedTube, other: Queue
+) -> None:
+    tube = shared("utube", "default")
+    tube.put_many(["a", "b"], utube="one")
+    take(tube)
+    tube.truncate()
+    tube.put("c", utube="one")
+    assert take(other[tube.name]).data == "c"
+
+
+def test_release_all_frees_every_subqueue(shared: SharedTube, other: Queue) -> None:
+    tube = shared("utube", "default")
+    tube.put("a", utube="one")
+    tube.put("b", utube="two")
+    take(tube)
+    take(other[tube.name])
+    tube.release_all()
+    assert data_of(other[tube.name].take_many(3)) == ["a", "b"]
+
+
+def test_per_utube_below_one_and_storage_mode_unknown_are_refused(
+    shared: SharedTube, queue: Queue
+) -> None:
+    tube = shared("utube", "default")
+    with pytest.raises(InvalidOptionError, match="per_utube"):
+        tube.take_many(1, per_utube=0)
+    with pytest.raises(InvalidOptionError, match="storage_mode"):
+        queue.create_tube("bad_mode", "utube", storage_mode="other")
+    with pytest.raises(InvalidOptionError, match="utube"):
+        tube.put(1, utube=True)

@@ -1,0 +1,237 @@
+"""Sub-queues under rivals and stops: no sub-queue is ever held twice, and its tasks keep their order.
+
+The sessions are on two hosts: no lock keeps them apart, only Delta and the protocol do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.concurrency.support import (
+    PAST_TTR,
+    TTR,
+    Probe,
+    ids_of,
+    names,
+    on_another_host,
+    stored,
+)
+from tubeq_spark import NotTakenError, PutItem
+
+if TYPE_CHECKING:
+    from tests.concurrency.support import OpenQueue
+    from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
+
+_numbers = itertools.count()
+MOST_STOPS = 30
+
+
+@dataclass
+class Hosts:
+    """A tube as two sessions see it, the first one observed."""
+
+    clock: ManualClock
+    probe: Probe
+    mine: Queue
+    tube: Tube
+    rivals: Queue
+    rival: Tube
+
+    def put(self, letters: str, utube: str = "u") -> list[int]:
+        """Tasks of one sub-queue."""
+        return ids_of(self.rival.put_many(list(letters), utube=utube))
+
+    def sweep_as_rival(self) -> None:
+        """What the rival's sweeper does."""
+        self.rivals.sweep()
+
+    def claims(self) -> int:
+        """How many sub-queues are claimed."""
+        return len(self.rival._ctx.taken_utubes.all())
+
+
+@pytest.fixture(scope="module")
+def pair_of_hosts(open_queue: OpenQueue, clock: ManualClock) -> Hosts:
+    """The module's tube and sessions."""
+    probe = Probe()
+    mine = on_another_host(open_queue(observer=probe, claim_grace=0, attempts=10))
+    rivals = on_another_host(open_queue(claim_grace=0, attempts=10))
+    tube = mine.create_tube(f"shared_{next(_numbers)}", "utubettl", ttr=TTR)
+    rival = rivals[tube.name]
+    # Both have their leases: a stop in the middle of one is another test's.
+    tube.put_many([PutItem("a", utube="a"), PutItem("b", utube="b")])
+    tube.take(0)
+    rival.take(0)
+    return Hosts(clock, probe, mine, tube, rivals, rival)
+
+
+@pytest.fixture
+def hosts(pair_of_hosts: Hosts) -> Hosts:
+    """The module's tube, emptied, and nothing claimed."""
+    pair_of_hosts.rival.truncate()
+    pair_of_hosts.mine.sweep()
+    assert pair_of_hosts.claims() == 0
+    return pair_of_hosts
+
+
+def test_take_when_its_claim_was_taken_over_while_it_paused_takes_nothing(hosts: Hosts) -> None:
+    hosts.put("ab")
+    taken: list[str] = []
+
+    def take_over() -> None:
+        taken.append(names(hosts.rival.take_many(1)))
+
+    with hosts.probe.interrupted("committed", "claim", take_over):
+        assert hosts.tube.take(0) is None
+
+    assert taken == ["a"]
+    assert stored(hosts.tube) == "at br"
+    assert hosts.claims() == 1
+
+
+def test_take_when_its_claim_was_taken_over_and_given_back_gets_the_next_one(hosts: Hosts) -> None:
+    hosts.put("ab")
+
+    def take_over_and_ack() -> None:
+        hosts.rival.ack_many(ids_of(hosts.rival.take_many(1)))
+
+    with hosts.probe.interrupted("committed", "claim", take_over_and_ack):
+        assert names(hosts.tube.take_many(1)) == "b"
+
+    assert hosts.claims() == 1
+    assert hosts.rival.take(0) is None
+
+
+def test_take_when_a_rival_takes_and_acks_the_head_it_chose_gets_the_one_after(
+    hosts: Hosts,
+) -> None:
+    hosts.put("ab")
+
+    def come_first() -> None:
+        hosts.rival.ack_many(ids_of(hosts.rival.take_many(1)))
+
+    with hosts.probe.interrupted("read", "claim", come_first):
+        assert names(hosts.tube.take_many(1)) == "b"
+
+
+def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Hosts) -> None:
+    hosts.put("ab", "one")
+    hosts.put("x", "two")
+
+    with hosts.probe.interrupted("decided", "claim", lambda: hosts.rival.take(0)):
+        assert names(hosts.tube.take_many(1)) == "x"
+
+    assert stored(hosts.tube) == "at br xt"
+
+
+def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(hosts: Hosts) -> None:
+    ids = hosts.put("a")
+
+    with hosts.probe.interrupted("committed", "claim", lambda: hosts.rival.delete(ids[0])):
+        assert hosts.tube.take(0) is None
+
+    assert hosts.claims() == 0
+
+
+def test_touched_task_keeps_its_subqueue_until_all_of_the_take_are_done(hosts: Hosts) -> None:
+    hosts.put("abc")
+    first, second = hosts.tube.take_many(2, per_utube=2)
+
+    hosts.tube.touch(first.task_id, 10)
+    hosts.tube.ack(first.task_id)
+    assert hosts.rival.take(0) is None
+    hosts.tube.ack(second.task_id)
+
+    assert names(hosts.rival.take_many(1)) == "c"
+
+
+def test_subqueue_when_the_lease_ends_goes_to_the_next_and_the_late_ack_is_refused(
+    hosts: Hosts,
+) -> None:
+    hosts.put("ab")
+    late = hosts.tube.take_many(1)
+    hosts.clock.advance(PAST_TTR)
+
+    again = hosts.rival.take_many(1)
+    assert names(again) == "a"
+    with pytest.raises(NotTakenError):
+        hosts.tube.ack(late[0].task_id)
+    assert hosts.tube.take(0) is None
+
+    hosts.rival.ack(again[0].task_id)
+    assert names(hosts.tube.take_many(1)) == "b"
+
+
+def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
+    hosts: Hosts, open_queue: OpenQueue
+) -> None:
+    hosts.put("abc")
+    first, second = ids_of(hosts.tube.take_many(2, per_utube=2))
+    # The other driver of the session that holds both.
+    joined = on_another_host(open_queue(claim_grace=0))
+    joined.identify(hosts.mine.identify())
+
+    with hosts.probe.interrupted("decided", "ack", lambda: joined[hosts.tube.name].ack(second)):
+        hosts.tube.ack(first)
+
+    assert hosts.claims() == 0
+    assert names(hosts.rival.take_many(1)) == "c"
+
+
+@pytest.mark.parametrize("verb", ["bury", "delete"])
+def test_foreign_verb_on_the_taken_task_frees_its_subqueue(hosts: Hosts, verb: str) -> None:
+    hosts.put("ab")
+    held = hosts.tube.take_many(1)[0]
+
+    getattr(hosts.rival, verb)(held.task_id)
+
+    assert hosts.claims() == 0
+    with pytest.raises(NotTakenError):
+        hosts.tube.ack(held.task_id)
+    assert names(hosts.tube.take_many(1)) == "b"
+
+
+def test_take_when_it_stops_at_any_step_leaves_the_subqueue_to_the_next(hosts: Hosts) -> None:
+    for point in range(MOST_STOPS):
+        hosts.put("ab")
+        if not hosts.probe.stopped(point, lambda: hosts.tube.take(0)):
+            break
+
+        is_taken = stored(hosts.tube) == "at br"
+        assert names(hosts.rival.take_many(1)) == ("" if is_taken else "a")
+        assert stored(hosts.rival) == "at br"
+        hosts.rival.truncate()
+    assert hosts.probe.events[-1] == ("committed", "take")
+    assert point > 4
+
+
+def test_ack_when_it_stops_at_any_step_has_acked_or_not_and_blocks_nobody(hosts: Hosts) -> None:
+    for point in range(MOST_STOPS):
+        hosts.put("ab")
+        task = hosts.tube.take_many(1)[0]
+        if not hosts.probe.stopped(point, partial(hosts.tube.ack, task.task_id)):
+            break
+
+        is_acked = stored(hosts.tube) == "br"
+        if not is_acked:
+            assert hosts.rival.take(0) is None
+            hosts.clock.advance(PAST_TTR)
+        assert names(hosts.rival.take_many(1)) == ("b" if is_acked else "a")
+        hosts.rival.truncate()
+    assert hosts.probe.events[-1] == ("committed", "free")
+    assert point > 2
+
+
+def test_sweep_frees_the_claim_of_a_take_that_stopped_and_its_take_never_lands(
+    hosts: Hosts,
+) -> None:
+    hosts.put("a")
+    with hosts.probe.interrupted("committed", "claim", hosts.sweep_as_rival):
+        assert names(hosts.tube.take_many(1)) == "a"
+    assert hosts.claims() == 1

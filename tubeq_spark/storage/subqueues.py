@@ -1,0 +1,266 @@
+"""The sub-queues of a tube's table: what is read of them, and the statements that take and fence.
+
+A take writes to the claim that its token names. Whoever takes over an orphaned claim of a sub-queue
+*burns* its token first: a row in a segment of its own, which the take with that token reads. So the
+take of a consumer that was paused between its two commits fails, however late it comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark.storage import predicates
+from tubeq_spark.storage.codegen import compiled
+from tubeq_spark.storage.conflicts import STALE
+from tubeq_spark.storage.engine import Engine, Merge
+from tubeq_spark.storage.layout import INLINE_ROWS, Cut, TubeTable
+from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
+from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["SubqueueCut", "SubqueueHead", "SubqueueShare", "Subqueues"]
+
+#: Far below all claims: no number will be as large for decades.
+_BURNT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueueHead:
+    """A sub-queue with ready tasks: the first of them, and how many there are."""
+
+    utube: str | None
+    first: Cut
+    count: int
+    in_claim: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueueCut:
+    """What a selection found of one sub-queue in one segment."""
+
+    utube: str | None
+    segment: int
+    count: int
+    last: Cut
+    in_claim: bool
+    delayed: int
+    shortest_ttr: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueueShare:
+    """What a take moves of one sub-queue: everything up to a place, to a claim."""
+
+    utube: str | None
+    last: Cut
+    claim: int
+
+
+class Subqueues:
+    """One tube's rows by sub-queue."""
+
+    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
+        """Use `table`; `fresh` makes numbers that were never used."""
+        self._engine = engine
+        self._table = table
+        self._fresh = fresh
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def heads(
+        self, now_us: int, max_attempts: int | None, busy: Collection[str | None], limit: int
+    ) -> list[SubqueueHead]:
+        """The sub-queues with ready tasks that are not busy, by their first task."""
+        found = self._engine.arrow(
+            "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
+            f"bool_or(state = 't') AS in_claim FROM {self._table.name} "
+            f"WHERE {self._ready(now_us, max_attempts)} AND {_not_among(busy)} "
+            f"GROUP BY utube ORDER BY first LIMIT {limit}"
+        )
+        return [
+            SubqueueHead(r["utube"], Cut(**r["first"]), r["n"], r["in_claim"])
+            for r in found.to_pylist()
+        ]
+
+    def rows(
+        self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int], last: Cut
+    ) -> list[StoredTask]:
+        """The next tasks of some sub-queues, in the tube's order; arguments as of `cuts`."""
+        columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
+        inner = self._numbered(now_us, max_attempts, quotas, last)
+        with compiled(self._engine.spark, sum(quotas.values())):
+            found = self._engine.arrow(
+                f"SELECT {columns} FROM ({inner}) WHERE {_within(quotas)} "
+                f"ORDER BY {self._table.in_order}"
+            )
+        return [row for row in stored_tasks(found) if row.utube in quotas]
+
+    def cuts(
+        self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int], last: Cut
+    ) -> list[SubqueueCut]:
+        """Where the next tasks of some sub-queues are, without their rows.
+
+        Args:
+            now_us: The moment.
+            max_attempts: Of the tube.
+            quotas: At most so many tasks, by sub-queue.
+            last: The head of the last of these sub-queues.
+        """
+        inner = self._numbered(now_us, max_attempts, quotas, last)
+        with compiled(self._engine.spark, sum(quotas.values())):
+            found = self._engine.arrow(
+                "SELECT utube, segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
+                "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, "
+                f"min(ttr) AS ttr FROM ({inner}) WHERE {_within(quotas)} GROUP BY utube, segment"
+            )
+        return [
+            SubqueueCut(
+                r["utube"],
+                r["segment"],
+                r["n"],
+                Cut(**r["last"]),
+                r["in_claim"],
+                r["delayed"],
+                r["ttr"],
+            )
+            for r in found.to_pylist()
+            if r["utube"] in quotas
+        ]
+
+    def _numbered(
+        self, now_us: int, max_attempts: int | None, utubes: Collection[str | None], last: Cut
+    ) -> str:
+        ready, here = self._ready(now_us, max_attempts), f"FROM {self._table.name}"
+        place = f"row_number() OVER (PARTITION BY utube ORDER BY {self._table.in_order})"
+        if len(utubes) <= INLINE_ROWS:
+            return f"SELECT *, {place} AS tubeq_place {here} WHERE {ready} AND {_among(utubes)}"
+        # Too many to name: their heads are the first ones.
+        head = "min(struct(pri, task_id)) OVER (PARTITION BY utube)"
+        bound = f"struct({integer(last.pri)} AS pri, {bigint(last.task_id)} AS task_id)"
+        return (
+            f"SELECT * FROM (SELECT *, {place} AS tubeq_place, {head} AS tubeq_head "
+            f"{here} WHERE {ready}) WHERE tubeq_head <= {bound}"
+        )
+
+    def _ready(self, now_us: int, max_attempts: int | None) -> str:
+        return f"{self._table.mine()} AND {predicates.is_ready(now_us, max_attempts)}"
+
+    def held(self, claims: Iterable[int], now_us: int) -> set[tuple[int, str | None]]:
+        """Token and sub-queue of all that is held under these tokens, in leases that last."""
+        tokens = list(claims)
+        if not tokens:
+            return set()
+        found = self._engine.arrow(
+            f"SELECT DISTINCT claim, utube FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND state = 't' AND claim IN ({bigints(tokens)}) "
+            f"AND (next_event IS NULL OR next_event > {moment(now_us)})"
+        )
+        return {(row["claim"], row["utube"]) for row in found.to_pylist()}
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def take(
+        self,
+        segments: Iterable[int],
+        shares: Sequence[SubqueueShare],
+        owner: str,
+        now_us: int,
+        size: int,
+    ) -> Merge:
+        """Move what is takeable of some sub-queues to claims, unless a token was burnt.
+
+        Args:
+            segments: Where the candidates are; none of them a claim.
+            shares: What goes where.
+            owner: Who takes.
+            now_us: The moment of the take.
+            size: How many rows it moves, about.
+        """
+        marker = self._fresh()
+        claims = list(dict.fromkeys(share.claim for share in shares))
+        burnt = [claim - _BURNT for claim in claims]
+        place = "t.task_id <= s.task_id"
+        if self._table.order != ("task_id",):
+            place = f"(t.pri < s.pri OR (t.pri = s.pri AND {place}))"
+        takeable = (
+            f"{self._table.mine('t.')} AND {place} AND {predicates.is_takeable(now_us, 't.')}"
+        )
+        fence = f"t.tube = {bigint(-self._table.id)} AND t.segment = s.claim - {bigint(_BURNT)}"
+        source, frames = self._source(shares)
+        sql = (
+            f"MERGE INTO {self._table.name} t USING {source} s "
+            f"ON t.segment IN ({bigints([*segments, *claims, *burnt, marker])}) "
+            f"AND t.utube <=> s.utube AND (({takeable}) OR ({fence})) "
+            f"WHEN MATCHED AND t.tube = {bigint(-self._table.id)} "
+            f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
+            "WHEN MATCHED THEN UPDATE SET segment = s.claim, claim = s.claim, state = 't', "
+            f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
+            f"next_event = {predicates.after_us(now_us, 't.ttr')}"
+        )
+        return Merge(self._table.name, sql, marker, frames, size)
+
+    def _source(self, shares: Sequence[SubqueueShare]) -> tuple[str, dict[str, DataFrame]]:
+        if len(shares) <= INLINE_ROWS:
+            rows = " UNION ALL ".join(
+                f"SELECT {string(s.utube)} AS utube, {integer(s.last.pri)} AS pri, "
+                f"{bigint(s.last.task_id)} AS task_id, {bigint(s.claim)} AS claim"
+                for s in shares
+            )
+            return f"({rows})", {}
+        table = pa.table(
+            {
+                "utube": pa.array([s.utube for s in shares], pa.string()),
+                "pri": pa.array([s.last.pri for s in shares], pa.int32()),
+                "task_id": pa.array([s.last.task_id for s in shares], pa.int64()),
+                "claim": pa.array([s.claim for s in shares], pa.int64()),
+            }
+        )
+        return "{rows}", {"rows": self._engine.source(table)}
+
+    def burn(self, claims: Sequence[tuple[int, str | None]], now_us: int) -> Merge:
+        """Make every take under these tokens fail, for these sub-queues, for ever."""
+        marker = self._fresh()
+        tube, at = bigint(-self._table.id), moment(now_us)
+        rows = " UNION ALL ".join(
+            f"SELECT {bigint(claim - _BURNT)} AS segment, {string(utube)} AS utube"
+            for claim, utube in claims
+        )
+        segments = bigints([*sorted({claim - _BURNT for claim, _ in claims}), marker])
+        sql = (
+            f"MERGE INTO {self._table.name} t USING ({rows}) s ON t.segment IN ({segments}) "
+            f"AND t.segment = s.segment AND t.tube = {tube} AND t.utube <=> s.utube "
+            "WHEN NOT MATCHED THEN INSERT (segment, tube, utube, created) "
+            f"VALUES (s.segment, {tube}, s.utube, {at})"
+        )
+        return Merge(self._table.name, sql, marker)
+
+
+def _among(utubes: Collection[str | None]) -> str:
+    texts = ", ".join(string(utube) for utube in utubes if utube is not None)
+    named = [f"utube IN ({texts})"] if texts else []
+    return f"({' OR '.join([*named, 'utube IS NULL'] if None in utubes else named)})"
+
+
+def _not_among(utubes: Collection[str | None]) -> str:
+    # One by one: file statistics skip what holds nothing but one of them.
+    others = [f"utube <> {string(utube)}" for utube in utubes if utube is not None]
+    named = " AND ".join(others) or "TRUE"
+    return f"utube IS NOT NULL AND {named}" if None in utubes else f"(utube IS NULL OR ({named}))"
+
+
+def _within(quotas: Mapping[str | None, int]) -> str:
+    """Rows within the quota of their sub-queue; nearly all have the same."""
+    usual = max(quotas.values())
+    others = "".join(
+        f"WHEN utube <=> {string(utube)} THEN {quota} "
+        for utube, quota in quotas.items()
+        if quota != usual
+    )
+    return f"tubeq_place <= {f'CASE {others}ELSE {usual} END' if others else usual}"

@@ -1,0 +1,140 @@
+"""Who holds which sub-queue: claims in `_tubeq_taken_utubes`, before the tasks and after them.
+
+take: (orphans among the chosen: burn their tokens, look again,) claim the sub-queues, *then* read
+their heads, then take those. Giving back: the tube first; then whoever sees no task left under the
+token removes the claim, by its token. Stopped anywhere, at most an orphaned claim is left: one
+without tasks, which the next take of that sub-queue takes over, and a sweep removes.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tubeq_spark.context import TubeContext
+    from tubeq_spark.storage.engine import Merge
+    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.storage.taken_utubes import TakenUtube
+
+__all__ = ["burn", "claim", "claims", "free_held", "free_orphans", "free_tokens", "given_back"]
+
+log = logging.getLogger(__name__)
+
+
+def claims(ctx: TubeContext, now_us: int) -> tuple[list[TakenUtube], list[TakenUtube]]:
+    """All claims: those with tasks (or by their taker's leave about to have some), and orphans."""
+    everything = ctx.taken_utubes.all()
+    held = ctx.subqueues.held({taken.claim for taken in everything}, now_us)
+    live = [taken for taken in everything if (taken.claim, taken.utube) in held]
+    orphans = [taken for taken in everything if (taken.claim, taken.utube) not in held]
+    if not ctx.lane.is_exclusive:
+        # Where nothing keeps us apart its taker may be between its two commits: leave it the time.
+        grace = round(ctx.queue.config.claim_grace * 1_000_000)
+        fresh = [t for t in orphans if now_us < t.taken_at + grace]
+        live, orphans = live + fresh, [t for t in orphans if t not in fresh]
+    return live, orphans
+
+
+def burn(ctx: TubeContext, orphans: Sequence[TakenUtube], now_us: int) -> list[TakenUtube]:
+    """Make sure that nobody takes under these tokens any more. One commit.
+
+    Returns:
+        Those that are orphans still: their taker did not come first.
+    """
+    if not orphans:
+        return []
+    pairs = [(orphan.claim, orphan.utube) for orphan in orphans]
+    ctx.queue.loop.run(
+        "burn", ctx.lane, lambda: Plan(ctx.subqueues.burn(pairs, now_us), lambda _: None)
+    )
+    held = ctx.subqueues.held({claim for claim, _ in pairs}, now_us)
+    return [orphan for orphan in orphans if (orphan.claim, orphan.utube) not in held]
+
+
+def claim(
+    ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
+) -> None:
+    """Claim sub-queues (with a token, and the orphan's token each takes over). One commit.
+
+    Raises:
+        Stale: Another claimed one of them first; nothing was claimed.
+    """
+    marker = ctx.queue.session.segments(1)[0]
+    statement = ctx.taken_utubes.claim(wanted, owner, now_us, marker)
+    try:
+        _run(ctx, "claim", statement)
+    except ConflictError as error:
+        raise Stale from error
+
+
+def _run(ctx: TubeContext, operation: str, statement: Merge) -> None:
+    ctx.queue.once.run(operation, ctx.taken_utubes.lane, lambda: Plan(statement, lambda _: None))
+
+
+def free_tokens(
+    ctx: TubeContext, tokens: Iterable[int], utubes: Iterable[str | None] | None = None
+) -> None:
+    """Remove claims whose tasks were all given back, or never taken. One commit.
+
+    What fails leaves orphans: the tasks are given back all the same.
+    """
+    tokens = list(tokens)
+    if not tokens:
+        return
+
+    def attempt() -> Plan[None]:
+        marker = ctx.queue.session.segments(1)[0]
+        return Plan(ctx.taken_utubes.free(tokens, utubes, marker), lambda _: None)
+
+    try:
+        ctx.queue.loop.run("free", ctx.taken_utubes.lane, attempt)
+    except TubeqError:
+        log.warning("claims on sub-queues of %s are left to others", ctx.record.name, exc_info=True)
+
+
+def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> None:
+    """Free the sub-queues of tasks that were just taken out of their claims.
+
+    Args:
+        ctx: The tube.
+        rows: The tasks as they were.
+        whole: Whether nothing is left of any of their claims.
+    """
+    if not ctx.driver.subqueues:
+        return
+    taken = [row for row in rows if row.state is TaskState.TAKEN and row.claim is not None]
+    pairs = {(row.claim, row.utube) for row in taken if row.claim is not None}
+    if not pairs:
+        return
+    if not whole:
+        pairs -= ctx.subqueues.held({token for token, _ in pairs}, ctx.queue.now_us())
+    if pairs:
+        free_tokens(ctx, {token for token, _ in pairs}, {utube for _, utube in pairs})
+
+
+def free_held(ctx: TubeContext, token: int, *, whole: bool) -> None:
+    """Free what a take no longer holds, after tasks of it were given back."""
+    if not ctx.driver.subqueues:
+        return
+    if whole:
+        free_tokens(ctx, [token])
+        return
+    held = ctx.subqueues.held([token], ctx.queue.now_us())
+    left = [t for t in ctx.taken_utubes.all() if t.claim == token and (token, t.utube) not in held]
+    if left:
+        free_tokens(ctx, [token], [taken.utube for taken in left])
+
+
+def free_orphans(ctx: TubeContext, now_us: int) -> None:
+    """Remove claims that hold nothing. Two commits, none when there is no such claim."""
+    if not ctx.driver.subqueues:
+        return
+    for orphan in burn(ctx, claims(ctx, now_us)[1], now_us):
+        free_tokens(ctx, [orphan.claim], [orphan.utube])
