@@ -3,7 +3,8 @@
 Steps: make sure of the session's lease, choose free sub-queues by their heads, burn orphans among
 them, claim them (a commit to `_tubeq_taken_utubes`), read their heads again, one MERGE that takes
 them. Between claim and MERGE nobody else takes from these sub-queues, unless our token was burnt;
-then the MERGE fails. When it does, the claims are freed and all begins anew.
+then the MERGE fails. When it does, the claims are freed and all begins anew. When it moves only some
+of several tasks of a sub-queue, because a fold or a sweep moved others, these go back first.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark import subqueues
-from tubeq_spark.ending import end_due, write_down
+from tubeq_spark.ending import back_to_tube, end_due, write_down
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.moments import plus
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
+from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.storage.subqueues import SubqueueShare
 from tubeq_spark.taken import LotOfTasks, read_back, taken_row
 from tubeq_spark.task import TaskState
@@ -133,6 +135,32 @@ class _Take:
             end_due(ctx, now_us)
         raise Stale
 
+    def incomplete(self, claimed: _Claimed) -> None:
+        """The MERGE has moved fewer tasks than were chosen: undo what could be out of order.
+
+        Of a sub-queue that gave several tasks the first may have been moved away, by a fold or a
+        sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
+        these tasks; stopped before they are back, their leases end.
+
+        Raises:
+            Stale: All begins anew.
+        """
+        if max(claimed.quota.values()) == 1:
+            return
+        ctx = self._ctx
+
+        def give_back() -> Plan[None]:
+            segments = [s for c in claimed.claims for s in ctx.tasks.claims_of(c, claimed.owner)]
+            if not segments:
+                return Plan(None, lambda _: None)
+            dest = ctx.queue.session.segments(1)[0]
+            action = back_to_tube(dest, "'r'") + ", attempts = t.attempts - 1"
+            rows = [Chosen(segment, None) for segment in segments]
+            return Plan(ctx.statements.settle(rows, [("TRUE", action)], {}), lambda _: None)
+
+        ctx.queue.loop.run("give_back", ctx.lane, give_back)
+        raise Stale
+
     def taken(self, claimed: _Claimed, utubes: Iterable[str | None]) -> None:
         """The MERGE has committed: free what was claimed for nothing."""
         self._abandoned = []
@@ -181,6 +209,7 @@ def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[list[StoredTa
                     token = token_of[row.utube]
                     moved[token].append(taken_row(row, token, claimed.owner, claimed.now_us))
             else:
+                take.incomplete(claimed)
                 moved.update(read_back(ctx, claimed.claims, claimed.owner))
             take.taken(claimed, {row.utube for found in moved.values() for row in found})
             write_down(ctx, rows, claimed.now_us)
@@ -212,6 +241,7 @@ def take_lot(ctx: TubeContext, wanted: Wanted) -> LotOfTasks | None:
                 raise Stale
             utubes = {cut.utube for cut in cuts}
             if affected.updated != size:
+                take.incomplete(claimed)
                 utubes = {u for _, u in ctx.subqueues.held([claim], now_us)}
             take.taken(claimed, utubes)
             ctx.count("delay", sum(cut.delayed for cut in cuts))

@@ -2,6 +2,11 @@
 
 Commits are to the tube's table unless said otherwise. Any verb may add one to `_tubeq_sessions`:
 the first of a queue object leases its number slot, about one in ten minutes renews it.
+
+In types with sub-queues a take commits once more, to `_tubeq_taken_utubes`, before it takes, and
+whatever gives back the last task of a sub-queue once after it; these conflict with takes and ends of
+sub-queues in the same bucket (one of 16), and are retried. A take that meets the claim of one that
+was stopped commits once more to the tube, and begins anew when that one comes first.
 """
 
 from __future__ import annotations

@@ -130,6 +130,28 @@ def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Host
     assert stored(hosts.tube) == "at br xt"
 
 
+@pytest.mark.parametrize("form", ["many", "df"])
+def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
+    hosts: Hosts, open_queue: OpenQueue, form: str
+) -> None:
+    sweeping = on_another_host(open_queue(claim_grace=PAST_TTR))
+    hosts.rival.put("a", utube="u", delay=1)
+    hosts.put("bc")
+    hosts.clock.advance(1)
+
+    with hosts.probe.interrupted("decided", "take", sweeping.sweep):
+        if form == "many":
+            taken = hosts.tube.take_many(2, per_utube=2)
+            assert names(taken) == "ab"
+            assert [task.attempts for task in taken] == [1, 1]
+        else:
+            assert hosts.tube.take_df(2, per_utube=2).count == 2
+
+    assert ("committed", "give_back") in hosts.probe.events[-30:]
+    assert stored(hosts.tube) == "at bt cr"
+    assert hosts.claims() == 1
+
+
 def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(hosts: Hosts) -> None:
     ids = hosts.put("a")
 
