@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tubeq_spark.context import TubeContext
-    from tubeq_spark.storage.engine import Merge
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.taken_utubes import TakenUtube
 
@@ -68,14 +67,11 @@ def claim(
     """
     marker = ctx.queue.session.segments(1)[0]
     statement = ctx.taken_utubes.claim(wanted, owner, now_us, marker)
+    lane = ctx.taken_utubes.lane
     try:
-        _run(ctx, "claim", statement)
+        ctx.queue.once.run("claim", lane, lambda: Plan(statement, lambda _: None))
     except ConflictError as error:
         raise Stale from error
-
-
-def _run(ctx: TubeContext, operation: str, statement: Merge) -> None:
-    ctx.queue.once.run(operation, ctx.taken_utubes.lane, lambda: Plan(statement, lambda _: None))
 
 
 def free_tokens(

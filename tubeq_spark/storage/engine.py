@@ -81,7 +81,7 @@ class Engine:
     """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Use `spark`, which stays the caller's: nothing in it is changed."""
+        """Use `spark`, which stays the caller's: only code generation is switched, for a while."""
         self.spark = spark
 
     def frame(self, sql: str) -> DataFrame:

@@ -9,7 +9,7 @@ from tubeq_spark.storage.quoting import bigint, integer, moment, string
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 __all__ = [
     "after_us",
@@ -20,6 +20,7 @@ __all__ = [
     "is_ready",
     "is_takeable",
     "of_tube",
+    "of_utubes",
     "plus_us",
     "readied_state",
 ]
@@ -36,6 +37,13 @@ _TAKEABLE = tuple(
 def of_tube(tube_id: int, alias: str = "") -> str:
     """Rows of this tube, not leftovers of a dropped one of the same name."""
     return f"{alias}tube = {bigint(tube_id)}"
+
+
+def of_utubes(utubes: Collection[str | None]) -> str:
+    """Rows of these sub-queues, of which NULL is one."""
+    texts = ", ".join(string(utube) for utube in utubes if utube is not None)
+    named = [f"utube IN ({texts})"] if texts else []
+    return f"({' OR '.join([*named, 'utube IS NULL'] if None in utubes else named)})"
 
 
 def _due(column: str, now_us: int, alias: str) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["Chosen", "Statements", "moved_segment"]
+__all__ = ["Chosen", "Statements", "move_to_claim", "moved_segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,15 @@ def moved_segment(moves: Mapping[int, int]) -> str:
     """The fresh segment of a row, by the one it is in."""
     cases = " ".join(f"WHEN {bigint(a)} THEN {bigint(b)}" for a, b in moves.items())
     return f"CASE t.segment {cases} END"
+
+
+def move_to_claim(claim: str, owner: str, now_us: int) -> str:
+    """The action of every take: a row moves to a claim (an SQL expression), and its lease begins."""
+    return (
+        f"UPDATE SET segment = {claim}, claim = {claim}, state = 't', "
+        f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
+        f"next_event = {predicates.after_us(now_us, 't.ttr')}"
+    )
 
 
 class Statements:
@@ -133,11 +142,7 @@ class Statements:
         )
         last = bigint(claims[-1][1])
         claim = f"CASE {branches}ELSE {last} END" if branches else last
-        return (
-            f"UPDATE SET segment = {claim}, claim = {claim}, state = 't', "
-            f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
-            f"next_event = {predicates.after_us(now_us, 't.ttr')}"
-        )
+        return move_to_claim(claim, owner, now_us)
 
     def delete_claim(self, claim: int) -> Merge:
         """Remove a whole claim: only metadata is written, and all of it is found or nothing."""

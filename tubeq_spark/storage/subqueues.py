@@ -19,6 +19,7 @@ from tubeq_spark.storage.engine import Engine, Merge
 from tubeq_spark.storage.layout import INLINE_ROWS, Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
+from tubeq_spark.storage.statements import move_to_claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -140,7 +141,7 @@ class Subqueues:
         ready, here = self._ready(now_us, max_attempts), f"FROM {self._table.name}"
         place = f"row_number() OVER (PARTITION BY utube ORDER BY {self._table.in_order})"
         if len(utubes) <= INLINE_ROWS:
-            return f"SELECT *, {place} AS tubeq_place {here} WHERE {ready} AND {_among(utubes)}"
+            return f"SELECT *, {place} AS tubeq_place {here} WHERE {ready} AND {predicates.of_utubes(utubes)}"
         # Too many to name: their heads are the first ones.
         head = "min(struct(pri, task_id)) OVER (PARTITION BY utube)"
         bound = f"struct({integer(last.pri)} AS pri, {bigint(last.task_id)} AS task_id)"
@@ -200,9 +201,7 @@ class Subqueues:
             f"AND t.utube <=> s.utube AND (({takeable}) OR ({fence})) "
             f"WHEN MATCHED AND t.tube = {bigint(-self._table.id)} "
             f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
-            "WHEN MATCHED THEN UPDATE SET segment = s.claim, claim = s.claim, state = 't', "
-            f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
-            f"next_event = {predicates.after_us(now_us, 't.ttr')}"
+            f"WHEN MATCHED THEN {move_to_claim('s.claim', owner, now_us)}"
         )
         return Merge(self._table.name, sql, marker, frames, size)
 
@@ -240,12 +239,6 @@ class Subqueues:
             f"VALUES (s.segment, {tube}, s.utube, {at})"
         )
         return Merge(self._table.name, sql, marker)
-
-
-def _among(utubes: Collection[str | None]) -> str:
-    texts = ", ".join(string(utube) for utube in utubes if utube is not None)
-    named = [f"utube IN ({texts})"] if texts else []
-    return f"({' OR '.join([*named, 'utube IS NULL'] if None in utubes else named)})"
 
 
 def _not_among(utubes: Collection[str | None]) -> str:

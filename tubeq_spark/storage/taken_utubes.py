@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.storage import predicates
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Engine, Merge
 from tubeq_spark.storage.layout import INLINE_ROWS
@@ -108,11 +109,8 @@ class TakenUtubes:
         if utubes is not None:
             listed = list(utubes)
             buckets = sorted({bucket_of(utube) for utube in listed})
-            texts = ", ".join(string(utube) for utube in listed if utube is not None)
-            conditions = [f"utube IN ({texts})"] if texts else []
-            conditions += ["utube IS NULL"] if None in listed else []
             named = f" AND bucket IN ({', '.join(map(str, buckets))}) "
-            named += f"AND ({' OR '.join(conditions)})"
+            named += f"AND {predicates.of_utubes(listed)}"
         where = f"tube_id = {bigint(self._tube)} AND claim IN ({bigints([*claims, marker])}){named}"
         return Merge(self._table, f"DELETE FROM {self._table} WHERE {where}", marker)
 
