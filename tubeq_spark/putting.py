@@ -2,18 +2,20 @@
 
 Steps: reserve ids (a commit only when the slot's bound is reached), one insert-only MERGE.
 Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there.
-Others' commits cannot disturb it: its segments are named by ids that are its own. In a tube with a
+Others' commits cannot disturb it: its segments are named by numbers that are its own. In a tube with a
 capacity it reads what is stored before, and another put in between makes it begin anew.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.context import dropped
 from tubeq_spark.options import NewTask, PutDefaults, new_task
+from tubeq_spark.segmenting import BUCKETS, hash_of, spread
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.rows import StoredTask, insert_schema, insert_table
 from tubeq_spark.task import PutItem, Task
@@ -88,17 +90,13 @@ def _plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[Stored
     data = [item for request in admitted if request for item in request.data]
     if not news:
         return Plan(None, lambda _: [[] for _ in requests])
-    numbers = ctx.queue.session.task_ids(len(news), ctx.lane.last_id)
-    ids = [numbers.task_id(i) for i in range(len(news))]
-    ctx.lane.last_id = ids[-1]
-    size = ctx.queue.config.segment_rows
-    places = [(ids[i - i % size], task_id) for i, task_id in enumerate(ids)]
+    places, segments = _places(ctx, news)
     schema = insert_schema(ctx.codec.arrow_type)
     rows = ctx.tasks.engine.source(insert_table(places, news, data, schema))
     if room is None:
-        statement = ctx.statements.put(rows, len(ids), ids[::size])
+        statement = ctx.statements.put(rows, len(news), segments)
     else:
-        statement, _ = ctx.admission.put(rows, len(ids), ids[::size], room, now_us=now_us)
+        statement, _ = ctx.admission.put(rows, len(news), segments, room, now_us=now_us)
 
     def finish(affected: Affected) -> list[list[StoredTask]]:
         if affected.inserted == 0:
@@ -108,6 +106,22 @@ def _plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[Stored
         return [list(itertools.islice(stored, len(r.news) if r else 0)) for r in admitted]
 
     return Plan(statement, finish)
+
+
+def _places(ctx: TubeContext, news: list[NewTask]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Segment and id of each new task, and the segments."""
+    buckets = [0] * len(news)
+    if ctx.driver.subqueues:
+        buckets = [hash_of(new.utube) % BUCKETS for new in news]
+    config = ctx.queue.config
+    layout = spread(Counter(buckets), config.segment_rows, config.fold_rows)
+    numbers = ctx.queue.session.task_ids(len(news) + layout.segments, ctx.lane.last_id)
+    ctx.lane.last_id = numbers.task_id(len(news) - 1)
+    segments = [numbers.task_id(len(news) + i) for i in range(layout.segments)]
+    return [
+        (segments[layout.segment(place, bucket)], numbers.task_id(place))
+        for place, bucket in enumerate(buckets)
+    ], segments
 
 
 def _admitted(requests: list[PutRequest], room: int | None) -> list[PutRequest | None]:

@@ -16,7 +16,7 @@ from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tubeq_spark.context import TubeContext
     from tubeq_spark.storage.rows import StoredTask
@@ -75,19 +75,32 @@ def claim(
 
 
 def free_tokens(
-    ctx: TubeContext, tokens: Iterable[int], utubes: Iterable[str | None] | None = None
+    ctx: TubeContext,
+    tokens: Collection[int],
+    utubes: Collection[str | None] | None = None,
+    *,
+    whole: bool = True,
 ) -> None:
     """Remove claims whose tasks were all given back, or never taken. One commit.
 
     What fails leaves orphans: the tasks are given back all the same.
+
+    Args:
+        ctx: The tube.
+        tokens: The claims.
+        utubes: Their sub-queues, where they are known.
+        whole: Whether all of these claims go, or those of `utubes` only.
     """
-    tokens = list(tokens)
     if not tokens:
         return
 
     def attempt() -> Plan[None]:
         marker = ctx.queue.session.segments(1)[0]
-        return Plan(ctx.taken_utubes.free(tokens, utubes, marker), lambda _: None)
+        if whole or utubes is None:
+            statement = ctx.taken_utubes.free_all(tokens, utubes, marker)
+        else:
+            statement = ctx.taken_utubes.free(tokens, utubes, marker)
+        return Plan(statement, lambda _: None)
 
     try:
         ctx.queue.loop.run("free", ctx.taken_utubes.lane, attempt)
@@ -112,7 +125,8 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
     if not whole:
         pairs -= ctx.subqueues.held({token for token, _ in pairs}, ctx.queue.now_us())
     if pairs:
-        free_tokens(ctx, {token for token, _ in pairs}, {utube for _, utube in pairs})
+        tokens, utubes = {token for token, _ in pairs}, {utube for _, utube in pairs}
+        free_tokens(ctx, tokens, utubes, whole=whole)
 
 
 def free_held(ctx: TubeContext, token: int, *, whole: bool) -> None:
@@ -125,12 +139,14 @@ def free_held(ctx: TubeContext, token: int, *, whole: bool) -> None:
     held = ctx.subqueues.held([token], ctx.queue.now_us())
     left = [t for t in ctx.taken_utubes.all() if t.claim == token and (token, t.utube) not in held]
     if left:
-        free_tokens(ctx, [token], [taken.utube for taken in left])
+        free_tokens(ctx, [token], [taken.utube for taken in left], whole=False)
 
 
 def free_orphans(ctx: TubeContext, now_us: int) -> None:
     """Remove claims that hold nothing. Two commits, none when there is no such claim."""
     if not ctx.driver.subqueues:
         return
-    for orphan in burn(ctx, claims(ctx, now_us)[1], now_us):
-        free_tokens(ctx, [orphan.claim], [orphan.utube])
+    orphans = burn(ctx, claims(ctx, now_us)[1], now_us)
+    if orphans:
+        tokens, utubes = {taken.claim for taken in orphans}, {taken.utube for taken in orphans}
+        free_tokens(ctx, tokens, utubes, whole=False)

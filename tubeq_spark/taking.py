@@ -132,39 +132,46 @@ def _take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
     return ctx.queue.loop.run("take", ctx.lane, attempt)
 
 
-def exchange(ctx: TubeContext, ids: Sequence[int], wanted: int) -> list[Task]:
+def exchange(ctx: TubeContext, ids: Sequence[int], wanted: Wanted) -> list[Task]:
     """Ack tasks and take the next ones in one commit.
 
     When the named tasks are not whole claims, or nothing can be taken at once, the ack is a commit
-    of its own, and nothing is taken. So it is in tubes with sub-queues: these are freed in between.
+    of its own, and nothing is taken.
     """
-    if ctx.driver.subqueues:
+    done = taking_subqueues.exchange if ctx.driver.subqueues else _exchange
+    exchanged = done(ctx, ids, wanted)
+    if exchanged is None:
         ack(ctx, ids)
         return []
-    trusted = [True]
-
-    def attempt() -> Plan[list[StoredTask] | None]:
-        remembered, trusted[0] = trusted[0], False
-        owner = ctx.queue.session.hold()
-        now_us = ctx.queue.now_us()
-        found = held(ctx, ids, now_us, remembered=remembered)
-        rows = ctx.tasks.ready(now_us, wanted, ctx.max_attempts) if found.whole else []
-        if not rows or any(row.state is TaskState.TAKEN for row in rows):
-            return Plan(None, lambda _: None)
-        return _exchange_plan(ctx, found, rows, owner, now_us)
-
-    taken = ctx.queue.loop.run("exchange", ctx.lane, attempt)
-    if taken is None:
-        ack(ctx, ids)
-        return []
+    found, taken = exchanged
+    ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), {})
+    ctx.happened("ack", found.rows, TaskState.DONE)
     ctx.queue.holdings.add(ctx.record.id, taken)
     ctx.lane.changed()
     return ctx.happened("take", taken)
 
 
+def _exchange(
+    ctx: TubeContext, ids: Sequence[int], wanted: Wanted
+) -> tuple[Located, list[StoredTask]] | None:
+    trusted = [True]
+
+    def attempt() -> Plan[tuple[Located, list[StoredTask]] | None]:
+        remembered, trusted[0] = trusted[0], False
+        owner = ctx.queue.session.hold()
+        now_us = ctx.queue.now_us()
+        found = held(ctx, ids, now_us, remembered=remembered)
+        rows = ctx.tasks.ready(now_us, wanted.count, ctx.max_attempts) if found.whole else []
+        if not rows or any(row.state is TaskState.TAKEN for row in rows):
+            return Plan(None, lambda _: None)
+        return _exchange_plan(ctx, found, rows, owner, now_us)
+
+    return ctx.queue.loop.run("exchange", ctx.lane, attempt)
+
+
 def _exchange_plan(
     ctx: TubeContext, found: Located, rows: list[StoredTask], owner: str, now_us: int
-) -> Plan[list[StoredTask] | None]:
+) -> Plan[tuple[Located, list[StoredTask]] | None]:
     claim = ctx.queue.session.segments(1)[0]
     cut = Cut(rows[-1].pri, rows[-1].task_id)
     segments = [*found.segments, *sorted({row.segment for row in rows})]
@@ -177,13 +184,11 @@ def _exchange_plan(
     ]
     source = [Chosen(segment, None) for segment in segments]
 
-    def finish(affected: Affected) -> list[StoredTask]:
-        ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), {})
-        ctx.happened("ack", found.rows, TaskState.DONE)
+    def finish(affected: Affected) -> tuple[Located, list[StoredTask]]:
         if affected.updated != len(rows):
-            return ctx.tasks.claimed([claim], owner)
+            return found, ctx.tasks.claimed([claim], owner)
         write_down(ctx, rows, now_us)
-        return [taken_row(row, claim, owner, now_us) for row in rows]
+        return found, [taken_row(row, claim, owner, now_us) for row in rows]
 
     return Plan(ctx.statements.settle(source, actions, {}), finish)
 

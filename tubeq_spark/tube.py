@@ -302,7 +302,7 @@ class Tube:
             if not wanted.count:
                 self._acks.submit(ids)
                 return []
-            taken = taking.exchange(self._ctx, ids, wanted.count)
+            taken = taking.exchange(self._ctx, ids, wanted)
             return taken or self._take(wanted, limit)
 
         return self._verb(verb)

@@ -47,11 +47,17 @@ def _parser() -> argparse.ArgumentParser:
         default=frozenset(Part),
         metavar="PARTS",
         help="some of: batches (the recommended session), default (a session with Spark's own "
-        "settings), age (a tube after many commits)",
+        "settings), age (a tube after many commits), utubes (consumers that empty sub-queues)",
     )
     add("--batches", type=_batches, metavar="N,N", help="sizes (1,100,10000,100000)")
     add("--n", type=_count, metavar="N", help="rounds of each size (15 to 5, by size)")
     add("--commits", type=_count, metavar="N", help="of the tube that is old (500)")
+    add(
+        "--most-tasks",
+        type=_count,
+        metavar="N",
+        help="of the loads of sub-queues, only those with so many tasks at most (all)",
+    )
     add("--location", metavar="DIR", help="path or URI for the tables, kept (a temporary one)")
     add("--json", type=Path, metavar="FILE", help="write all numbers there")
     add(
@@ -122,6 +128,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         rounds=arguments.n,
         commits=arguments.commits or (60 if quick else 500),
         quick=quick,
+        most_tasks=arguments.most_tasks,
     )
 
 
@@ -136,6 +143,9 @@ def _measure(arguments: argparse.Namespace, location: str) -> Results:
                 results.add(bench.compare(series))
         if Part.AGE in plan.parts:
             results.add_age(bench.age(plan))
+        if Part.UTUBES in plan.parts:
+            for drained in bench.drain(plan):
+                results.add_drained(drained)
     spark.stop()
     if Part.DEFAULT in plan.parts and session is not Session.DEFAULT:
         results.series += _in_default_session(arguments, plan, location)

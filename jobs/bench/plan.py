@@ -20,6 +20,7 @@ class Part(StrEnum):
     BATCHES = "batches"
     DEFAULT = "default"
     AGE = "age"
+    UTUBES = "utubes"
 
 
 class Form(StrEnum):
@@ -66,6 +67,7 @@ class Plan:
         rounds: How often to measure each verb; by the size of the batch when `None`.
         commits: Commits of the tube that is compared with a fresh one.
         quick: Whether a rough answer will do.
+        most_tasks: Loads of sub-queues with more tasks are left out; `None`: none is.
     """
 
     parts: frozenset[Part]
@@ -73,6 +75,7 @@ class Plan:
     rounds: int | None
     commits: int
     quick: bool
+    most_tasks: int | None = None
 
     def series(self, session: Session) -> list[Series]:
         """What is measured in a session."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 import tubeq_spark
 from bench.measure import VERBS
 from bench.plan import Form, Session
+from bench.subqueues import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from bench.run import Aged, Compared
+    from bench.subqueues import Drained
 
 __all__ = ["Results", "show", "versions"]
 
@@ -35,6 +38,7 @@ class Results:
     versions: dict[str, str]
     series: list[dict[str, Any]] = field(default_factory=list)
     age: dict[str, Any] | None = None
+    drained: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, found: Compared) -> None:
         """Add a comparison of the queue with the floor."""
@@ -71,6 +75,10 @@ class Results:
             },
         }
 
+    def add_drained(self, found: Drained) -> None:
+        """Add consumers that have emptied sub-queues."""
+        self.drained.append(as_dict(found))
+
     def as_dict(self) -> dict[str, Any]:
         """What `--json` writes."""
         return {
@@ -78,6 +86,7 @@ class Results:
             "cores": os.cpu_count(),
             "series": self.series,
             "age": self.age,
+            "utubes": self.drained,
             "targets": list(self.targets()),
         }
 
@@ -98,6 +107,10 @@ class Results:
             for verb, of_verb in self.age["verbs"].items():
                 name = f"{verb} of 1, after {self.age['commits']} commits / fresh"
                 yield _target(name, of_verb["ratio"], _RATIO)
+        for found in self.drained:
+            if found["wanted_s"] is not None:
+                name = f"take + ack of {_load(found)}, {found['type']}, {found['storage_mode']}, s"
+                yield _target(name, statistics.median(found["take_ack_s"]), found["wanted_s"])
 
 
 def versions(spark: SparkSession) -> dict[str, str]:
@@ -137,6 +150,9 @@ def show(results: Results, stream: TextIO) -> None:
     if results.age is not None:
         title = f"One task on a tube after {results.age['commits']:,} commits, and on a fresh one"
         _table(stream, title, _age_rows(results.age))
+    if results.drained:
+        title = "Consumers that empty sub-queues, and the reference implementation (seconds)"
+        _table(stream, title, _drained_rows(results.drained))
     targets = list(results.targets())
     if targets:
         _table(stream, "Targets, for an idle machine with 2 cores", _target_rows(targets))
@@ -175,6 +191,25 @@ def _age_rows(age: dict[str, Any]) -> list[list[str]]:
         times = [side[key] for side in (fresh, aged) for key in ("median_s", "p90_s")]
         cells = [f"{seconds:.3f}" for seconds in times]
         rows.append([verb, str(fresh["n"]), *cells, f"{of_verb['ratio']:.2f}"])
+    return rows
+
+
+def _load(found: dict[str, Any]) -> str:
+    return f"{found['utubes']:,} x {found['tasks_each']:,}"
+
+
+def _drained_rows(drained: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = [["tasks", "type", "storage mode", "n", "put", "take + ack", "tasks/s", "README", "log"]]
+    for found in drained:
+        seconds = statistics.median(found["take_ack_s"])
+        times = [statistics.median(found["put_s"]), seconds]
+        theirs = [found["published_s"], found["logged_s"]]
+        rows.append(
+            [_load(found), found["type"], found["storage_mode"], str(len(found["put_s"]))]
+            + [f"{time:.2f}" for time in times]
+            + [f"{found['utubes'] * found['tasks_each'] / seconds:,.0f}"]
+            + ["" if time is None else f"{time:.2f}" for time in theirs]
+        )
     return rows
 
 

@@ -10,6 +10,7 @@ from bench.floor import Floor, create_like
 from bench.measure import BenchError, Measured, Progress, interleave
 from bench.plan import Form, Series, Session
 from bench.subjects import QueueFrames, QueueMany, latest_version
+from bench.subqueues import KINDS, Drained, loads, measure
 from tubeq_spark import Queue, QueueConfig, spark_conf
 from tubeq_spark.storage.quoting import path_table
 
@@ -119,8 +120,21 @@ class Bench:
             _add(aged, measured["aged"])
         return Aged(commits, fresh, aged)
 
-    def _new_tube(self) -> tuple[Tube, str]:
-        tube = self._queue.create_tube(f"bench_{self._run}_{next(self._numbers)}")
+    def drain(self, plan: Plan) -> Iterator[Drained]:
+        """Measure consumers that empty sub-queues, in every type that has them."""
+        rounds = plan.rounds or 1
+        for load in loads(plan.most_tasks, quick=plan.quick):
+            for kind, mode in KINDS:
+                found = Drained(load, kind, mode)
+                tube, _ = self._new_tube(kind, storage_mode=mode)
+                what = f"{load} tasks, {kind}, {mode}"
+                measure(self._spark, tube, found, self._progress.rounds(what, rounds))
+                tube.drop()
+                yield found
+
+    def _new_tube(self, kind: str = "fifo", storage_mode: str = "default") -> tuple[Tube, str]:
+        name = f"bench_{self._run}_{next(self._numbers)}"
+        tube = self._queue.create_tube(name, kind, storage_mode=storage_mode)
         return tube, path_table(f"{self._queue.location}/{tube.name}")
 
 

@@ -55,7 +55,7 @@ def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) ->
 
     assert result.returncode == 0, result.stderr
     report = json.loads(found.read_text())
-    assert report.keys() == {"versions", "cores", "series", "age", "targets"}
+    assert report.keys() == {"versions", "cores", "series", "age", "utubes", "targets"}
     assert report["versions"].keys() == {"tubeq_spark", "python", "java", "spark", "delta"}
     series = report["series"]
     assert [(s["session"], s["form"], s["batch"]) for s in series] == [
@@ -71,9 +71,12 @@ def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) ->
     assert report["age"]["commits"] >= 6
     for of_verb in report["age"]["verbs"].values():
         check_measured(of_verb, ("fresh", "aged"))
+    assert len(report["utubes"]) == 2 * 4
+    for one in report["utubes"]:
+        assert len(one["put_s"]) == len(one["take_ack_s"]) == ROUNDS
     assert len(report["targets"]) == 3
     assert str(tmp_path) not in found.read_text()
-    for word in ("queue / floor", "recommended", "default", "aged / fresh", *VERBS):
+    for word in ("queue / floor", "recommended", "default", "aged / fresh", "take + ack", *VERBS):
         assert word in result.stdout
 
 

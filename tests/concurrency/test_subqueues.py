@@ -257,3 +257,86 @@ def test_sweep_frees_the_claim_of_a_take_that_stopped_and_its_take_never_lands(
     with hosts.probe.interrupted("committed", "claim", hosts.sweep_as_rival):
         assert names(hosts.tube.take_many(1)) == "a"
     assert hosts.claims() == 1
+
+
+def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Hosts) -> None:
+    hosts.put("abc")
+    held = hosts.tube.take_many(1)
+    hosts.probe.events.clear()
+
+    def look() -> None:
+        assert hosts.rival.take(0) is None
+
+    with hosts.probe.interrupted("decided", "exchange", look):
+        held = hosts.tube.exchange(ack=ids_of(held), take=2, per_utube=2)
+
+    assert names(held) == "bc"
+    assert {op for step, op in hosts.probe.events if step == "committed"} == {"exchange"}
+    assert hosts.rival.take(0) is None
+    # Held until all of it is done.
+    hosts.tube.ack(held[0].task_id)
+    assert hosts.claims() == 1
+    hosts.tube.ack(held[1].task_id)
+    assert hosts.claims() == 0
+
+
+def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Hosts) -> None:
+    hosts.put("a", "u")
+    held = hosts.tube.take_many(1)
+    hosts.put("x", "v")
+    hosts.put("b", "u")
+
+    assert names(hosts.tube.exchange(ack=ids_of(held), take=1)) == "x"
+    assert hosts.claims() == 1
+    assert names(hosts.rival.take_many(1)) == "b"
+
+
+def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(hosts: Hosts) -> None:
+    hosts.put("ab")
+    held = hosts.tube.take_many(1)
+    taken: list[str] = []
+
+    def take_over() -> None:
+        hosts.clock.advance(PAST_TTR)
+        taken.append(names(hosts.rival.take_many(1)))
+
+    with (
+        hosts.probe.interrupted("decided", "exchange", take_over),
+        pytest.raises(NotTakenError),
+    ):
+        hosts.tube.exchange(ack=ids_of(held), take=1)
+
+    assert taken == ["a"]
+    assert stored(hosts.rival) == "at br"
+
+
+def test_exchange_when_a_sweep_moves_the_first_of_several_keeps_their_order(hosts: Hosts) -> None:
+    first = hosts.put("a")
+    held = hosts.tube.take_many(1)
+    assert ids_of(held) == first
+    hosts.rival.put("b", utube="u", delay=1)
+    hosts.put("c")
+    hosts.clock.advance(1)
+
+    with hosts.probe.interrupted("decided", "exchange", hosts.sweep_as_rival):
+        got = hosts.tube.exchange(ack=first, take=2, per_utube=2)
+
+    assert names(got) in ("bc", "b", "")
+    got += hosts.tube.take_many(2, per_utube=2)
+    assert names(got) == "bc"
+
+
+def test_exchange_when_it_stops_at_any_step_loses_nothing_and_blocks_nobody(hosts: Hosts) -> None:
+    for point in range(MOST_STOPS):
+        hosts.rival.put_many([PutItem(d, utube=u) for d, u in zip("axb", "uvu", strict=True)])
+        held = hosts.tube.take_many(1)
+        exchange = partial(hosts.tube.exchange, ack=ids_of(held), take=1)
+        if not hosts.probe.stopped(point, exchange):
+            break
+
+        is_done = "a" not in stored(hosts.rival)
+        assert stored(hosts.rival) == ("xt br" if is_done else "at xr br")
+        assert names(hosts.rival.take_many(2)) == ("b" if is_done else "x")
+        hosts.rival.truncate()
+    assert hosts.probe.events[-1] == ("committed", "free")
+    assert point > 6

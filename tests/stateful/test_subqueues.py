@@ -118,30 +118,47 @@ class FourSessions(RuleBasedStateMachine):
             self._take(session)
             return
         task_id = self.held[session].pop()
-        if verb == "ack":
+        if verb != "release":
             self.maybe_gone.add(task_id)
         try:
-            getattr(self.hosts.tubes[session], verb)(task_id)
+            if verb == "exchange":
+                self._exchange(session, task_id)
+            else:
+                getattr(self.hosts.tubes[session], verb)(task_id)
         except NotTakenError:
             # Only a stop in the middle of an earlier call can have settled it.
             assert task_id in self.maybe_gone
+
+    def _exchange(self, session: int, task_id: int) -> None:
+        try:
+            for task in self.hosts.tubes[session].exchange(ack=[task_id], take=1):
+                self._took(session, task)
+        except ConflictError:
+            # Others came first each time; the ack may have been a commit of its own.
+            return
 
     @rule(session=sessions)
     def take(self, session: int) -> None:
         """The plain verb."""
         self._take(session)
 
-    @rule(session=sessions, verb=st.sampled_from(["ack", "release"]))
+    @rule(session=sessions, verb=st.sampled_from(["ack", "release", "exchange"]))
     def end(self, session: int, verb: str) -> None:
         """The plain verbs."""
         self._end(session, verb)
 
-    @rule(session=sessions, other=sessions, point=points, verb=st.sampled_from(["take", "ack"]))
+    @rule(
+        session=sessions,
+        mine=st.sampled_from(["take", "exchange"]),
+        other=sessions,
+        point=points,
+        verb=st.sampled_from(["take", "ack", "exchange"]),
+    )
     def take_while_another_comes_in_between(
-        self, session: int, other: int, point: int, verb: str
+        self, session: int, mine: str, other: int, point: int, verb: str
     ) -> None:
         """An interleaving."""
-        act = partial(self._take, other) if verb == "take" else partial(self._end, other, "ack")
+        act = partial(self._take, other) if verb == "take" else partial(self._end, other, verb)
         probe, seen = self.hosts.probes[session], itertools.count()
 
         def interrupt(_step: str, _operation: str) -> None:
@@ -149,16 +166,21 @@ class FourSessions(RuleBasedStateMachine):
                 act()
 
         with probe._hooked(interrupt):
-            self._take(session)
+            if mine == "take":
+                self._take(session)
+            else:
+                self._end(session, mine)
 
-    @rule(session=sessions, point=points, verb=st.sampled_from(["take", "ack"]))
+    @rule(session=sessions, point=points, verb=st.sampled_from(["take", "ack", "exchange"]))
     def stop(self, session: int, point: int, verb: str) -> None:
         """A process that ends in the middle; what it held is held until the end of its lease."""
         call: Callable[[], Any] = partial(self.hosts.tubes[session].take, 0)
-        if verb == "ack" and self.held[session]:
-            task_id = self.held[session].pop()
+        if verb != "take" and self.held[session]:
+            tube, task_id = self.hosts.tubes[session], self.held[session].pop()
             self.maybe_gone.add(task_id)
-            call = partial(self.hosts.tubes[session].ack, task_id)
+            call = partial(tube.ack, task_id)
+            if verb == "exchange":
+                call = partial(tube.exchange, ack=[task_id], take=1)
         self.hosts.probes[session].stopped(point, call)
 
     @invariant()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.quoting import identifier, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -92,9 +93,12 @@ class Engine:
         """The rows of a small query."""
         return [row.asDict(recursive=True) for row in self.spark.sql(sql).collect()]
 
-    def arrow(self, sql: str) -> pa.Table:
-        """The rows of a query with a limit, as Arrow."""
-        return self.spark.sql(sql).toArrow()
+    def arrow(self, sql: str, sources: Mapping[str, DataFrame] | None = None) -> pa.Table:
+        """The rows of a query with a limit, as Arrow; `sources` as of a `Merge`."""
+        if not sources:
+            return self.spark.sql(sql).toArrow()
+        with self._named(sql, sources) as text:
+            return self.spark.sql(text).toArrow()
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
@@ -133,19 +137,24 @@ class Engine:
             return self._merge(statement)
 
     def _merge(self, statement: Merge) -> Affected:
-        names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in statement.sources}
-        try:
-            for name, view in names.items():
-                statement.sources[name].createOrReplaceTempView(view)
-            # str.format would trip over braces in values.
-            sql = re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), statement.sql)
+        with self._named(statement.sql, statement.sources) as sql:
             row = self.spark.sql(sql).collect()[0].asDict()
-        finally:
-            for view in names.values():
-                self.spark.catalog.dropTempView(view)
         if "num_inserted_rows" not in row:
             return Affected(deleted=row["num_affected_rows"])
         return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
+
+    @contextmanager
+    def _named(self, sql: str, sources: Mapping[str, DataFrame]) -> Iterator[str]:
+        """The text with the names that its sources have for a while."""
+        names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
+        try:
+            for name, view in names.items():
+                sources[name].createOrReplaceTempView(view)
+            # str.format would trip over braces in values.
+            yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
+        finally:
+            for view in names.values():
+                self.spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append) -> Affected | None:
         writer, written = statement.rows.write, None

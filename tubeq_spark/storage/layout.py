@@ -11,12 +11,10 @@ from tubeq_spark.storage.quoting import bigint
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["INLINE_ROWS", "MARKS", "Cut", "TubeTable"]
+__all__ = ["MARKS", "Cut", "TubeTable"]
 
 #: The segment of marks: no task is ever in it.
 MARKS = 0
-#: More ids or source rows than this go as Arrow, not as text of the statement.
-INLINE_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)

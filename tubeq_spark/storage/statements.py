@@ -14,14 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Append, Engine, Merge
-from tubeq_spark.storage.layout import INLINE_ROWS, MARKS, Cut, TubeTable
-from tubeq_spark.storage.quoting import bigint, bigints, boolean, moment, string
+from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
+from tubeq_spark.storage.quoting import bigint, bigints, moment, string
 from tubeq_spark.storage.rows import INSERTED, stored_column
+from tubeq_spark.storage.sources import rows_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,10 +51,13 @@ def moved_segment(moves: Mapping[int, int]) -> str:
     return f"CASE t.segment {cases} END"
 
 
-def move_to_claim(claim: str, owner: str, now_us: int) -> str:
-    """The action of every take: a row moves to a claim (an SQL expression), and its lease begins."""
+def move_to_claim(claim: str, owner: str, now_us: int, token: str | None = None) -> str:
+    """The action of every take: a row moves to a claim (an SQL expression), and its lease begins.
+
+    The claim is the token of the take, too, unless another is given.
+    """
     return (
-        f"UPDATE SET segment = {claim}, claim = {claim}, state = 't', "
+        f"UPDATE SET segment = {claim}, claim = {token or claim}, state = 't', "
         f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
         f"next_event = {predicates.after_us(now_us, 't.ttr')}"
     )
@@ -199,7 +201,9 @@ class Statements:
                 f"WHEN MATCHED AND t.segment IN ({bigints(moves)}) "
                 f"THEN UPDATE SET segment = {moved_segment(moves)}"
             )
-        source, frames = self._source(rows)
+        columns = {"segment": "BIGINT", "task_id": "BIGINT", "chosen": "BOOLEAN"}
+        values = [(row.segment, row.task_id, row.chosen) for row in rows]
+        source, frames = rows_source(self._engine, columns, values)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON t.segment IN ({literals}) AND t.segment = s.segment {same_task}"
@@ -207,20 +211,3 @@ class Statements:
             f"WHEN NOT MATCHED THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
         )
         return Merge(self._table.name, sql, marker, frames, len(rows))
-
-    def _source(self, rows: Sequence[Chosen]) -> tuple[str, dict[str, DataFrame]]:
-        if len(rows) <= INLINE_ROWS:
-            values = " UNION ALL ".join(
-                f"SELECT {bigint(r.segment)} AS segment, {bigint(r.task_id)} AS task_id, "
-                f"{boolean(r.chosen)} AS chosen"
-                for r in rows
-            )
-            return f"({values})", {}
-        table = pa.table(
-            {
-                "segment": pa.array([r.segment for r in rows], pa.int64()),
-                "task_id": pa.array([r.task_id for r in rows], pa.int64()),
-                "chosen": pa.array([r.chosen for r in rows], pa.bool_()),
-            }
-        )
-        return "{rows}", {"rows": self._engine.source(table)}

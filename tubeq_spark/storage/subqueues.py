@@ -7,18 +7,18 @@ take of a consumer that was paused between its two commits fails, however late i
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Engine, Merge
-from tubeq_spark.storage.layout import INLINE_ROWS, Cut, TubeTable
+from tubeq_spark.storage.layout import Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
+from tubeq_spark.storage.sources import INLINE_ROWS, rows_source
 from tubeq_spark.storage.statements import move_to_claim
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class Subqueues:
         self._engine = engine
         self._table = table
         self._fresh = fresh
+        #: Ready tasks at the last look: how large the next one will be, about.
+        self._seen = 0
 
     # -- reads --------------------------------------------------------------------------------
 
@@ -79,16 +81,21 @@ class Subqueues:
         self, now_us: int, max_attempts: int | None, busy: Collection[str | None], limit: int
     ) -> list[SubqueueHead]:
         """The sub-queues with ready tasks that are not busy, by their first task."""
-        found = self._engine.arrow(
-            "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
-            f"bool_or(state = 't') AS in_claim FROM {self._table.name} "
-            f"WHERE {self._ready(now_us, max_attempts)} AND {_not_among(busy)} "
-            f"GROUP BY utube ORDER BY first LIMIT {limit}"
-        )
-        return [
+        others, frames = self._not_among(busy)
+        with compiled(self._engine.spark, self._seen):
+            found = self._engine.arrow(
+                "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
+                f"bool_or(state = 't') AS in_claim FROM {self._table.name} t "
+                f"WHERE {self._ready(now_us, max_attempts)} AND {others} "
+                f"GROUP BY utube ORDER BY first LIMIT {limit}",
+                frames,
+            )
+        heads = [
             SubqueueHead(r["utube"], Cut(**r["first"]), r["n"], r["in_claim"])
             for r in found.to_pylist()
         ]
+        self._seen = sum(head.count for head in heads)
+        return heads
 
     def rows(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int], last: Cut
@@ -104,7 +111,13 @@ class Subqueues:
         return [row for row in stored_tasks(found) if row.utube in quotas]
 
     def cuts(
-        self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int], last: Cut
+        self,
+        now_us: int,
+        max_attempts: int | None,
+        quotas: Mapping[str | None, int],
+        last: Cut,
+        *,
+        whole: bool = False,
     ) -> list[SubqueueCut]:
         """Where the next tasks of some sub-queues are, without their rows.
 
@@ -113,13 +126,26 @@ class Subqueues:
             max_attempts: Of the tube.
             quotas: At most so many tasks, by sub-queue.
             last: The head of the last of these sub-queues.
+            whole: Whether that is all there was: then nothing need be sorted to find the place.
         """
+        if whole and len(quotas) <= INLINE_ROWS:
+            named = f"{self._ready(now_us, max_attempts)} AND {predicates.of_utubes(quotas)}"
+            everything = self._cuts(f"SELECT * FROM {self._table.name} WHERE {named}", quotas)
+            found: Counter[str | None] = Counter()
+            for cut in everything:
+                found[cut.utube] += cut.count
+            # Puts since then may have added more than was asked for.
+            if all(found[utube] <= quota for utube, quota in quotas.items()):
+                return everything
         inner = self._numbered(now_us, max_attempts, quotas, last)
+        return self._cuts(f"SELECT * FROM ({inner}) WHERE {_within(quotas)}", quotas)
+
+    def _cuts(self, rows: str, quotas: Mapping[str | None, int]) -> list[SubqueueCut]:
         with compiled(self._engine.spark, sum(quotas.values())):
             found = self._engine.arrow(
                 "SELECT utube, segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
                 "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, "
-                f"min(ttr) AS ttr FROM ({inner}) WHERE {_within(quotas)} GROUP BY utube, segment"
+                f"min(ttr) AS ttr FROM ({rows}) GROUP BY utube, segment"
             )
         return [
             SubqueueCut(
@@ -165,6 +191,13 @@ class Subqueues:
         )
         return {(row["claim"], row["utube"]) for row in found.to_pylist()}
 
+    def _not_among(self, utubes: Collection[str | None]) -> tuple[str, dict[str, DataFrame]]:
+        if len(utubes) > INLINE_ROWS:
+            values = [(utube,) for utube in utubes]
+            source, frames = rows_source(self._engine, {"utube": "STRING"}, values)
+            return f"NOT EXISTS (SELECT 1 FROM {source} b WHERE b.utube <=> t.utube)", frames
+        return _none_of(utubes), {}
+
     # -- statements ---------------------------------------------------------------------------
 
     def take(
@@ -187,61 +220,94 @@ class Subqueues:
         marker = self._fresh()
         claims = list(dict.fromkeys(share.claim for share in shares))
         burnt = [claim - _BURNT for claim in claims]
-        place = "t.task_id <= s.task_id"
-        if self._table.order != ("task_id",):
-            place = f"(t.pri < s.pri OR (t.pri = s.pri AND {place}))"
-        takeable = (
-            f"{self._table.mine('t.')} AND {place} AND {predicates.is_takeable(now_us, 't.')}"
-        )
-        fence = f"t.tube = {bigint(-self._table.id)} AND t.segment = s.claim - {bigint(_BURNT)}"
-        source, frames = self._source(shares)
+        columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
+        places = [(s.utube, s.last.pri, s.last.task_id, s.claim) for s in shares]
+        source, frames = rows_source(self._engine, columns, places)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON t.segment IN ({bigints([*segments, *claims, *burnt, marker])}) "
-            f"AND t.utube <=> s.utube AND (({takeable}) OR ({fence})) "
-            f"WHEN MATCHED AND t.tube = {bigint(-self._table.id)} "
-            f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
+            f"AND t.utube <=> s.utube AND ({self._takeable(now_us)}) {self._fail_if_burnt} "
             f"WHEN MATCHED THEN {move_to_claim('s.claim', owner, now_us)}"
         )
         return Merge(self._table.name, sql, marker, frames, size)
 
-    def _source(self, shares: Sequence[SubqueueShare]) -> tuple[str, dict[str, DataFrame]]:
-        if len(shares) <= INLINE_ROWS:
-            rows = " UNION ALL ".join(
-                f"SELECT {string(s.utube)} AS utube, {integer(s.last.pri)} AS pri, "
-                f"{bigint(s.last.task_id)} AS task_id, {bigint(s.claim)} AS claim"
-                for s in shares
-            )
-            return f"({rows})", {}
-        table = pa.table(
-            {
-                "utube": pa.array([s.utube for s in shares], pa.string()),
-                "pri": pa.array([s.last.pri for s in shares], pa.int32()),
-                "task_id": pa.array([s.last.task_id for s in shares], pa.int64()),
-                "claim": pa.array([s.claim for s in shares], pa.int64()),
-            }
+    def exchange(
+        self,
+        acked: Collection[tuple[int, str | None]],
+        segments: Iterable[int],
+        shares: Sequence[SubqueueShare],
+        claim: int,
+        owner: str,
+        now_us: int,
+        size: int,
+    ) -> Merge:
+        """Remove whole claims and move what is takeable of some sub-queues to a fresh one.
+
+        Args:
+            acked: Claim and sub-queue of all that is removed; it is there, or nothing is changed.
+            segments: Where the candidates are.
+            shares: What is moved, each under its token: one that is new, or one that is kept.
+            claim: Where all of it goes.
+            owner: Who takes.
+            now_us: The moment of the take.
+            size: How many rows it changes, about.
+        """
+        marker = self._fresh()
+        gone = dict.fromkeys(segment for segment, _ in acked)
+        burnt = dict.fromkeys(share.claim - _BURNT for share in shares)
+        columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
+        rows: list[tuple[Any, ...]]
+        rows = [(s.utube, s.last.pri, s.last.task_id, s.claim, None) for s in shares]
+        rows += [(utube, None, None, None, segment) for segment, utube in acked]
+        source, frames = rows_source(self._engine, columns | {"acked": "BIGINT"}, rows)
+        literals = bigints([*gone, *segments, claim, *burnt, marker])
+        sql = (
+            f"MERGE INTO {self._table.name} t USING {source} s "
+            f"ON t.segment IN ({literals}) AND t.utube <=> s.utube "
+            f"AND (({self._table.mine('t.')} AND t.segment = s.acked) "
+            f"OR (s.acked IS NULL AND ({self._takeable(now_us)}))) "
+            f"WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_burnt} "
+            f"WHEN MATCHED THEN {move_to_claim(bigint(claim), owner, now_us, 's.claim')} "
+            "WHEN NOT MATCHED AND s.acked IS NOT NULL "
+            f"THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
         )
-        return "{rows}", {"rows": self._engine.source(table)}
+        return Merge(self._table.name, sql, marker, frames, size)
+
+    def _takeable(self, now_us: int) -> str:
+        """What may be taken up to a share's place, and the mark that its token was burnt."""
+        place = "t.task_id <= s.task_id"
+        if self._table.order != ("task_id",):
+            place = f"(t.pri < s.pri OR (t.pri = s.pri AND {place}))"
+        return (
+            f"({self._table.mine('t.')} AND {place} AND {predicates.is_takeable(now_us, 't.')}) "
+            f"OR (t.tube = {bigint(-self._table.id)} AND t.segment = s.claim - {bigint(_BURNT)})"
+        )
+
+    @property
+    def _fail_if_burnt(self) -> str:
+        return (
+            f"WHEN MATCHED AND t.tube = {bigint(-self._table.id)} "
+            f"THEN UPDATE SET task_id = raise_error({string(STALE)})"
+        )
 
     def burn(self, claims: Sequence[tuple[int, str | None]], now_us: int) -> Merge:
         """Make every take under these tokens fail, for these sub-queues, for ever."""
         marker = self._fresh()
         tube, at = bigint(-self._table.id), moment(now_us)
-        rows = " UNION ALL ".join(
-            f"SELECT {bigint(claim - _BURNT)} AS segment, {string(utube)} AS utube"
-            for claim, utube in claims
-        )
+        columns = {"segment": "BIGINT", "utube": "STRING"}
+        values = [(claim - _BURNT, utube) for claim, utube in claims]
+        source, frames = rows_source(self._engine, columns, values)
         segments = bigints([*sorted({claim - _BURNT for claim, _ in claims}), marker])
         sql = (
-            f"MERGE INTO {self._table.name} t USING ({rows}) s ON t.segment IN ({segments}) "
+            f"MERGE INTO {self._table.name} t USING {source} s ON t.segment IN ({segments}) "
             f"AND t.segment = s.segment AND t.tube = {tube} AND t.utube <=> s.utube "
             "WHEN NOT MATCHED THEN INSERT (segment, tube, utube, created) "
             f"VALUES (s.segment, {tube}, s.utube, {at})"
         )
-        return Merge(self._table.name, sql, marker)
+        return Merge(self._table.name, sql, marker, frames, len(claims))
 
 
-def _not_among(utubes: Collection[str | None]) -> str:
+def _none_of(utubes: Collection[str | None]) -> str:
     # One by one: file statistics skip what holds nothing but one of them.
     others = [f"utube <> {string(utube)}" for utube in utubes if utube is not None]
     named = " AND ".join(others) or "TRUE"

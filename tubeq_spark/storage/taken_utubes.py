@@ -7,22 +7,17 @@ never held without a row; a row without tasks is an orphan, which whoever meets 
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from tubeq_spark.storage import predicates
+from tubeq_spark.segmenting import hash_of
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Engine, Merge
-from tubeq_spark.storage.layout import INLINE_ROWS
-from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
+from tubeq_spark.storage.quoting import bigint, bigints, moment, string
+from tubeq_spark.storage.sources import rows_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pyspark.sql import DataFrame
+    from collections.abc import Collection, Iterable, Sequence
 
     from tubeq_spark.storage.locking import Lane
 
@@ -50,7 +45,7 @@ class TakenUtube:
 
 def bucket_of(utube: str | None) -> int:
     """The bucket of a sub-queue: claims of different buckets never conflict."""
-    return zlib.crc32((utube or "").encode("utf-8", "surrogatepass")) % _BUCKETS
+    return hash_of(utube) % _BUCKETS
 
 
 class TakenUtubes:
@@ -86,12 +81,13 @@ class TakenUtubes:
             now_us: The moment.
             marker: A number that was never used.
         """
-        source, frames = self._source(wanted)
-        buckets = sorted({bucket_of(utube) for utube, _, _ in wanted})
+        columns = {"bucket": "INT", "utube": "STRING", "claim": "BIGINT", "seen": "BIGINT"}
+        rows = [(bucket_of(utube), utube, claim, seen) for utube, claim, seen in wanted]
+        source, frames = rows_source(self._engine, columns, rows)
         at = moment(now_us)
         sql = (
             f"MERGE INTO {self._table} t USING {source} s ON t.tube_id = {bigint(self._tube)} "
-            f"AND t.bucket IN ({', '.join(map(str, buckets))}) AND t.bucket = s.bucket "
+            f"AND t.bucket IN ({_buckets(utube for utube, _, _ in wanted)}) AND t.bucket = s.bucket "
             f"AND t.utube <=> s.utube AND t.claim <> {bigint(marker)} "
             f"WHEN MATCHED AND t.claim = s.seen THEN UPDATE SET claim = s.claim, "
             f"owner = {string(owner)}, taken_at = {at} "
@@ -101,35 +97,33 @@ class TakenUtubes:
         )
         return Merge(self._table, sql, marker, frames, len(wanted))
 
-    def free(
-        self, claims: Iterable[int], utubes: Iterable[str | None] | None, marker: int
+    def free(self, claims: Iterable[int], utubes: Collection[str | None], marker: int) -> Merge:
+        """Remove claims by their tokens, of some sub-queues only."""
+        columns = {"bucket": "INT", "utube": "STRING"}
+        rows = [(bucket_of(utube), utube) for utube in utubes]
+        source, frames = rows_source(self._engine, columns, rows)
+        sql = (
+            f"MERGE INTO {self._table} t USING {source} s ON t.tube_id = {bigint(self._tube)} "
+            f"AND t.bucket IN ({_buckets(utubes)}) AND t.bucket = s.bucket "
+            f"AND t.utube <=> s.utube AND t.claim IN ({bigints([*claims, marker])}) "
+            "WHEN MATCHED THEN DELETE"
+        )
+        return Merge(self._table, sql, marker, frames, len(rows))
+
+    def free_all(
+        self, claims: Iterable[int], utubes: Collection[str | None] | None, marker: int
     ) -> Merge:
-        """Remove claims by their tokens, of some sub-queues or of all."""
-        named = ""
-        if utubes is not None:
-            listed = list(utubes)
-            buckets = sorted({bucket_of(utube) for utube in listed})
-            named = f" AND bucket IN ({', '.join(map(str, buckets))}) "
-            named += f"AND {predicates.of_utubes(listed)}"
-        where = f"tube_id = {bigint(self._tube)} AND claim IN ({bigints([*claims, marker])}){named}"
+        """Remove claims by their tokens.
+
+        Args:
+            claims: The tokens.
+            utubes: All their sub-queues, where they are known: it meets no claim on others.
+            marker: A number that was never used.
+        """
+        near = "" if utubes is None else f" AND bucket IN ({_buckets(utubes)})"
+        where = f"tube_id = {bigint(self._tube)} AND claim IN ({bigints([*claims, marker])}){near}"
         return Merge(self._table, f"DELETE FROM {self._table} WHERE {where}", marker)
 
-    def _source(
-        self, wanted: Sequence[tuple[str | None, int, int | None]]
-    ) -> tuple[str, dict[str, DataFrame]]:
-        if len(wanted) <= INLINE_ROWS:
-            rows = " UNION ALL ".join(
-                f"SELECT {integer(bucket_of(utube))} AS bucket, {string(utube)} AS utube, "
-                f"{bigint(claim)} AS claim, {bigint(seen)} AS seen"
-                for utube, claim, seen in wanted
-            )
-            return f"({rows})", {}
-        table = pa.table(
-            {
-                "bucket": pa.array([bucket_of(utube) for utube, _, _ in wanted], pa.int32()),
-                "utube": pa.array([utube for utube, _, _ in wanted], pa.string()),
-                "claim": pa.array([claim for _, claim, _ in wanted], pa.int64()),
-                "seen": pa.array([seen for _, _, seen in wanted], pa.int64()),
-            }
-        )
-        return "{rows}", {"rows": self._engine.source(table)}
+
+def _buckets(utubes: Iterable[str | None]) -> str:
+    return ", ".join(map(str, sorted({bucket_of(utube) for utube in utubes})))

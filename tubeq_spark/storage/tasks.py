@@ -10,9 +10,10 @@ import pyarrow as pa
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.heads import HEAD_SEGMENTS, Heads, SegmentHead
-from tubeq_spark.storage.layout import INLINE_ROWS, MARKS, Cut, TubeTable
+from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, identifier, integer, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
+from tubeq_spark.storage.sources import INLINE_ROWS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

@@ -1,0 +1,160 @@
+"""Cases X-A, X-B, X-C, X-D and X-G in the types that the other modules leave out.
+
+All types share their verbs; what is here is what a type could still get wrong: events, counters,
+the neighbours in a sub-queue, expiry, and what a truncate or a bad callback leaves behind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.support import Changes, calls, counts, put_and_take, take
+from tubeq_spark import InvalidOptionError, NotTakenError, TaskNotFoundError
+
+if TYPE_CHECKING:
+    from tests.acceptance.support import NewTube
+    from tubeq_spark import Queue, Task
+    from tubeq_spark.testing import ManualClock
+
+TYPES = pytest.mark.parametrize("type_name", ["limfifottl", "utube", "utubettl"])
+TIMED = pytest.mark.parametrize("type_name", ["limfifottl", "utubettl"])
+
+
+@TYPES
+def test_x_c01_c03_each_verb_has_one_event_and_no_neighbour_has_any(
+    new_tube: NewTube, queue: Queue, type_name: str
+) -> None:
+    changes = Changes()
+    tube = new_tube(type_name, on_task_change=changes)
+
+    first, _neighbour = tube.put_many(["a", "b"])
+    assert changes.drain() == [("put", "a", "r"), ("put", "b", "r")]
+    take(tube)
+    tube.release(first.task_id)
+    assert changes.drain() == [("take", "a", "t"), ("release", "a", "r")]
+    assert tube.bury(first.task_id).as_tuple() == (first.task_id, "!", "a")
+    assert tube.bury(first.task_id).state == "!"
+    assert tube.kick(3) == 1
+    assert changes.drain() == [("bury", "a", "!"), ("kick", "a", "r")]
+    take(tube)
+    tube.ack(first.task_id)
+    assert changes.drain() == [("take", "a", "t"), ("ack", "a", "-")]
+    tube.delete(take(tube).task_id)
+    assert changes.drain() == [("take", "b", "t"), ("delete", "b", "-")]
+    assert tube.take(timeout=0) is None
+    assert changes.drain() == []
+
+    assert calls(queue, tube) == {
+        "put": 2,
+        "take": 3,
+        "release": 1,
+        "bury": 1,
+        "kick": 1,
+        "ack": 1,
+        "delete": 1,
+    }
+    assert counts(queue, tube) == {"done": 2}
+
+
+@TYPES
+def test_x_b01_b02_c08_g08_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
+    new_tube: NewTube, queue: Queue, type_name: str
+) -> None:
+    tube = new_tube(type_name)
+
+    def fail(task: Task, stats_key: str) -> None:
+        raise RuntimeError(f"{stats_key} of {task.task_id}")
+
+    tube.on_task_change(fail)
+    task = put_and_take(tube, "a")
+    tube.put("b")
+    tube.truncate()
+
+    for verb in (tube.ack, tube.release):
+        with pytest.raises(NotTakenError):
+            verb(task.task_id)
+    for verb in (tube.peek, tube.bury, tube.delete):
+        with pytest.raises(TaskNotFoundError):
+            verb(task.task_id)
+    # The sub-queue is free, the place in the capacity too.
+    again = put_and_take(tube, "c")
+    assert tube.ack(again.task_id).state == "-"
+    assert calls(queue, tube) == {"put": 3, "take": 2, "ack": 1}
+    tube.drop()
+
+
+@TIMED
+def test_x_c04_c05_c06_d04_u01_what_time_ends_is_told_and_counted_once(
+    new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
+) -> None:
+    changes = Changes()
+    tube = new_tube(type_name, on_task_change=changes)
+    held = put_and_take(tube, "lease", ttl=100, ttr=1)
+    over = put_and_take(tube, "over", ttl=2, ttr=3, **_apart(type_name, 1))
+    tube.put("delayed", delay=1, **_apart(type_name, 2))
+    tube.put("expired", ttl=1, **_apart(type_name, 3))
+    changes.clear()
+
+    clock.advance(1)
+    queue.sweep()
+    assert sorted(changes.drain()) == [
+        ("delay", "delayed", "r"),
+        ("ttl", "expired", "-"),
+        ("ttr", "lease", "r"),
+    ]
+    # Past its ttl a taken task is its holder's until the ttr; then it is gone.
+    clock.advance(1)
+    assert tube.peek(over.task_id).state == "t"
+    clock.advance(1)
+    queue.sweep()
+    assert changes.drain() == [("ttr", "over", "r"), ("ttl", "over", "-")]
+    with pytest.raises(NotTakenError):
+        tube.ack(held.task_id)
+    found = calls(queue, tube)
+    assert found == {"put": 4, "take": 2, "delay": 1, "ttr": 2, "ttl": 2}
+    assert counts(queue, tube) == {"ready": 2, "total": 2, "done": 2}
+
+
+@TIMED
+def test_x_d06_d08_d09_d11_durations_add_up_as_in_fifottl(
+    new_tube: NewTube, type_name: str
+) -> None:
+    tube = new_tube(type_name)
+    task = put_and_take(tube, "x", ttl=10, ttr=5)
+
+    touched = tube.touch(task.task_id, 3)
+    assert touched is not None
+    assert (touched.ttl, touched.ttr) == (13, 8)
+    released = tube.release(task.task_id, delay=3)
+    assert (released.state, released.ttl, released.ttr) == ("~", 16, 8)
+    buried = tube.bury(task.task_id)
+    assert buried.next_event is not None
+    assert (buried.next_event - buried.created).total_seconds() == 16
+    assert tube.kick() == 1
+    assert take(tube).task_id == task.task_id
+    endless = tube.put("endless", ttl=15768000000000000)
+    assert endless is not None
+    assert endless.ttl is None
+    assert endless.next_event is None
+
+
+def test_x_b03_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) -> None:
+    tube = new_tube("utube")
+    task = put_and_take(tube, "x")
+
+    for delta in (None, 0):
+        assert tube.touch(task.task_id, delta) is None
+    with pytest.raises(InvalidOptionError):
+        tube.touch(task.task_id, 1)
+    for option in ("pri", "ttl", "ttr", "delay"):
+        with pytest.raises(InvalidOptionError):
+            tube.put("x", **{option: 1})
+    with pytest.raises(InvalidOptionError):
+        tube.release(task.task_id, delay=1)
+
+
+def _apart(type_name: str, number: int) -> dict[str, str]:
+    """The option that makes a task no neighbour of the others."""
+    return {"utube": f"u{number}"} if type_name == "utubettl" else {}

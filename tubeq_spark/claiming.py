@@ -1,0 +1,211 @@
+"""Claiming sub-queues for a take, before it takes: choose, burn orphans, claim, and undo.
+
+Between the claim and the MERGE that takes nobody else takes from these sub-queues, unless the token
+was burnt; then the MERGE fails. When it does, the claims are freed and all begins anew. When it
+moves only some of several tasks of a sub-queue, because a fold or a sweep moved others, these go
+back first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from tubeq_spark import subqueues
+from tubeq_spark.ending import back_to_tube, end_due
+from tubeq_spark.errors import ConflictError
+from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.storage.statements import Chosen
+from tubeq_spark.storage.subqueues import SubqueueShare
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tubeq_spark.context import TubeContext
+    from tubeq_spark.storage.layout import Cut
+    from tubeq_spark.storage.subqueues import SubqueueHead
+    from tubeq_spark.storage.taken_utubes import TakenUtube
+    from tubeq_spark.taken import Wanted
+
+__all__ = ["Claimed", "Take", "shares_of"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """Sub-queues that were claimed for some calls.
+
+    Attributes:
+        owner: Who holds them.
+        now_us: The moment of the take.
+        tokens: The claim of each call; `None` for one that found nothing.
+        kept: Tokens of sub-queues that were held already.
+        quotas: For each call: how many tasks of each sub-queue.
+        last: The head of the last sub-queue.
+        whole: Whether that is all that these sub-queues have.
+    """
+
+    owner: str
+    now_us: int
+    tokens: list[int | None]
+    kept: Mapping[str | None, int]
+    quotas: list[dict[str | None, int]]
+    last: Cut
+    whole: bool
+
+    @property
+    def claims(self) -> list[int]:
+        """The tokens that are used."""
+        return [token for token in self.tokens if token is not None]
+
+    @property
+    def quota(self) -> dict[str | None, int]:
+        """How many tasks of each sub-queue; none is in two calls."""
+        return {utube: n for quotas in self.quotas for utube, n in quotas.items()}
+
+    def token_of(self) -> dict[str | None, int]:
+        """The claim of each sub-queue."""
+        pairs = zip(self.tokens, self.quotas, strict=True)
+        fresh = {u: token for token, quotas in pairs if token is not None for u in quotas}
+        return fresh | {u: token for u, token in self.kept.items() if u in fresh}
+
+
+class Take:
+    """One take, over all its attempts."""
+
+    def __init__(self, ctx: TubeContext, wanted: Sequence[Wanted]) -> None:
+        """Take for some calls at once."""
+        self.ctx = ctx
+        self._wanted = wanted
+        self._abandoned: list[int] = []
+
+    def run(self, attempt: Callable[[Take], Plan[T]], operation: str = "take") -> T:
+        """Commit what `attempt` decides; what was claimed in vain is freed."""
+        try:
+            return self.ctx.queue.loop.run(operation, self.ctx.lane, lambda: attempt(self))
+        except ConflictError:
+            self._free_abandoned()
+            raise
+
+    def _free_abandoned(self) -> None:
+        # Their MERGE has failed for good: nothing was, or will be, taken under these tokens.
+        subqueues.free_tokens(self.ctx, self._abandoned)
+        self._abandoned = []
+
+    def claimed(self, mine: Mapping[str | None, int] | None = None) -> Claimed | None:
+        """Claim sub-queues for the calls; `None` when none is free.
+
+        Args:
+            mine: Tokens of sub-queues that are held, and about to be free: these need no claim.
+        """
+        ctx, mine = self.ctx, mine or {}
+        self._free_abandoned()
+        owner = ctx.queue.session.hold()
+        now_us = ctx.queue.now_us()
+        heads, orphans = self._free(now_us, mine)
+        quotas = _shared_out(heads, self._wanted)
+        chosen = {utube for quota in quotas for utube in quota}
+        if not chosen:
+            return None
+        met = [orphan for orphan in orphans.values() if orphan.utube in chosen]
+        if len(subqueues.burn(ctx, met, now_us)) < len(met):
+            raise Stale
+        fresh = iter(ctx.queue.session.segments(sum(bool(quota) for quota in quotas)))
+        tokens = [next(fresh) if quota else None for quota in quotas]
+        last = next(head.first for head in reversed(heads) if head.utube in chosen)
+        counts = {head.utube: head.count for head in heads}
+        whole = all(n >= counts[utube] for quota in quotas for utube, n in quota.items())
+        claimed = Claimed(owner, now_us, tokens, mine, quotas, last, whole)
+        seen = {orphan.utube: orphan.claim for orphan in met}
+        wanted = [(u, t, seen.get(u)) for u, t in claimed.token_of().items() if u not in mine]
+        if not wanted:
+            return claimed
+        # Before the commit: a claim whose answer is lost is freed, too.
+        self._abandoned = claimed.claims
+        try:
+            subqueues.claim(ctx, wanted, owner, now_us)
+        except Stale:
+            self._abandoned = []
+            raise
+        return claimed
+
+    def _free(
+        self, now_us: int, mine: Mapping[str | None, int]
+    ) -> tuple[list[SubqueueHead], dict[str | None, TakenUtube]]:
+        """The heads of sub-queues that nobody holds, and the orphaned claims among these."""
+        ctx = self.ctx
+        most = sum(wanted.count for wanted in self._wanted)
+        for _ in range(2):
+            live, orphans = subqueues.claims(ctx, now_us)
+            busy = {taken.utube for taken in live if mine.get(taken.utube) != taken.claim}
+            if any(mine.get(orphan.utube) == orphan.claim for orphan in orphans):
+                raise Stale
+            heads = ctx.subqueues.heads(now_us, ctx.max_attempts, busy, most)
+            if not any(head.in_claim for head in heads):
+                return heads, {orphan.utube: orphan for orphan in orphans}
+            end_due(ctx, now_us)
+        raise Stale
+
+    def incomplete(self, claimed: Claimed) -> bool:
+        """The MERGE has moved fewer tasks than were chosen: undo what could be out of order.
+
+        Of a sub-queue that gave several tasks the first may have been moved away, by a fold or a
+        sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
+        these tasks; stopped before they are back, their leases end.
+
+        Returns:
+            Whether it has given all tasks back.
+        """
+        if max(claimed.quota.values()) == 1:
+            return False
+        ctx, tokens = self.ctx, sorted(set(claimed.token_of().values()))
+
+        def give_back() -> Plan[None]:
+            segments = [s for t in tokens for s in ctx.tasks.claims_of(t, claimed.owner)]
+            segments = list(dict.fromkeys(segments))
+            if not segments:
+                return Plan(None, lambda _: None)
+            dest = ctx.queue.session.segments(1)[0]
+            action = back_to_tube(dest, "'r'") + ", attempts = t.attempts - 1"
+            rows = [Chosen(segment, None) for segment in segments]
+            return Plan(ctx.statements.settle(rows, [("TRUE", action)], {}), lambda _: None)
+
+        ctx.queue.loop.run("give_back", ctx.lane, give_back)
+        return True
+
+    def taken(self, claimed: Claimed, utubes: Iterable[str | None]) -> None:
+        """The MERGE has committed: free what was claimed for nothing."""
+        self._abandoned = []
+        token_of = dict(claimed.kept) | claimed.token_of()
+        empty = set(token_of).difference(utubes)
+        if empty:
+            tokens = {token_of[utube] for utube in empty}
+            subqueues.free_tokens(self.ctx, tokens, empty, whole=False)
+
+
+def _shared_out(heads: list[SubqueueHead], wanted: Sequence[Wanted]) -> list[dict[str | None, int]]:
+    """Sub-queues for each call, in the order of their heads, each to one call only."""
+    left = iter(heads)
+    quotas: list[dict[str | None, int]] = []
+    for call in wanted:
+        quota: dict[str | None, int] = {}
+        room = call.count
+        while room > 0:
+            head = next(left, None)
+            if head is None:
+                break
+            quota[head.utube] = min(call.per_utube, head.count, room)
+            room -= quota[head.utube]
+        quotas.append(quota)
+    return quotas
+
+
+def shares_of(places: Iterable[tuple[str | None, Cut]], claimed: Claimed) -> list[SubqueueShare]:
+    """What goes where: of each sub-queue everything up to the last of these places."""
+    last: dict[str | None, Cut] = {}
+    for utube, cut in places:
+        if utube not in last or (cut.pri, cut.task_id) > (last[utube].pri, last[utube].task_id):
+            last[utube] = cut
+    token_of = claimed.token_of()
+    return [SubqueueShare(utube, cut, token_of[utube]) for utube, cut in last.items()]

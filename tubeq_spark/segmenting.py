@@ -1,0 +1,87 @@
+"""Which segment each row of a put goes to, so that later takes meet in few of them.
+
+Segments are bounded, and in tubes with sub-queues a large put is split by them: whoever takes one
+sub-queue then neither reads nor rewrites the others, and conflicts with nobody.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["BUCKETS", "Group", "Spread", "hash_of", "spread"]
+
+#: A put tells sub-queues apart by a hash of so many values.
+BUCKETS = 256
+#: So many of them get segments of their own; more share.
+_FEW = 32
+_SHARED = 16
+
+
+def hash_of(utube: str | None) -> int:
+    """The hash that sub-queues are spread by; in SQL `crc32(CAST(utube AS BINARY))`."""
+    return zlib.crc32((utube or "").encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows that share segments.
+
+    Attributes:
+        first: The first of its segments, counted from 0 in the put.
+        step: After so many rows of the put the next of its segments begins.
+    """
+
+    first: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The segments of one put.
+
+    Attributes:
+        buckets: Rows are told apart by their hash modulo this.
+        groups: By that remainder.
+        segments: How many segments there are.
+    """
+
+    buckets: int
+    groups: dict[int, Group]
+    segments: int
+
+    def segment(self, place: int, bucket: int) -> int:
+        """The segment of a row: its place in the put, and its hash or any bucket of it."""
+        group = self.groups[bucket % self.buckets]
+        return group.first + place // group.step
+
+
+def spread(counts: Mapping[int, int], size: int, least: int) -> Spread:
+    """Decide on the segments of a put.
+
+    A group's rows are assumed to lie evenly among the others: then no segment has more than `size`
+    rows. Of n rows sorted by sub-queue one may have up to the square root of n * size.
+
+    Args:
+        counts: Rows by bucket (hash modulo `BUCKETS`); one bucket without sub-queues.
+        size: Rows in a segment, about, at most.
+        least: Fewer rows than this are not worth a segment of their own.
+    """
+    total = sum(counts.values())
+    worth = max(total // max(least, 1), 1)
+    buckets = BUCKETS
+    if len(counts) > min(_FEW, worth):
+        buckets = 1 << (min(_SHARED, worth).bit_length() - 1)
+    rows: Counter[int] = Counter()
+    for bucket, count in counts.items():
+        rows[bucket % buckets] += count
+    groups, segments = {}, 0
+    for bucket, count in sorted(rows.items()):
+        groups[bucket] = Group(segments, total * size // count)
+        segments += (total - 1) // groups[bucket].step + 1
+    return Spread(buckets, groups, segments)

@@ -1,0 +1,55 @@
+"""Rows that the driver holds as the source of a statement: a few as its text, many as Arrow."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tubeq_spark.storage.quoting import bigint, boolean, integer, string
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.storage.engine import Engine
+
+__all__ = ["INLINE_ROWS", "rows_source"]
+
+#: More ids or source rows than this go as Arrow, not as text of the statement.
+INLINE_ROWS = 200
+
+_KINDS: dict[str, tuple[Callable[[Any], str], pa.DataType]] = {
+    "BIGINT": (bigint, pa.int64()),
+    "INT": (integer, pa.int32()),
+    "STRING": (string, pa.string()),
+    "BOOLEAN": (boolean, pa.bool_()),
+}
+
+
+def rows_source(
+    engine: Engine, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
+) -> tuple[str, dict[str, DataFrame]]:
+    """What comes after FROM or USING, and the DataFrames that it names.
+
+    Args:
+        engine: Makes DataFrames.
+        columns: Their SQL types by name: BIGINT, INT, STRING or BOOLEAN.
+        rows: At least one.
+    """
+    kinds = [(name, *_KINDS[kind]) for name, kind in columns.items()]
+    if len(rows) <= INLINE_ROWS:
+        selects = (
+            ", ".join(
+                f"{quote(value)} AS {name}"
+                for (name, quote, _), value in zip(kinds, row, strict=True)
+            )
+            for row in rows
+        )
+        return f"({' UNION ALL '.join(f'SELECT {select}' for select in selects)})", {}
+    arrays = [
+        pa.array([row[place] for row in rows], kind) for place, (_, _, kind) in enumerate(kinds)
+    ]
+    table = pa.Table.from_arrays(arrays, names=list(columns))
+    return "{rows}", {"rows": engine.source(table)}
