@@ -19,6 +19,7 @@ __all__ = [
     "is_tube_name",
     "lease",
     "moment",
+    "old_pri",
     "pri",
     "refuse",
     "seconds",
@@ -77,6 +78,15 @@ def pri(argument: str, value: Any) -> int:
     allowed = f"a whole number from 0 (the highest) to {PRI_MAX}"
     number = _integer(argument, value, allowed)
     if not 0 <= number <= PRI_MAX:
+        refuse(argument, value, allowed)
+    return number
+
+
+def old_pri(argument: str, value: Any) -> int:
+    """A priority of the 1.5 dialect."""
+    allowed = "a whole number from 0 to 255 (the highest)"
+    number = _integer(argument, value, allowed)
+    if not 0 <= number <= 255:
         refuse(argument, value, allowed)
     return number
 

@@ -6,11 +6,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import QueueStateError, TubeNotFoundError
 from tubeq_spark.moments import to_us
 from tubeq_spark.state import QueueState
+from tubeq_spark.storage.conflicts import is_missing_table
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.taken_utubes import TakenUtubes
     from tubeq_spark.storage.tasks import Tasks
 
-__all__ = ["Callback", "QueueContext", "TubeContext", "dropped"]
+__all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "perform"]
 
+T = TypeVar("T")
 #: `callback(task, event)`.
 Callback = Callable[[Task, str], None]
 log = logging.getLogger(__name__)
@@ -126,8 +128,11 @@ class TubeContext:
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
         """Count an event, tell the callback of it later (`tell`), and return the tasks."""
+        rows = list(rows)
         tasks = [row.task(state) for row in rows]
-        done = len(tasks) if state is TaskState.DONE else 0
+        # One that was kept when it was done is counted already.
+        ends = [row for row in rows if row.state is not TaskState.DONE]
+        done = len(ends) if state is TaskState.DONE else 0
         self.count(event, len(tasks), done)
         self.remember(event, tasks)
         return tasks
@@ -163,3 +168,22 @@ class TubeContext:
             except Exception:
                 # The change is committed; a callback's failure is the program's to read about.
                 log.exception("on_task_change of tube %s failed", self.record.name)
+
+
+def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
+    """Run a verb of a tube as a program called it: refuse it where it cannot be, tell what happened.
+
+    Raises:
+        QueueStateError: The queue is not running.
+        TubeNotFoundError: The tube was dropped.
+    """
+    ctx.queue.require_running()
+    ctx.require_there()
+    try:
+        return verb()
+    except Exception as error:
+        if is_missing_table(error) or is_missing_table(error.__cause__ or error):
+            raise dropped(ctx) from error
+        raise
+    finally:
+        ctx.tell()

@@ -11,10 +11,12 @@ from tubeq_spark.lifecycle import EVENTS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Counters", "calls_of", "done_of"]
+__all__ = ["Counters", "calls_of", "done_of", "old_calls_of", "old_verb"]
 
 #: Counted beside the events: tasks that came to their end.
 _DONE = "done"
+#: Verbs of the 1.5 dialect that are no events, counted beside the events that they are made of.
+_OLD_VERBS = ("urgent", "requeue", "done")
 
 
 class Counters:
@@ -69,3 +71,13 @@ def calls_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> dict[str, int]
 def done_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> int:
     """How many tasks of a tube were acked, deleted or expired."""
     return _sum(snapshots, f"{tube_id}/{_DONE}")
+
+
+def old_verb(name: str) -> str:
+    """What a verb of the 1.5 dialect is counted under: `done` is a count of its own already."""
+    return f"1.5 {name}"
+
+
+def old_calls_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> dict[str, int]:
+    """How often the verbs were called that only the 1.5 dialect has."""
+    return {verb: _sum(snapshots, f"{tube_id}/{old_verb(verb)}") for verb in _OLD_VERBS}

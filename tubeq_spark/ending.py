@@ -138,7 +138,8 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Ended:
         if group.state in _EVENTS:
             ctx.count(_EVENTS[group.state], group.count)
         if group.over:
-            ctx.count("ttl", group.count, done=group.count)
+            kept = group.state is TaskState.DONE
+            ctx.count("ttl", group.count, done=0 if kept else group.count)
             ended.expired += group.count
         elif group.state is TaskState.TAKEN:
             ctx.count("bury", group.count if group.worn else 0)
@@ -158,7 +159,7 @@ def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> Non
         if row.state in _EVENTS:
             ctx.count(_EVENTS[row.state], 1)
         if after is None:
-            ctx.count("ttl", 1, done=1)
+            ctx.count("ttl", 1, done=int(row.state is not TaskState.DONE))
         elif after.state is TaskState.BURIED:
             ctx.count("bury", 1)
 

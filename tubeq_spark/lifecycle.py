@@ -80,12 +80,14 @@ class Timer:
     becomes: TaskState
 
 
-#: A state with an event holds until its `next_event`; ttl cannot end it before.
+#: The states that are stored. One with an event holds until its `next_event`; ttl cannot end it
+#: before. Done tasks are stored where the 1.5 dialect keeps them: nothing but ttl changes them.
 TIMERS: Final[dict[TaskState, Timer]] = {
     R: Timer(None, R),
     T: Timer("ttr", R),
     D: Timer("delay", R),
     B: Timer(None, B),
+    DONE: Timer(None, DONE),
 }
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark.group import GroupCommit
     from tubeq_spark.storage.engine import Affected
 
-__all__ = ["PutRequest", "prepare", "put_group", "put_many"]
+__all__ = ["PutRequest", "plan", "prepare", "put_group", "put_many"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,15 @@ def put_many(
 
 def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] | Exception]:
     """Commit the items of several calls at once; of a call that finds no room, none."""
-    stored = ctx.queue.loop.run("put", ctx.lane, lambda: _plan(ctx, requests))
+    stored = ctx.queue.loop.run("put", ctx.lane, lambda: plan(ctx, requests))
     tasks: list[list[Task] | Exception] = [ctx.happened("put", rows) for rows in stored]
     if any(stored):
         ctx.lane.changed()
     return tasks
 
 
-def _plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredTask]]]:
+def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredTask]]]:
+    """One attempt to put the items of several calls: what each has put, nothing without room."""
     now_us = ctx.queue.now_us()
     room = None if ctx.capacity is None else ctx.admission.look(now_us)
     if room is not None and room.dropped:

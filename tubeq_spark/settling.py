@@ -32,7 +32,23 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Affected, Merge
     from tubeq_spark.storage.rows import StoredTask
 
-__all__ = ["Located", "ack", "ack_group", "bury", "delete", "held", "kick", "release", "touch"]
+__all__ = [
+    "Located",
+    "Memory",
+    "ack",
+    "ack_group",
+    "bury",
+    "changed",
+    "delete",
+    "fresh_places",
+    "held",
+    "kick",
+    "located",
+    "release",
+    "released",
+    "run",
+    "touch",
+]
 
 _FOREVER_US = int(FOREVER_S * 1_000_000)
 
@@ -121,23 +137,26 @@ def _in_order(ids: Sequence[int], rows: list[StoredTask]) -> list[StoredTask | N
     return [by_id.get(task_id) for task_id in ids]
 
 
-class _Memory:
+class Memory:
     """Trusts what the queue object remembers in the first attempt only."""
 
     def __init__(self) -> None:
+        """Trust it."""
         self.trusted = True
 
     def once(self) -> bool:
+        """Whether to trust it now."""
         trusted, self.trusted = self.trusted, False
         return trusted
 
 
-def _run(ctx: TubeContext, name: str, attempt: Callable[[_Memory], Plan[list[Task]]]) -> list[Task]:
-    memory = _Memory()
+def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
+    """Run a verb that may begin with what is remembered, and reads anew when that was wrong."""
+    memory = Memory()
     return ctx.queue.loop.run(name, ctx.lane, lambda: attempt(memory))
 
 
-def _moves(ctx: TubeContext, found: Located) -> tuple[int, dict[int, int]]:
+def fresh_places(ctx: TubeContext, found: Located) -> tuple[int, dict[int, int]]:
     """A fresh segment, and a fresh claim for the rest of each claim."""
     dest, *fresh = ctx.queue.session.segments(1 + len(found.claims))
     return dest, dict(zip(found.claims, fresh, strict=True))
@@ -147,7 +166,7 @@ def _removal(ctx: TubeContext, found: Located) -> tuple[Merge, dict[int, int]]:
     """The statement that removes the named tasks."""
     if found.whole and len(found.claims) == 1:
         return ctx.statements.delete_claim(found.segments[0]), {}
-    moves = {} if found.whole else _moves(ctx, found)[1]
+    moves = {} if found.whole else fresh_places(ctx, found)[1]
     return ctx.statements.settle(found.source(), [(found.chosen, "DELETE")], moves), moves
 
 
@@ -158,7 +177,7 @@ def _left(ctx: TubeContext, found: Located, moves: dict[int, int]) -> None:
 def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     """Remove tasks that this session holds."""
 
-    def attempt(memory: _Memory) -> Plan[list[Task]]:
+    def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         statement, moves = _removal(ctx, found)
 
@@ -172,7 +191,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
         return Plan(statement, finish)
 
-    tasks = _run(ctx, "ack", attempt)
+    tasks = run(ctx, "ack", attempt)
     ctx.lane.changed()
     return tasks
 
@@ -194,13 +213,22 @@ def _ack_one(ctx: TubeContext, ids: Sequence[int]) -> list[Task] | Exception:
         return error
 
 
-def _changed(
+def changed(
     ctx: TubeContext,
     found: Located,
     action: str,
     moves: dict[int, int],
     finish: Callable[[], list[Task]],
 ) -> Plan[list[Task]]:
+    """Take the named tasks out of their claims by an action; one commit, and the sub-queues' one.
+
+    Args:
+        ctx: The tube.
+        found: The tasks, and what else is in their claims.
+        action: What becomes of them, an SQL action.
+        moves: Fresh claims for the rest of each claim.
+        finish: Counts, tells, and makes the result.
+    """
     moves = {} if found.whole else moves
     statement = ctx.statements.settle(found.source(), [(found.chosen, action)], moves)
 
@@ -215,23 +243,24 @@ def _changed(
 def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[Task]:
     """Give held tasks back: ready (or buried when worn out), or delayed; 0 is no delay."""
 
-    def attempt(memory: _Memory) -> Plan[list[Task]]:
+    def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
-        dest, moves = _moves(ctx, found)
+        dest, moves = fresh_places(ctx, found)
         after = [_released(row, delay_us, now_us, ctx.max_attempts) for row in found.rows]
 
-        def finish() -> list[Task]:
-            buried = [row for row in after if row.state is TaskState.BURIED]
-            ctx.happened("bury", buried)
-            return ctx.happened("release", after)
-
         action = release_action(ctx, dest, delay_us, now_us)
-        return _changed(ctx, found, action, moves, finish)
+        return changed(ctx, found, action, moves, lambda: released(ctx, after))
 
-    tasks = _run(ctx, "release", attempt)
+    tasks = run(ctx, "release", attempt)
     ctx.lane.changed()
     return tasks
+
+
+def released(ctx: TubeContext, after: list[StoredTask]) -> list[Task]:
+    """Count and tell that tasks were given back, some of them worn out."""
+    ctx.happened("bury", [row for row in after if row.state is TaskState.BURIED])
+    return ctx.happened("release", after)
 
 
 def release_action(ctx: TubeContext, dest: int, delay_us: int | None, now_us: int) -> str:
@@ -292,9 +321,9 @@ def _released(
 def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
     """Give a held task more time: its lease, its life, and the ttr of later takes."""
 
-    def attempt(memory: _Memory) -> Plan[list[Task]]:
+    def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
-        moves = _moves(ctx, found)[1]
+        moves = fresh_places(ctx, found)[1]
         row = found.rows[0]
         ttl = _longer(row.ttl, increment_us)
         after = replace(
@@ -317,7 +346,7 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
         actions = [(found.chosen, touch_action(moves, increment_us))]
         return Plan(ctx.statements.settle(found.source(), actions, moves), finish)
 
-    return _run(ctx, "touch", attempt)[0]
+    return run(ctx, "touch", attempt)[0]
 
 
 def touch_action(moves: dict[int, int], increment_us: int) -> str:
@@ -358,7 +387,7 @@ def _anywhere(
 def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     """Remove tasks in any state."""
 
-    def attempt(memory: _Memory) -> Plan[list[Task]]:
+    def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found, seen = _anywhere(ctx, ids, now_us, remembered=memory.once())
         statement, moves = _removal(ctx, found)
@@ -374,33 +403,41 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
         return Plan(statement, finish)
 
-    tasks = _run(ctx, "delete", attempt)
+    tasks = run(ctx, "delete", attempt)
     ctx.lane.changed()
     return tasks
+
+
+def _refuse_done(rows: Sequence[StoredTask]) -> None:
+    for row in rows:
+        if row.state is TaskState.DONE:
+            msg = f"task {row.task_id} is done"
+            raise TaskNotFoundError(msg)
 
 
 def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     """Set tasks of any state aside; those that are buried already stay as they are."""
 
-    def attempt(memory: _Memory) -> Plan[list[Task]]:
+    def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found, seen = _anywhere(ctx, ids, now_us, remembered=memory.once())
+        _refuse_done(seen)
         buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
         found.rows = [row for row in found.rows if row.task_id not in buried]
         after = [replace(r, state=TaskState.BURIED, next_event=r.expires_at) for r in seen]
         result = [row.task() for row in after]
         if not found.rows:
             return Plan(None, lambda _: result)
-        dest, moves = _moves(ctx, found)
+        dest, moves = fresh_places(ctx, found)
 
         def finish() -> list[Task]:
             write_down(ctx, found.rows, now_us)
             ctx.happened("bury", [row for row in after if row.task_id not in buried])
             return result
 
-        return _changed(ctx, found, back_to_tube(dest, "'!'"), moves, finish)
+        return changed(ctx, found, back_to_tube(dest, "'!'"), moves, finish)
 
-    tasks = _run(ctx, "bury", attempt)
+    tasks = run(ctx, "bury", attempt)
     ctx.lane.changed()
     return tasks
 

@@ -42,7 +42,7 @@ def statistics_of(ctx: TubeContext, calls: list[Mapping[str, int]]) -> dict[str,
     """The statistics of one tube, by effective states."""
     counted = ctx.tasks.counts(ctx.queue.now_us(), ctx.max_attempts)
     tasks = {name: counted.get(state.value, 0) for state, name in _NAMES.items()}
-    total = sum(tasks.values())
+    total = sum(counted.values())
     tasks["done"] = done_of(ctx.record.id, calls)
     tasks["total"] = total
     return {"tasks": tasks, "calls": calls_of(ctx.record.id, calls)}

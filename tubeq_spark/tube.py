@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark import checks, ending, looking, putting, putting_frames, settling, taking
 from tubeq_spark.batch import Batch
-from tubeq_spark.context import dropped
+from tubeq_spark.context import perform
 from tubeq_spark.group import GroupCommit
 from tubeq_spark.moments import FOREVER_S, us_from_seconds
-from tubeq_spark.storage.conflicts import is_missing_table
 from tubeq_spark.taken import Wanted
 from tubeq_spark.task import PutResult, Task, TaskState
 
@@ -610,13 +609,4 @@ class Tube:
         return self._verb(lambda: verb(ids) if ids else [])
 
     def _verb(self, verb: Callable[[], T]) -> T:
-        self._ctx.queue.require_running()
-        self._ctx.require_there()
-        try:
-            return verb()
-        except Exception as error:
-            if is_missing_table(error) or is_missing_table(error.__cause__ or error):
-                raise dropped(self._ctx) from error
-            raise
-        finally:
-            self._ctx.tell()
+        return perform(self._ctx, verb)

@@ -41,6 +41,8 @@ STATES = st.sampled_from([R, T, D, B])
         (T, NOW + 1, None, T),
         (T, NOW, None, R),
         (T, NOW, NOW, None),
+        (TaskState.DONE, NOW + 1, NOW + 1, TaskState.DONE),
+        (TaskState.DONE, NOW, NOW, None),
     ],
 )
 def test_effective_when_moments_have_come_is_the_state_after_them(
@@ -111,9 +113,9 @@ def test_due_is_at_the_moment_itself_and_never_is_not() -> None:
     assert [due(m, NOW) for m in (NOW - 1, NOW, NOW + 1, None)] == [True, True, False, False]
 
 
-def test_transitions_name_every_event_but_peek_and_only_states_that_are_stored() -> None:
+def test_transitions_name_every_event_but_peek_and_start_from_states_that_are_not_done() -> None:
     assert set(TRANSITIONS) == set(EVENTS) - {"peek"}
-    assert set(TIMERS) == {R, T, D, B}
+    assert set(TIMERS) == {R, T, D, B, TaskState.DONE}
     for transition in TRANSITIONS.values():
         assert TaskState.DONE not in transition.before
         if transition.by_holder:

@@ -18,7 +18,7 @@ from tubeq_spark.storage import predicates
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Append, Engine, Merge
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
-from tubeq_spark.storage.quoting import bigint, bigints, moment, string
+from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
 from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.sources import rows_source
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["Chosen", "Statements", "move_to_claim", "moved_segment"]
+    from tubeq_spark.storage.rows import StoredTask
+
+__all__ = ["Chosen", "Statements", "move_as", "move_to_claim", "moved_segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,23 @@ def move_to_claim(claim: str, owner: str, now_us: int, token: str | None = None)
         f"UPDATE SET segment = {claim}, claim = {token or claim}, state = 't', "
         f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
         f"next_event = {predicates.after_us(now_us, 't.ttr')}"
+    )
+
+
+def move_as(dest: int, after: StoredTask, *, data: bool = False) -> str:
+    """The action for a single row that leaves its claim: to a fresh segment, as it is decided.
+
+    Args:
+        dest: The segment.
+        after: What it becomes.
+        data: Whether its payload (JSON text) changes, too.
+    """
+    payload = f", data = {string(after.data)}" if data else ""
+    return (
+        f"UPDATE SET segment = {bigint(dest)}, owner = NULL, claim = NULL, "
+        f"state = {string(after.state.value)}, pri = {integer(after.pri)}, "
+        f"ttl = {bigint(after.ttl)}, next_event = {moment(after.next_event)}, "
+        f"expires_at = {moment(after.expires_at)}, attempts = {integer(after.attempts)}{payload}"
     )
 
 

@@ -270,6 +270,22 @@ class Tasks:
         )
         return [row["owner"] for row in found]
 
+    def first_pri(self, below: int) -> int | None:
+        """The first `pri` of what is not done, of those below a number: statistics skip the rest."""
+        return self._outer_pri("min", f"pri < {integer(below)}")
+
+    def last_pri(self, above: int, but: int) -> int | None:
+        """The last `pri` of what is not done but for one task, of those above a number."""
+        return self._outer_pri("max", f"pri > {integer(above)} AND task_id <> {bigint(but)}")
+
+    def _outer_pri(self, function: str, where: str) -> int | None:
+        found = self.engine.rows(
+            f"SELECT {function}(pri) AS pri FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND state <> {string(TaskState.DONE.value)} AND {where}"
+        )
+        pri: int | None = found[0]["pri"]
+        return pri
+
     def counts(self, now_us: int, max_attempts: int | None) -> dict[str, int]:
         """Number of tasks by effective state letter."""
         state = predicates.effective_state(now_us, max_attempts)
