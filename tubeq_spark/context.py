@@ -130,9 +130,10 @@ class TubeContext:
         """Count an event, tell the callback of it later (`tell`), and return the tasks."""
         rows = list(rows)
         tasks = [row.task(state) for row in rows]
-        # One that was kept when it was done is counted already.
-        ends = [row for row in rows if row.state is not TaskState.DONE]
-        done = len(ends) if state is TaskState.DONE else 0
+        done = 0
+        if state is TaskState.DONE:
+            # One that was kept when it was done is counted already.
+            done = sum(row.state is not TaskState.DONE for row in rows)
         self.count(event, len(tasks), done)
         self.remember(event, tasks)
         return tasks

@@ -22,7 +22,8 @@ A task's data are its fields, a list. `touch` and `put_unique` are not there; `T
 **Order.** As in 1.5 tasks come by rank, then priority (0 to 255, higher first), then put order. The
 rank is 0; `urgent` puts a task one before the first that is there, so the last urgent one is first;
 `requeue` gives one back one behind the last that is there, whatever their priorities. It keeps its
-id and priority. What is put later has rank 0 again, and goes before it, as it did in 1.5.
+id and priority. What is put later has rank 0 again, and goes before it, as it did in 1.5. Today's
+verbs show both in one number, `rank * 256 + 255 - priority`: an urgent task's `Task.pri` is below 0.
 
 **Differences.** There are no spaces. The errors are this package's: `NotTakenError` of what this
 session does not hold, `TaskNotFoundError` of what is not there. A delayed `release` adds the delay
@@ -33,25 +34,23 @@ and a ttr of 60 seconds, as they were in 1.5. Any type with priorities and lives
 other types are refused with `InvalidOptionError`, and their tasks are not found by id.
 
 **Ids** are unique in a location, so a verb needs no tube. Where the tasks are that passed through
-this object it remembers; of any other id it asks the tubes one by one: a small query each.
+this object it remembers; of any other id it asks the tubes one by one: two small queries each.
 """
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark import checks, statistics, verbs15
 from tubeq_spark.context import perform
 from tubeq_spark.counters import old_calls_of
-from tubeq_spark.drivers.base import TIMED_OPTIONS
 from tubeq_spark.errors import (
-    InvalidOptionError,
     NotTakenError,
     TaskNotFoundError,
     TubeNotFoundError,
 )
+from tubeq_spark.homes15 import Homes
 from tubeq_spark.moments import from_us, seconds_from_us, us_from_seconds
 from tubeq_spark.ranks import USUAL_PRI, priority_of, rank_of, stored_pri
 from tubeq_spark.task import Task, TaskState
@@ -67,10 +66,6 @@ __all__ = ["Queue15", "Task15"]
 
 T = TypeVar("T")
 
-#: Life and time to run of what was put without, in seconds; for tubes that are created here.
-_TTL, _TTR = 25 * 86_400.0, 60.0
-#: Ids whose tubes are remembered.
-_MOST_HOMES = 100_000
 _OPEN = ("ready", "delayed", "taken", "buried")
 #: Counters that are called as today's; a dug task is a kicked one.
 _CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
@@ -107,9 +102,7 @@ class Queue15:
     def __init__(self, queue: Queue) -> None:
         """Use a queue, which stays the program's to close."""
         self._queue = queue
-        self._tubes: dict[str, Tube] = {}
-        self._homes: dict[int, Tube] = {}
-        self._lock = threading.Lock()
+        self._homes = Homes(queue)
 
     def __repr__(self) -> str:
         return f"Queue15({self._queue!r})"
@@ -144,7 +137,7 @@ class Queue15:
         Commits: 1, as `Tube.put`; creating the tube takes 1 to the registry before.
         """
         options = _put_options(delay, ttl, ttr, pri)
-        return self._in(tube, lambda t: self._new(t, t.put(list(data), **options)), create=True)
+        return self._homes.in_tube(tube, lambda t: self._new(t, t.put(list(data), **options)))
 
     def urgent(
         self,
@@ -183,7 +176,7 @@ class Queue15:
             put = perform(ctx, lambda: verbs15.urgent(ctx, list(data), options))
             return self._new(to, put)
 
-        return self._in(tube, verb, create=True)
+        return self._homes.in_tube(tube, verb)
 
     # -- consumers ----------------------------------------------------------------------------
 
@@ -203,7 +196,15 @@ class Queue15:
 
         Commits: as `Tube.take`.
         """
-        return self._in(tube, lambda t: self._new(t, t.take(timeout)), create=True)
+
+        def verb(source: Tube) -> Task15 | None:
+            task = source.take(timeout)
+            if task is None:
+                # A tube that others have dropped looks empty.
+                context_of(source).require_there(look=True)
+            return self._new(source, task)
+
+        return self._homes.in_tube(tube, verb)
 
     def ack(self, task_id: int) -> Task15:
         """Remove a task that is done.
@@ -264,6 +265,7 @@ class Queue15:
         """Keep a task as done, with these fields for its data.
 
         It stays until it is deleted, its tube is truncated, or its ttl ends; nobody takes it.
+        `Tube.on_task_change` tells of it as `done`.
 
         Raises:
             NotTakenError: It is not held by this session, or its ttr has passed.
@@ -319,7 +321,7 @@ class Queue15:
 
         Commits: as `Tube.kick`.
         """
-        return self._in(tube, lambda t: t.kick(count))
+        return self._homes.tube(tube).kick(count)
 
     def delete(self, task_id: int) -> Task15:
         """Remove a task; from any state, by anybody.
@@ -340,7 +342,7 @@ class Queue15:
 
         Commits: as `Tube.truncate`.
         """
-        self._in(tube, lambda t: t.truncate())
+        self._homes.tube(tube).truncate()
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -411,97 +413,33 @@ class Queue15:
         Commits: none.
         """
         if tube is not None:
-            return self._in(tube, lambda t: _statistics(t, _written(t)))
-        found = [t for t in map(self._fitting, self._queue.tubes()) if t is not None]
+            named = self._homes.tube(tube)
+            return _statistics(named, _written(named))
+        found = self._homes.tubes()
         written = _written(found[0]) if found else []
         return {t.name: _statistics(t, written) for t in found}
 
-    # -- finding tubes and tasks --------------------------------------------------------------
-
-    def _in(self, name: Any, verb: Callable[[Tube], T], *, create: bool = False) -> T:
-        """Do something in a tube; one that was dropped and created meanwhile is found anew."""
-        with self._lock:
-            known = self._tubes.get(name) if isinstance(name, str) else None
-        if known is not None:
-            try:
-                return verb(known)
-            except TubeNotFoundError:
-                # It was dropped, so nothing was written.
-                with self._lock:
-                    self._tubes.pop(name, None)
-        return verb(self._open(name, create=create))
-
-    def _open(self, name: Any, *, create: bool = False) -> Tube:
-        try:
-            tube = self._queue.tube(name)
-        except TubeNotFoundError:
-            if not create:
-                raise
-            tube = self._queue.create_tube(
-                name, "fifottl", if_not_exists=True, ttl=_TTL, ttr=_TTR, pri=stored_pri(USUAL_PRI)
-            )
-        if not _fits(tube):
-            msg = (
-                f"tube {name!r} is a {tube.type}: the 1.5 dialect needs a type with priorities, "
-                "delays and lives, such as fifottl"
-            )
-            raise InvalidOptionError(msg)
-        with self._lock:
-            self._tubes[name] = tube
-        return tube
-
-    def _fitting(self, name: str) -> Tube | None:
-        """A tube that has tasks for this dialect; `None`: it has none, or is gone."""
-        with self._lock:
-            known = self._tubes.get(name)
-        try:
-            # The registry is asked for what is not known only: it costs a query.
-            return self._open(name) if known is None else known
-        except (InvalidOptionError, TubeNotFoundError):
-            return None
+    # -- inside -------------------------------------------------------------------------------
 
     def _new(self, tube: Tube, task: Task | None) -> Task15 | None:
         """A task that came out of a tube; where it lives is remembered."""
         if task is None:
             return None
-        self._remember(task.task_id, tube)
+        self._homes.remember(task.task_id, tube)
         return _task15(task, tube)
-
-    def _remember(self, task_id: int, tube: Tube) -> None:
-        with self._lock:
-            self._homes.pop(task_id, None)
-            self._homes[task_id] = tube
-            if len(self._homes) > _MOST_HOMES:
-                del self._homes[next(iter(self._homes))]
-
-    def _home(self, task_id: int) -> Tube | None:
-        """The tube of a task: an id is never given twice, so one that is remembered holds."""
-        with self._lock:
-            tube = self._homes.get(task_id)
-        if tube is not None:
-            return tube
-        for candidate in map(self._fitting, self._queue.tubes()):
-            if candidate is not None and _has(candidate, task_id):
-                self._remember(task_id, candidate)
-                return candidate
-        return None
 
     def _by_id(self, task_id: int, verb: Callable[[Tube, int], T], missing: type[Exception]) -> T:
         number = checks.task_id(task_id)
-        tube = self._home(number)
+        tube = self._homes.home(number)
         if tube is not None:
             try:
                 return verb(tube, number)
             except TubeNotFoundError:
-                self._forget(number)
+                self._homes.forget(number)
         if missing is NotTakenError:
             msg = f"task {number} was not taken by this session, or its time to run has ended"
             raise NotTakenError(msg)
         raise _not_found(number)
-
-    def _forget(self, task_id: int) -> None:
-        with self._lock:
-            self._homes.pop(task_id, None)
 
     def _settled(
         self,
@@ -514,7 +452,7 @@ class Queue15:
         def settle(tube: Tube, number: int) -> Task15:
             task = verb(tube, number)
             if gone:
-                self._forget(number)
+                self._homes.forget(number)
             return _task15(task, tube)
 
         return self._by_id(task_id, settle, missing)
@@ -541,19 +479,6 @@ def _put_options(
         "ttr": None if ttr is None else checks.seconds("ttr", ttr) or None,
         "pri": stored_pri(priority),
     }
-
-
-def _fits(tube: Tube) -> bool:
-    driver = context_of(tube).driver
-    return driver.timed and driver.order[0] == "pri" and driver.put_options >= TIMED_OPTIONS
-
-
-def _has(tube: Tube, task_id: int) -> bool:
-    ctx = context_of(tube)
-    try:
-        return perform(ctx, lambda: bool(ctx.tasks.by_ids([task_id])))
-    except TubeNotFoundError:
-        return False
 
 
 def _task15(task: Task, tube: Tube) -> Task15:
