@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import FOR_EVER, Changes
-from tests.concurrency.support import Probe, Stop
+from tests.concurrency.support import Probe, Stop, on_another_host
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.acceptance.support import Session
     from tubeq_spark.testing import ManualClock
 
 JOBS = "jobs"
@@ -306,6 +307,24 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
         late.bury(task.task_id)
     assert late.put("elsewhere", "anew") is not None
     assert queue["elsewhere"].type == "fifottl"
+
+
+def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
+    queue: Queue, session: Session
+) -> None:
+    far = Queue15(on_another_host(session()))
+    assert far.put("again", "old") is not None
+    queue["again"].drop()
+    anew = queue.create_tube("again", "fifottl")
+    buried, ready = anew.put_many(["b", "c"])
+    anew.bury(buried.task_id)
+
+    task = far.take("again", 0)
+
+    assert task is not None
+    assert task.task_id == ready.task_id
+    assert far.peek(buried.task_id).data == "b"
+    assert far.kick("again") == 1
 
 
 def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> None:
