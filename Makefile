@@ -32,8 +32,11 @@ fmt: setup ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# By file, as its tests share a queue; in the order of testpaths, not the file of most tests first:
+# those are the short ones.
 test: setup ## Run all tests but the benchmarks
-	$(BIN)/python -m pytest -m "not benchmark" -n $(WORKERS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "not benchmark" -n $(WORKERS) --dist loadfile \
+		--no-loadscope-reorder $(ARGS)
 
 test-unit: setup ## Run the tests that need no Spark (seconds)
 	$(BIN)/python -m pytest -m "not benchmark" tests/unit $(ARGS)
