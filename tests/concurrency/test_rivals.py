@@ -490,176 +490,6 @@ def test_fold_when_a_rival_takes_its_tasks_gives_up(world: World) -> None:
     assert world.stored() == "at bt ct dt et ft gt"
 
 
-# -- tubes ----------------------------------------------------------------------------------------
-
-
-def new_tube(world: World, name: str, letters: str) -> tuple[Tube, Tube]:
-    """A tube as both sessions see it."""
-    rival = world.rivals.create_tube(name)
-    rival.put_many(list(letters))
-    return world.mine[name], rival
-
-
-def test_put_when_a_rival_drops_the_tube_is_refused(world: World) -> None:
-    mine, rival = new_tube(world, "dropped_for_put", "a")
-
-    with world.probe.interrupted("decided", "put", rival.drop), pytest.raises(TubeNotFoundError):
-        mine.put("b")
-
-    assert stored(world.mine.create_tube("dropped_for_put")) == ""
-
-
-def test_take_when_a_rival_drops_the_tube_gets_nothing(world: World) -> None:
-    mine, rival = new_tube(world, "dropped_for_take", "a")
-
-    with (
-        world.probe.interrupted("decided", "take", rival.drop),
-        pytest.raises(TubeNotFoundError),
-    ):
-        mine.take(0)
-
-    assert "dropped_for_take" not in world.rivals.tubes()
-
-
-def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: World) -> None:
-    mine, rival = new_tube(world, "taken_in_drop", "ab")
-
-    # Its second operation empties the table; the first has marked the registry.
-    with (
-        world.probe.interrupted("decided", "drop", lambda: rival.take_many(1), nth=2),
-        pytest.raises(TubeBusyError),
-    ):
-        mine.drop()
-
-    assert stored(world.rivals["taken_in_drop"]) == "at br"
-    assert rival.put("c") is not None
-    assert names(rival.ack_many(ids_of(rival.tasks_by_state("t")))) == "a"
-    mine.drop()
-
-
-def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
-    world: World,
-) -> None:
-    """One finds a task taken; the task is acked; the other empties the table; the first undoes."""
-    mine, holder = new_tube(world, "disputed", "ab")
-    ids = ids_of(holder.take_many(1))
-    assert world.probe.stopped(3, mine.drop)
-    assert world.probe.events[-1] == ("read", "drop")
-    emptied, undone = threading.Event(), threading.Event()
-    steps: list[str] = []
-
-    def second(step: str, operation: str) -> None:
-        if (step, operation) == ("committed", "drop") and not emptied.is_set():
-            emptied.set()
-            assert undone.wait(WAIT)
-
-    def first(step: str, operation: str) -> None:
-        if operation != "drop" or "sweeping" in steps:
-            return
-        steps.append(step)
-        # read of the emptying (which finds it busy), then read of the undoing
-        if steps == ["read", "read"]:
-            holder.ack_many(ids)
-            emptying.append(pool.submit(other.sweep))
-            assert emptied.wait(WAIT)
-        if step == "committed":
-            steps.append("sweeping")
-            undone.set()
-
-    emptying: list[Future[SweepReport]] = []
-    other = world.open_queue(observer=second)
-    undoing = world.open_queue(observer=first)
-    with ThreadPoolExecutor(1) as pool:
-        try:
-            undoing.sweep()
-        finally:
-            undone.set()
-        emptying[0].result(WAIT)
-
-    world.rivals.sweep()
-    if "disputed" in world.rivals.tubes():
-        again = world.rivals["disputed"]
-    else:
-        again = world.rivals.create_tube("disputed")
-    assert again.put("c") is not None
-
-
-def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_new_tasks(
-    world: World,
-) -> None:
-    world.spark.sql("CREATE SCHEMA IF NOT EXISTS rivals")
-    probe = Probe()
-    mine, rivals = (
-        Queue(
-            world.spark,
-            "spark_catalog.rivals",
-            clock=world.clock,
-            config=QueueConfig(observer=observer, vacuum_hours=0),
-        )
-        for observer in (probe, None)
-    )
-    tube = mine.create_tube("made_anew")
-
-    def make_anew() -> None:
-        # A sweep finishes the drop, which this one then wakes up to finish.
-        rivals.sweep()
-        rivals.create_tube("made_anew").put("b")
-
-    with probe.interrupted("committed", "drop", make_anew, nth=2):
-        tube.drop()
-
-    assert stored(rivals["made_anew"]) == "br"
-    for queue in (mine, rivals):
-        end_heartbeat(queue)
-
-
-@pytest.mark.parametrize("name", ["made_twice", "MADE_once"])
-def test_create_tube_when_a_rival_creates_it_first_says_that_it_exists(
-    world: World, name: str
-) -> None:
-    rivals_name = name.lower()
-
-    with (
-        world.probe.interrupted(
-            "decided", "create_tube", lambda: world.rivals.create_tube(rivals_name)
-        ),
-        pytest.raises(TubeExistsError),
-    ):
-        world.mine.create_tube(name)
-
-    assert [n for n in world.mine.tubes() if n.lower() == rivals_name] == [rivals_name]
-
-
-def test_create_tube_if_not_exists_when_a_rival_creates_it_first_is_the_same_tube(
-    world: World,
-) -> None:
-    rival: list[Tube] = []
-
-    def create() -> None:
-        rival.append(world.rivals.create_tube("made_by_two"))
-
-    with world.probe.interrupted("decided", "create_tube", create):
-        mine = world.mine.create_tube("made_by_two", if_not_exists=True)
-
-    mine.put("a")
-    assert names(rival[0].take_many(2)) == "a"
-
-
-def test_sweep_when_the_tube_was_dropped_and_made_anew_meanwhile_keeps_the_new_tasks(
-    world: World,
-) -> None:
-    new_tube(world, "made_anew", "a")
-
-    def make_anew() -> None:
-        world.rivals["made_anew"].drop()
-        world.rivals.create_tube("made_anew").put("b")
-
-    with world.probe.interrupted("read", "end_due", make_anew):
-        world.mine.sweep()
-
-    assert stored(world.rivals["made_anew"]) == "br"
-
-
 # -- sessions -------------------------------------------------------------------------------------
 
 
@@ -825,3 +655,174 @@ def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
     assert len(set(ids)) == 4
     slots = {(task_id >> 12) & 1023 for task_id in ids}
     assert len(slots) == 2
+
+
+# -- tubes ----------------------------------------------------------------------------------------
+# Last, and what sweeps first: each tube that is left makes every later sweep longer.
+
+
+def new_tube(world: World, name: str, letters: str) -> tuple[Tube, Tube]:
+    """A tube as both sessions see it."""
+    rival = world.rivals.create_tube(name)
+    rival.put_many(list(letters))
+    return world.mine[name], rival
+
+
+def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
+    world: World,
+) -> None:
+    """One finds a task taken; the task is acked; the other empties the table; the first undoes."""
+    mine, holder = new_tube(world, "disputed", "ab")
+    ids = ids_of(holder.take_many(1))
+    assert world.probe.stopped(3, mine.drop)
+    assert world.probe.events[-1] == ("read", "drop")
+    emptied, undone = threading.Event(), threading.Event()
+    steps: list[str] = []
+
+    def second(step: str, operation: str) -> None:
+        if (step, operation) == ("committed", "drop") and not emptied.is_set():
+            emptied.set()
+            assert undone.wait(WAIT)
+
+    def first(step: str, operation: str) -> None:
+        if operation != "drop" or "sweeping" in steps:
+            return
+        steps.append(step)
+        # read of the emptying (which finds it busy), then read of the undoing
+        if steps == ["read", "read"]:
+            holder.ack_many(ids)
+            emptying.append(pool.submit(other.sweep))
+            assert emptied.wait(WAIT)
+        if step == "committed":
+            steps.append("sweeping")
+            undone.set()
+
+    emptying: list[Future[SweepReport]] = []
+    other = world.open_queue(observer=second)
+    undoing = world.open_queue(observer=first)
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            undoing.sweep()
+        finally:
+            undone.set()
+        emptying[0].result(WAIT)
+
+    world.rivals.sweep()
+    if "disputed" in world.rivals.tubes():
+        again = world.rivals["disputed"]
+    else:
+        again = world.rivals.create_tube("disputed")
+    assert again.put("c") is not None
+
+
+def test_sweep_when_the_tube_was_dropped_and_made_anew_meanwhile_keeps_the_new_tasks(
+    world: World,
+) -> None:
+    new_tube(world, "made_anew", "a")
+
+    def make_anew() -> None:
+        world.rivals["made_anew"].drop()
+        world.rivals.create_tube("made_anew").put("b")
+
+    with world.probe.interrupted("read", "end_due", make_anew):
+        world.mine.sweep()
+
+    assert stored(world.rivals["made_anew"]) == "br"
+
+
+def test_put_when_a_rival_drops_the_tube_is_refused(world: World) -> None:
+    mine, rival = new_tube(world, "dropped_for_put", "a")
+
+    with world.probe.interrupted("decided", "put", rival.drop), pytest.raises(TubeNotFoundError):
+        mine.put("b")
+
+    assert stored(world.mine.create_tube("dropped_for_put")) == ""
+
+
+def test_take_when_a_rival_drops_the_tube_gets_nothing(world: World) -> None:
+    mine, rival = new_tube(world, "dropped_for_take", "a")
+
+    with (
+        world.probe.interrupted("decided", "take", rival.drop),
+        pytest.raises(TubeNotFoundError),
+    ):
+        mine.take(0)
+
+    assert "dropped_for_take" not in world.rivals.tubes()
+
+
+def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: World) -> None:
+    mine, rival = new_tube(world, "taken_in_drop", "ab")
+
+    # Its second operation empties the table; the first has marked the registry.
+    with (
+        world.probe.interrupted("decided", "drop", lambda: rival.take_many(1), nth=2),
+        pytest.raises(TubeBusyError),
+    ):
+        mine.drop()
+
+    assert stored(world.rivals["taken_in_drop"]) == "at br"
+    assert rival.put("c") is not None
+    assert names(rival.ack_many(ids_of(rival.tasks_by_state("t")))) == "a"
+    mine.drop()
+
+
+def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_new_tasks(
+    world: World,
+) -> None:
+    world.spark.sql("CREATE SCHEMA IF NOT EXISTS rivals")
+    probe = Probe()
+    mine, rivals = (
+        Queue(
+            world.spark,
+            "spark_catalog.rivals",
+            clock=world.clock,
+            config=QueueConfig(observer=observer, vacuum_hours=0),
+        )
+        for observer in (probe, None)
+    )
+    tube = mine.create_tube("made_anew")
+
+    def make_anew() -> None:
+        # A sweep finishes the drop, which this one then wakes up to finish.
+        rivals.sweep()
+        rivals.create_tube("made_anew").put("b")
+
+    with probe.interrupted("committed", "drop", make_anew, nth=2):
+        tube.drop()
+
+    assert stored(rivals["made_anew"]) == "br"
+    for queue in (mine, rivals):
+        end_heartbeat(queue)
+
+
+@pytest.mark.parametrize("name", ["made_twice", "MADE_once"])
+def test_create_tube_when_a_rival_creates_it_first_says_that_it_exists(
+    world: World, name: str
+) -> None:
+    rivals_name = name.lower()
+
+    with (
+        world.probe.interrupted(
+            "decided", "create_tube", lambda: world.rivals.create_tube(rivals_name)
+        ),
+        pytest.raises(TubeExistsError),
+    ):
+        world.mine.create_tube(name)
+
+    assert [n for n in world.mine.tubes() if n.lower() == rivals_name] == [rivals_name]
+
+
+def test_create_tube_if_not_exists_when_a_rival_creates_it_first_is_the_same_tube(
+    world: World,
+) -> None:
+    rival: list[Tube] = []
+
+    def create() -> None:
+        rival.append(world.rivals.create_tube("made_by_two"))
+
+    with world.probe.interrupted("decided", "create_tube", create):
+        mine = world.mine.create_tube("made_by_two", if_not_exists=True)
+
+    mine.put("a")
+    assert names(rival[0].take_many(2)) == "a"

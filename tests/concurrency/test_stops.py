@@ -420,21 +420,27 @@ def registry(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
     return probe, open_queue(observer=probe), open_queue()
 
 
-def test_create_tube_when_it_stops_at_any_step_leaves_a_name_that_works(
-    registry: tuple[Probe, Queue, Queue],
+# What sweeps comes first: each tube that is left makes every later sweep longer.
+
+
+def test_drop_when_it_stops_while_tasks_are_taken_is_finished_or_undone_after_the_holders_end(
+    registry: tuple[Probe, Queue, Queue], open_queue: OpenQueue, clock: ManualClock
 ) -> None:
     probe, mine, rivals = registry
-    for point in range(3):
-        name = f"created_{point}"
-        assert probe.stopped(point, partial(mine.create_tube, name))
+    tube = mine.create_tube("held_in_drop")
+    tube.put("a")
+    holder = open_queue(ttr=10)
+    assert holder["held_in_drop"].take(0) is not None
 
-        is_there = name in rivals.tubes()
-        assert is_there == (probe.events[-1] == ("committed", "create_tube"))
-        tube = rivals.tube(name) if is_there else rivals.create_tube(name)
-        task = tube.put("a")
-        assert task is not None
-        assert rivals.create_tube(name, if_not_exists=True) is tube
-        assert stored(mine.tube(name)) == "ar"
+    # Marked, found busy, and stopped before the mark is taken back.
+    assert probe.stopped(4, tube.drop)
+    clock.advance(11)
+    rivals.sweep()
+    rivals.sweep()
+
+    anew = rivals.create_tube("held_in_drop", if_not_exists=True)
+    assert anew.put("b") is not None
+    assert stored(anew) in ("br", "ar br")
 
 
 def test_drop_when_it_stops_at_any_step_is_finished_by_a_sweep_or_was_not_begun(
@@ -465,21 +471,18 @@ def test_drop_when_it_stops_at_any_step_is_finished_by_a_sweep_or_was_not_begun(
     assert probe.events[-1] == ("committed", "drop")
 
 
-def test_drop_when_it_stops_while_tasks_are_taken_is_finished_or_undone_after_the_holders_end(
-    registry: tuple[Probe, Queue, Queue], open_queue: OpenQueue, clock: ManualClock
+def test_create_tube_when_it_stops_at_any_step_leaves_a_name_that_works(
+    registry: tuple[Probe, Queue, Queue],
 ) -> None:
     probe, mine, rivals = registry
-    tube = mine.create_tube("held_in_drop")
-    tube.put("a")
-    holder = open_queue(ttr=10)
-    assert holder["held_in_drop"].take(0) is not None
+    for point in range(3):
+        name = f"created_{point}"
+        assert probe.stopped(point, partial(mine.create_tube, name))
 
-    # Marked, found busy, and stopped before the mark is taken back.
-    assert probe.stopped(4, tube.drop)
-    clock.advance(11)
-    rivals.sweep()
-    rivals.sweep()
-
-    anew = rivals.create_tube("held_in_drop", if_not_exists=True)
-    assert anew.put("b") is not None
-    assert stored(anew) in ("br", "ar br")
+        is_there = name in rivals.tubes()
+        assert is_there == (probe.events[-1] == ("committed", "create_tube"))
+        tube = rivals.tube(name) if is_there else rivals.create_tube(name)
+        task = tube.put("a")
+        assert task is not None
+        assert rivals.create_tube(name, if_not_exists=True) is tube
+        assert stored(mine.tube(name)) == "ar"
