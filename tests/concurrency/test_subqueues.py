@@ -75,8 +75,9 @@ def pair_of_hosts(open_queue: OpenQueue, clock: ManualClock) -> Hosts:
 def hosts(pair_of_hosts: Hosts) -> Hosts:
     """The module's tube, emptied, and nothing claimed."""
     pair_of_hosts.rival.truncate()
-    pair_of_hosts.mine.sweep()
-    assert pair_of_hosts.claims() == 0
+    if pair_of_hosts.claims():  # most tests leave none, and a sweep is ten queries
+        pair_of_hosts.mine.sweep()
+        assert pair_of_hosts.claims() == 0
     return pair_of_hosts
 
 
