@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import re
 import signal
@@ -13,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sweeper import main
 
 from tests.acceptance.support import counts, take
 from tubeq_spark import NotTakenError, PutItem, Queue
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -67,12 +69,35 @@ def an_hour_ago(spark: SparkSession, location: str) -> Iterator[Queue]:
         yield queue
 
 
+@pytest.fixture
+def sweep_here(
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """The program on the session of this process: its exit code and what it said.
+
+    A process of its own takes most of a minute to start and to get warm.
+    """
+    log = logging.getLogger("tubeq_spark.sweeper")
+    before = log.level
+
+    def run(*options: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(options)
+        return code, *capsys.readouterr()
+
+    yield run
+    log.setLevel(before)
+
+
 def stored_states(tube: Tube) -> dict[object, str]:
     """The states as they were last written down, by payload."""
     return {row["data"]: row["state"] for row in tube.df(effective=False).collect()}
 
 
-def test_once_writes_down_what_is_due(an_hour_ago: Queue, location: str) -> None:
+def test_once_writes_down_what_is_due(
+    an_hour_ago: Queue, location: str, sweep_here: Callable[..., tuple[int, str, str]]
+) -> None:
     timed = an_hour_ago.create_tube("timed", "fifottl")
     timed.put_many(
         [
@@ -88,7 +113,7 @@ def test_once_writes_down_what_is_due(an_hour_ago: Queue, location: str) -> None
     take(plain)
 
     first = run_sweeper(*command(location, "--once"))
-    second = run_sweeper(*command(location, "--once"))
+    second = sweep_here("--location", location, "--once")
 
     assert first.stderr == ""
     assert re.fullmatch(
@@ -100,23 +125,23 @@ def test_once_writes_down_what_is_due(an_hour_ago: Queue, location: str) -> None
     assert stored_states(plain) == {'"abandoned"': "r"}
     with pytest.raises(NotTakenError):
         timed.ack(leased.task_id)
-    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
+    assert second == (0, "", "")
 
 
 def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
-    an_hour_ago: Queue, location: str
+    an_hour_ago: Queue, location: str, sweep_here: Callable[..., tuple[int, str, str]]
 ) -> None:
     for name in ("broken", "sound"):
         an_hour_ago.create_tube(name, "fifottl").put(name, delay=60)
     for file in Path(location, "broken").rglob("*.parquet"):
         file.unlink()
 
-    result = run_sweeper(*command(location, "--once"))
+    code, said, complained = sweep_here("--location", location, "--once")
 
-    assert result.returncode == 1
-    assert re.fullmatch(f"{STAMP}sound: 1 readied\n", result.stdout)
-    assert re.match(f"{STAMP}tube broken failed: ", result.stderr)
-    assert "Traceback" not in result.stderr
+    assert code == 1
+    assert re.fullmatch(f"{STAMP}sound: 1 readied\n", said)
+    assert re.match(f"{STAMP}tube broken failed: ", complained)
+    assert "Traceback" not in complained
 
 
 def test_streaming_sweeps_until_a_signal_comes(
