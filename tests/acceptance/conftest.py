@@ -162,7 +162,7 @@ def versions(queue: Queue, shared_location: str) -> Callable[[], dict[str, int]]
 
     def read() -> dict[str, int]:
         latest: dict[str, int] = {}
-        for commit in Path(shared_location).glob("**/_delta_log/*.json"):
+        for commit in Path(shared_location).glob("*/_delta_log/*.json"):
             table = commit.parent.parent.name
             if commit.stem.isdigit() and table != "_tubeq_sessions":
                 latest[table] = max(int(commit.stem), latest.get(table, 0))
