@@ -352,7 +352,8 @@ def test_verb_when_its_process_stops_at_any_step_is_done_or_not_done(
 
     case.then(world, given)
     world.clock.advance(PAST_TTR)
-    world.rivals.sweep()
+    if set("t~") & set(case.stages[-1]):  # else nothing can be due, and a sweep is ten queries
+        world.rivals.sweep()
     assert stage == last
     assert world.stored() == case.after_sweep()
 
