@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import InBackground, NewTube, Session
+    from tests.acceptance.support import InBackground, NewTube, Session, SharedTube
     from tubeq_spark import Tube
 
 _numbers = itertools.count(1)
@@ -97,9 +97,7 @@ def new_live_tube(live_queue: Queue) -> NewTube:
     return create
 
 
-@pytest.fixture(scope="module")
-def shared_tube(queue: Queue) -> Callable[[str], Tube]:
-    """Gives the module's tube of a type, emptied: cheaper than a new one; only its counters go on."""
+def _give_emptied(queue: Queue) -> SharedTube:
     made: dict[str, Tube] = {}
 
     def give(type_name: str) -> Tube:
@@ -113,20 +111,32 @@ def shared_tube(queue: Queue) -> Callable[[str], Tube]:
     return give
 
 
+@pytest.fixture(scope="module")
+def shared_tube(queue: Queue) -> SharedTube:
+    """Gives the module's tube of a type, emptied: cheaper than a new one; only its counters go on."""
+    return _give_emptied(queue)
+
+
+@pytest.fixture(scope="module")
+def shared_live_tube(live_queue: Queue) -> SharedTube:
+    """Gives the module's tube of a type in real time, emptied."""
+    return _give_emptied(live_queue)
+
+
 @pytest.fixture
-def fifo(shared_tube: Callable[[str], Tube]) -> Tube:
+def fifo(shared_tube: SharedTube) -> Tube:
     """An empty fifo tube."""
     return shared_tube("fifo")
 
 
 @pytest.fixture
-def fifottl(shared_tube: Callable[[str], Tube]) -> Tube:
+def fifottl(shared_tube: SharedTube) -> Tube:
     """An empty fifottl tube."""
     return shared_tube("fifottl")
 
 
 @pytest.fixture(params=TUBE_TYPES)
-def tube(request: pytest.FixtureRequest, shared_tube: Callable[[str], Tube]) -> Tube:
+def tube(request: pytest.FixtureRequest, shared_tube: SharedTube) -> Tube:
     """An empty tube of each type, for what all types share."""
     return shared_tube(request.param)
 

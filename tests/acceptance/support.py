@@ -21,6 +21,12 @@ class NewTube(Protocol):
     def __call__(self, type_name: str, **options: Any) -> Tube: ...
 
 
+class SharedTube(Protocol):
+    """Gives the module's tube of a type, emptied."""
+
+    def __call__(self, type_name: str) -> Tube: ...
+
+
 class InBackground(Protocol):
     """Starts a call in a thread of its own; returns once the thread runs."""
 

@@ -18,7 +18,7 @@ from tests.acceptance.support import (
 from tubeq_spark import Queue, TaskNotFoundError, TaskState, TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
-    from tests.acceptance.support import InBackground, NewTube, Session
+    from tests.acceptance.support import InBackground, NewTube, Session, SharedTube
     from tubeq_spark import Tube
 
 
@@ -63,9 +63,9 @@ def test_010_04_take_order_is_put_order(fifo: Tube) -> None:
 
 
 def test_010_05_take_when_all_is_taken_waits_for_a_put(
-    new_live_tube: NewTube, in_background: InBackground
+    shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
-    tube = new_live_tube("fifo")
+    tube = shared_live_tube("fifo")
     tube.put("taken")
     take(tube)
     assert tube.take(timeout=0.1) is None
@@ -87,9 +87,9 @@ def test_010_06_release_regains_the_old_place(fifo: Tube) -> None:
 
 
 def test_010_07_release_wakes_a_waiting_take(
-    new_live_tube: NewTube, in_background: InBackground
+    shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
-    tube = new_live_tube("fifo")
+    tube = shared_live_tube("fifo")
     tube.put("test123")
     task = take(tube)
 
@@ -102,9 +102,9 @@ def test_010_07_release_wakes_a_waiting_take(
 
 
 def test_010_08_kick_revives_the_oldest_buried_for_waiting_takes(
-    new_live_tube: NewTube, in_background: InBackground
+    shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
-    tube = new_live_tube("fifo")
+    tube = shared_live_tube("fifo")
     tube.put_many(range(4))
     ids = ids_of(tube.take_many(4))
     assert tube.bury(ids[0]).state == "!"

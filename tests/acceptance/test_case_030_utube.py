@@ -22,7 +22,7 @@ from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExis
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import InBackground, NewTube
+    from tests.acceptance.support import InBackground, NewTube, SharedTube
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -36,14 +36,14 @@ BOTH = pytest.mark.parametrize(
 TIMED = pytest.mark.parametrize("mode", MODES)
 
 
-class SharedTube(Protocol):
+class SharedTubeOfMode(Protocol):
     """Gives the module's tube of a type and mode, emptied."""
 
     def __call__(self, type_name: str, mode: str) -> Tube: ...
 
 
 @pytest.fixture(scope="module")
-def shared(queue: Queue) -> SharedTube:
+def shared(queue: Queue) -> SharedTubeOfMode:
     """One tube a type and mode; only its counters go on."""
     made: dict[tuple[str, str], Tube] = {}
 
@@ -60,7 +60,7 @@ def shared(queue: Queue) -> SharedTube:
 
 @ALL
 def test_030_01_040_01_create_tube_gives_name_type_and_mode(
-    shared: SharedTube, queue: Queue, type_name: str, mode: str
+    shared: SharedTubeOfMode, queue: Queue, type_name: str, mode: str
 ) -> None:
     tube = shared(type_name, mode)
     assert queue[tube.name].type == type_name
@@ -80,7 +80,7 @@ def test_030_02_040_02_statistics_after_the_script_are_those_of_the_other_types(
 
 @ALL
 def test_030_03_040_03_subqueue_with_a_taken_task_is_busy_until_its_ack(
-    shared: SharedTube, type_name: str, mode: str
+    shared: SharedTubeOfMode, type_name: str, mode: str
 ) -> None:
     tube = shared(type_name, mode)
     tube.put(123, utube=1)
@@ -94,7 +94,9 @@ def test_030_03_040_03_subqueue_with_a_taken_task_is_busy_until_its_ack(
     assert take(tube).data == 345
 
 
-def test_040_04_end_of_the_ttr_readies_the_task(shared: SharedTube, clock: ManualClock) -> None:
+def test_040_04_end_of_the_ttr_readies_the_task(
+    shared: SharedTubeOfMode, clock: ManualClock
+) -> None:
     tube = shared("utubettl", "default")
     task = put_and_take(tube, "ttr1", ttr=1)
     clock.advance(1.1)
@@ -123,9 +125,9 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
     ],
 )
 def test_030_04_030_05_040_05_to_10_waiting_take_gets_what_the_end_of_the_first_frees(
-    new_live_tube: NewTube, in_background: InBackground, end: str, type_name: str, then: str
+    shared_live_tube: SharedTube, in_background: InBackground, end: str, type_name: str, then: str
 ) -> None:
-    tube = new_live_tube(type_name)
+    tube = shared_live_tube(type_name)
     tube.put_many(["first", "second"], utube="abc")
     first = take(tube)
     waiting = in_background(tube.take, WAIT)
@@ -141,19 +143,19 @@ def test_030_04_030_05_040_05_to_10_waiting_take_gets_what_the_end_of_the_first_
 
 @BOTH
 def test_030_06_040_07_bury_right_after_the_take_buries(
-    shared: SharedTube, type_name: str, mode: str
+    shared: SharedTubeOfMode, type_name: str, mode: str
 ) -> None:
     tube = shared(type_name, mode)
     assert tube.bury(put_and_take(tube, 1).task_id).state == "!"
 
 
-def test_030_06_option_of_timed_types_is_refused_by_a_utube(shared: SharedTube) -> None:
+def test_030_06_option_of_timed_types_is_refused_by_a_utube(shared: SharedTubeOfMode) -> None:
     with pytest.raises(InvalidOptionError, match="ttr"):
         shared("utube", "default").put(1, ttr=60)
 
 
 @TIMED
-def test_040_08_priority_counts_inside_a_subqueue(shared: SharedTube, mode: str) -> None:
+def test_040_08_priority_counts_inside_a_subqueue(shared: SharedTubeOfMode, mode: str) -> None:
     tube = shared("utubettl", mode)
     tube.put(670, utube="dee", pri=1)
     tube.put(671, utube="dee", pri=0)
@@ -167,7 +169,7 @@ def test_040_08_priority_counts_inside_a_subqueue(shared: SharedTube, mode: str)
     assert take(tube).data == 670
 
 
-def test_040_13_delayed_release_adds_to_the_ttl_only(shared: SharedTube) -> None:
+def test_040_13_delayed_release_adds_to_the_ttl_only(shared: SharedTubeOfMode) -> None:
     tube = shared("utubettl", "default")
     task = put_and_take(tube, "test_task", ttl=10, ttr=20)
     released = tube.release(task.task_id, delay=5)
@@ -175,7 +177,7 @@ def test_040_13_delayed_release_adds_to_the_ttl_only(shared: SharedTube) -> None
 
 
 def test_030_07_040_11_if_not_exists_gives_the_tube_of_the_same_type_only(
-    shared: SharedTube, queue: Queue
+    shared: SharedTubeOfMode, queue: Queue
 ) -> None:
     tube = shared("utube", "default")
     assert queue.create_tube(tube.name, "utube", if_not_exists=True) is tube
@@ -185,7 +187,7 @@ def test_030_07_040_11_if_not_exists_gives_the_tube_of_the_same_type_only(
 
 @BOTH
 def test_030_08_040_14_tasks_by_state_after_four_of_ten_subqueues_are_taken(
-    shared: SharedTube, type_name: str, mode: str
+    shared: SharedTubeOfMode, type_name: str, mode: str
 ) -> None:
     tube = shared(type_name, mode)
     tube.put_many([PutItem(i, utube=i) for i in range(10)])
@@ -199,7 +201,7 @@ def test_030_08_040_14_tasks_by_state_after_four_of_ten_subqueues_are_taken(
 
 @TIMED
 def test_050_02_03_expired_task_is_never_taken(
-    shared: SharedTube, clock: ManualClock, mode: str
+    shared: SharedTubeOfMode, clock: ManualClock, mode: str
 ) -> None:
     tube = shared("utubettl", mode)
     for round_ in range(3):
@@ -209,7 +211,7 @@ def test_050_02_03_expired_task_is_never_taken(
 
 
 def test_190_01_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
-    shared: SharedTube, clock: ManualClock
+    shared: SharedTubeOfMode, clock: ManualClock
 ) -> None:
     tube = shared("utubettl", "default")
     task = put_and_take(tube, "task1", ttl=1, ttr=0.2)
@@ -221,7 +223,9 @@ def test_190_01_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
         tube.peek(task.task_id)
 
 
-def test_240_06_two_sessions_take_and_ack_two_subqueues(shared: SharedTube, other: Queue) -> None:
+def test_240_06_two_sessions_take_and_ack_two_subqueues(
+    shared: SharedTubeOfMode, other: Queue
+) -> None:
     tube = shared("utube", "ready_buffer")
     rival = other[tube.name]
     tube.put("d1", utube="k1")
@@ -235,7 +239,7 @@ def test_240_06_two_sessions_take_and_ack_two_subqueues(shared: SharedTube, othe
 
 
 def test_x_a4_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_own(
-    shared: SharedTube,
+    shared: SharedTubeOfMode,
 ) -> None:
     tube = shared("utube", "default")
     tube.put_many(["a", "b"], utube=1)
@@ -247,7 +251,7 @@ def test_x_a4_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_o
 
 
 def test_per_utube_takes_the_next_tasks_of_a_subqueue_in_order(
-    shared: SharedTube, other: Queue
+    shared: SharedTubeOfMode, other: Queue
 ) -> None:
     tube = shared("utube", "default")
     tube.put_many(list("abcd"), utube="one")
@@ -264,7 +268,7 @@ def test_per_utube_takes_the_next_tasks_of_a_subqueue_in_order(
 
 
 def test_take_df_holds_its_subqueues_until_the_last_task_is_done(
-    shared: SharedTube, other: Queue
+    shared: SharedTubeOfMode, other: Queue
 ) -> None:
     tube = shared("utubettl", "default")
     rival = other[tube.name]
@@ -281,7 +285,7 @@ def test_take_df_holds_its_subqueues_until_the_last_task_is_done(
     assert take(rival).data == "c"
 
 
-def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared: SharedTube) -> None:
+def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared: SharedTubeOfMode) -> None:
     tube = shared("utube", "default")
     tube.put_many(["a", "b"], utube="one")
     first = take(tube)
@@ -289,7 +293,7 @@ def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared: SharedTub
 
 
 def test_x_u2_kick_gives_back_the_oldest_of_each_subqueue_first(
-    shared: SharedTube, queue: Queue
+    shared: SharedTubeOfMode, queue: Queue
 ) -> None:
     tube = shared("utube", "ready_buffer")
     tube.put_many(["old", "young"], utube="one")
@@ -303,7 +307,7 @@ def test_x_u2_kick_gives_back_the_oldest_of_each_subqueue_first(
     assert counts(queue, tube)["ready"] == 1
 
 
-def test_x_u3_release_keeps_the_end_of_the_life(shared: SharedTube) -> None:
+def test_x_u3_release_keeps_the_end_of_the_life(shared: SharedTubeOfMode) -> None:
     tube = shared("utubettl", "default")
     task = put_and_take(tube, "a", ttl=100, ttr=5)
     released = tube.release(task.task_id)
@@ -312,7 +316,7 @@ def test_x_u3_release_keeps_the_end_of_the_life(shared: SharedTube) -> None:
 
 
 def test_truncate_with_a_taken_task_leaves_its_subqueue_free(
-    shared: SharedTube, other: Queue
+    shared: SharedTubeOfMode, other: Queue
 ) -> None:
     tube = shared("utube", "default")
     tube.put_many(["a", "b"], utube="one")
@@ -322,7 +326,7 @@ def test_truncate_with_a_taken_task_leaves_its_subqueue_free(
     assert take(other[tube.name]).data == "c"
 
 
-def test_release_all_frees_every_subqueue(shared: SharedTube, other: Queue) -> None:
+def test_release_all_frees_every_subqueue(shared: SharedTubeOfMode, other: Queue) -> None:
     tube = shared("utube", "default")
     tube.put("a", utube="one")
     tube.put("b", utube="two")
@@ -333,7 +337,7 @@ def test_release_all_frees_every_subqueue(shared: SharedTube, other: Queue) -> N
 
 
 def test_per_utube_below_one_and_storage_mode_unknown_are_refused(
-    shared: SharedTube, queue: Queue
+    shared: SharedTubeOfMode, queue: Queue
 ) -> None:
     tube = shared("utube", "default")
     with pytest.raises(InvalidOptionError, match="per_utube"):
