@@ -1,7 +1,9 @@
 """A demonstration: crawl three web servers of this very machine through the queue.
 
 The servers run in this process, on loopback, over the trees of Python's standard library, pyspark
-and pandas; the crawler is `jobs/crawl.py` as it is. Some pages fail on purpose.
+and pandas; the crawler is `jobs/crawl.py` as it is. Some pages fail on purpose. Several consumers
+work at the same time, each on a host of its own, and in the end the page table tells whether they
+did.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; returns its exit code."""
     parse = argparse.ArgumentParser(prog="demo.py", description="Crawl three local web servers.")
     parse.add_argument("--pages", default="2000", metavar="N", help="how many (%(default)s)")
+    parse.add_argument("--consumers", default="2", metavar="N", help="at once (%(default)s)")
     parse.add_argument("--location", help="keep the queue and the pages, to look at or to go on")
     arguments = parse.parse_args(argv)
     roots = [_package(name) for name in ("pyspark", "pandas")]
@@ -44,13 +47,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         port = _KEPT_PORT if arguments.location else 0
         trees = [Path(sysconfig.get_path("stdlib")), *(root for root in roots if root)]
         hosts = stack.enter_context(serve(trees, port=port))
-        options = ["--batch-size=600", "--retry-delay=2", "--lease=10", "--partitions=2"]
+        options = ["--batch-size=300", "--retry-delay=2", "--lease=20", "--partitions=1"]
         # A proxy, if this network has one, would look for these addresses elsewhere.
         os.environ["no_proxy"] = ",".join(urlsplit(host).hostname or "" for host in hosts)
         seeds = [*hosts, hosts[0] + FAULTS.lstrip("/")]
-        return crawl.main(
-            [f"--location={location}", f"--max-pages={arguments.pages}", *options, *seeds]
-        )
+        options += [f"--consumers={arguments.consumers}", f"--max-pages={arguments.pages}"]
+        return crawl.main([f"--location={location}", *options, *seeds])
 
 
 def _package(name: str) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from crawler.fetch import Limits
-from crawler.loop import Settings
-from crawler.run import CrawlError, Job, run
+from crawler.run import EXIT_FAILED, CrawlError, Job, run
+from crawler.settings import Settings
 from crawler.urls import normalise
 from tubeq_spark import InvalidOptionError, TubeqError, local_session
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 EXIT_BAD_USE = 2
-EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
+#: A fetch mostly waits; the commits and heartbeats of others must not wait with it.
+_SPARE_SLOTS = 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=Path, metavar="FILE", help="more URLs, one a line")
     add("--max-pages", type=_count, metavar="N", help="stop at so many pages (default: no limit)")
     add("--max-depth", type=_count, metavar="N", help="links from the seeds (default: no limit)")
-    add("--batch-size", type=_count, default=400, metavar="N", help="URLs a batch (%(default)s)")
+    add("--consumers", type=_count, default=1, metavar="N", help="hosts at a time (%(default)s)")
+    add("--batch-size", type=_count, default=400, metavar="N", help="URLs of a batch (%(default)s)")
     add("--partitions", type=_count, default=4, metavar="N", help="of a batch (%(default)s)")
     add("--threads", type=_count, default=8, metavar="N", help="of a partition (%(default)s)")
     add("--timeout", type=_seconds, default=10.0, metavar="S", help="of a page (%(default)g s)")
@@ -86,7 +89,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         job = _job(arguments)
-        return run(local_session("tubeq-crawl"), job, Console())
+        slots = max(os.cpu_count() or 1, job.consumers * job.settings.partitions + _SPARE_SLOTS)
+        spark = local_session("tubeq-crawl", **{"spark.master": f"local[{slots}]"})
+        return run(spark, job, Console())
     except (CrawlError, InvalidOptionError) as exc:
         return _fail(str(exc), EXIT_BAD_USE)
     except (TubeqError, OSError) as exc:
@@ -105,6 +110,7 @@ def _job(arguments: argparse.Namespace) -> Job:
     return Job(
         location=arguments.location,
         seeds=_seeds(arguments.urls, arguments.seeds),
+        consumers=arguments.consumers,
         lease=arguments.lease,
         kick=arguments.kick,
         settings=Settings(

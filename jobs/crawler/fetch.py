@@ -73,8 +73,8 @@ PAGE_SCHEMA = pa.schema(
         ("truncated", pa.bool_()),
         ("links", pa.list_(pa.string())),
         ("error", pa.string()),
-        ("seconds", pa.float64()),
-        ("fetched_at", pa.timestamp("us", tz="UTC")),
+        ("started_at", pa.timestamp("us", tz="UTC")),
+        ("ended_at", pa.timestamp("us", tz="UTC")),
     ]
 )
 
@@ -105,7 +105,8 @@ class Page:
     host: str
     depth: int
     attempt: int
-    fetched_at: dt.datetime
+    started_at: dt.datetime
+    ended_at: dt.datetime
     outcome: str = Outcome.FAILED
     status: int | None = None
     content_type: str | None = None
@@ -113,7 +114,6 @@ class Page:
     truncated: bool = False
     links: list[str] = field(default_factory=list)
     error: str | None = None
-    seconds: float = 0.0
 
 
 def fetcher(
@@ -164,7 +164,7 @@ def fetch(client: httpx.Client, task: Mapping[str, Any], scope: Scope, limits: L
     """
     url = str(task["url"])
     now = dt.datetime.now(dt.UTC)  # noqa: TID251  an executor is given no clock
-    page = Page(host=host_of(url), fetched_at=now, **task)
+    page = Page(host=host_of(url), started_at=now, ended_at=now, **task)
     started = time.monotonic()
     try:
         if not scope.knows_rules_for(url):
@@ -176,7 +176,7 @@ def fetch(client: httpx.Client, task: Mapping[str, Any], scope: Scope, limits: L
                 _read(response, page, started + limits.seconds, scope, limits)
     except Exception as exc:  # noqa: BLE001  one page must not take its whole batch along
         page.outcome, page.error = Outcome.FAILED, f"{type(exc).__name__}: {exc}"
-    page.seconds = time.monotonic() - started
+    page.ended_at += dt.timedelta(seconds=time.monotonic() - started)
     return page
 
 

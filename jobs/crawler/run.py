@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock, Timeout
 
-from crawler.loop import TUBE, Crawler, Ending, Settings
-from crawler.screen import Screen, host_table, task_table
+from crawler.crew import Crawler
+from crawler.frontier import TUBE
+from crawler.screen import Screen, host_table, proof, task_table
+from crawler.settings import Ending, Settings
 from crawler.stopping import Stop
 from tubeq_spark import Queue, SystemClock
 
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-__all__ = ["CrawlError", "Job", "run"]
+__all__ = ["EXIT_FAILED", "CrawlError", "Job", "run"]
+
+EXIT_FAILED = 1
 
 _SENTENCES = {
     Ending.FINISHED: "Finished: every page within reach was fetched, refused or buried.",
@@ -43,6 +47,7 @@ class Job:
         location: The queue's: a path, a URI, or `catalog.schema`.
         seeds: Normalised URLs to begin with; their hosts are all that is visited.
         settings: How to crawl.
+        consumers: How many take batches at the same time, each of another host, >= 1.
         lease: Seconds after its last sign of life before another crawler takes over a batch, > 0.
         kick: Whether to try again what was buried.
     """
@@ -50,6 +55,7 @@ class Job:
     location: str
     seeds: Sequence[str]
     settings: Settings
+    consumers: int = 1
     lease: float = 60.0
     kick: bool = False
 
@@ -63,17 +69,22 @@ def run(spark: SparkSession, job: Job, console: Console) -> int:
         console: Where to show it.
 
     Returns:
-        The exit code of a program that does just this: 0, or 128 and the signal that stopped it.
+        The exit code of a program that does just this: 0, or 128 and the signal that stopped it;
+        1 when two consumers fetched from a host at once.
 
     Raises:
         CrawlError: There is nothing to go on with, or another crawler works there.
-        KeyboardInterrupt: A second signal came; the batch in hand was given back.
+        KeyboardInterrupt: A second signal came; the batches in hand were given back.
     """
     limit = job.settings.max_pages
     with Queue(spark, job.location) as queue, _alone_at(queue.location):
-        queue.cfg(ttr=job.lease)
-        with Stop(console.print) as stop, Screen(console, limit) as screen:
-            crawler = Crawler(spark, queue, job.settings, screen, stop)
+        with ExitStack() as stack:
+            stop = stack.enter_context(Stop(console.print))
+            queues = [stack.enter_context(Queue(spark, job.location)) for _ in range(job.consumers)]
+            for consumer in queues:
+                consumer.cfg(ttr=job.lease)
+            screen = stack.enter_context(Screen(console, limit))
+            crawler = Crawler(spark, queues, job.settings, screen, stop)
             if job.seeds:
                 crawler.add_seeds(job.seeds)
             if job.kick:
@@ -88,8 +99,10 @@ def run(spark: SparkSession, job: Job, console: Console) -> int:
         console.print(
             host_table(crawler.pages.by_host(since), seconds), task_table(queue.statistics(TUBE))
         )
+        exclusivity = crawler.pages.exclusivity()
+        console.print(proof(exclusivity), soft_wrap=True)
         console.print(f"{_SENTENCES[ending]} {pages:,} pages, {seconds:.1f} s.", soft_wrap=True)
-    return stop.exit_code
+    return EXIT_FAILED if exclusivity.hosts else stop.exit_code
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from rich.console import Console
 
-    from crawler.loop import Progress
+    from crawler.settings import Progress
+    from crawler.tables import Exclusivity
 
-__all__ = ["Screen", "host_table", "task_table"]
+__all__ = ["Screen", "host_table", "proof", "task_table"]
 
 
 class Screen:
@@ -34,7 +36,7 @@ class Screen:
         self._console = console
         self._bar = Bar(
             SpinnerColumn(),
-            TextColumn("{task.fields[step]:<14}"),
+            TextColumn("{task.fields[steps]}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("pages · {task.fields[rate]:.0f}/s · {task.fields[rest]}"),
@@ -42,7 +44,9 @@ class Screen:
             disable=not console.is_terminal,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=limit, step="starting", rate=0.0, rest="")
+        self._task = self._bar.add_task("", total=limit, steps="starting", rate=0.0, rest="")
+        self._steps: dict[int, str] = {}
+        self._shown = ""
         self._started = time.monotonic()
         self._first: int | None = None
 
@@ -60,12 +64,14 @@ class Screen:
         """Stop showing, and leave the terminal as it was."""
         self._bar.stop()
 
-    def step(self, name: str) -> None:
-        """The crawl now does `name`."""
-        self._bar.update(self._task, step=name)
+    def step(self, consumer: int, name: str) -> None:
+        """A consumer now does `name`."""
+        self._steps[consumer] = name
+        steps = " | ".join(f"{step:<12}" for _, step in sorted(self._steps.items()))
+        self._bar.update(self._task, steps=steps)
 
     def progress(self, progress: Progress) -> None:
-        """The crawl has done a batch."""
+        """A consumer has looked for a batch."""
         if self._first is None:
             self._first = progress.pages
         seconds = max(time.monotonic() - self._started, 0.001)
@@ -74,7 +80,9 @@ class Screen:
         depths = " ".join(f"{state} {progress.tasks[state]:,}" for state in states)
         rest = f"queue: {depths} · failures {progress.failures:,}"
         self._bar.update(self._task, completed=progress.pages, rate=rate, rest=rest)
-        if self._bar.disable:
+        # Who waits for a free host looks often, and sees the same.
+        if self._bar.disable and self._shown != (shown := f"{progress.pages} {rest}"):
+            self._shown = shown
             self._console.print(f"{progress.pages:,} pages · {rate:.0f}/s · {rest}", soft_wrap=True)
 
 
@@ -94,6 +102,19 @@ def host_table(hosts: DataFrame, seconds: float) -> Table:
             f"{row['recent'] / max(seconds, 0.001):,.1f}",
         )
     return table
+
+
+def proof(exclusivity: Exclusivity) -> Text:
+    """Whether hosts were fetched by one consumer at a time; loud when they were not."""
+    facts = exclusivity
+    sentence = (
+        f"hosts fetched by two consumers at once: {facts.hosts:,} "
+        f"(of {facts.fetches:,} fetches by {facts.consumers:,} consumers)"
+    )
+    if facts.hosts:
+        wrong = f"WRONG: {sentence}, {facts.overlaps:,} fetches began during another consumer's"
+        return Text(wrong, style="bold red")
+    return Text(sentence)
 
 
 def task_table(statistics: Mapping[str, Mapping[str, int]]) -> Table:

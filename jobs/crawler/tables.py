@@ -1,6 +1,7 @@
 """The Delta table of what was fetched: `_crawl_pages`, beside the queue's own tables.
 
-One row is one fetch, appended with all others of its batch in one commit and never changed. A URL
+One row is one fetch: when it began and ended by the clock of its executor, and for which consumer.
+It is appended with all others of its batch in one commit and never changed. A URL
 that was fetched, or refused for good, is fetched no more; so it has one such row, after however
 many rows of failed attempts. Two crawlers that shared a location and both held a task, because the
 lease of one ran out in the middle, could leave two: `pages` shows one of them.
@@ -8,6 +9,7 @@ lease of one ran out in the middle, could leave two: `pages` shows one of them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
 
-__all__ = ["FETCH_COLUMNS", "PageTable"]
+__all__ = ["FETCH_COLUMNS", "Exclusivity", "PageTable", "overlapping"]
 
 NAME = "_crawl_pages"
 
@@ -28,8 +30,25 @@ NAME = "_crawl_pages"
 FETCH_COLUMNS = (
     "task_id BIGINT, url STRING, host STRING, depth INT, attempt INT, outcome STRING, "
     "status INT, content_type STRING, bytes BIGINT, truncated BOOLEAN, links ARRAY<STRING>, "
-    "error STRING, seconds DOUBLE, fetched_at TIMESTAMP"
+    "error STRING, started_at TIMESTAMP, ended_at TIMESTAMP"
 )
+
+
+@dataclass(frozen=True)
+class Exclusivity:
+    """Whether consumers kept to hosts of their own.
+
+    Attributes:
+        fetches: How many there were.
+        consumers: By how many consumers.
+        hosts: Hosts that two consumers fetched from at once; there should be none.
+        overlaps: Fetches that began while another consumer fetched from the same host.
+    """
+
+    fetches: int
+    consumers: int
+    hosts: int
+    overlaps: int
 
 
 class PageTable:
@@ -48,13 +67,13 @@ class PageTable:
             self._name = ".".join(f"`{part}`" for part in [*location.split("."), NAME])
         else:
             self._name = f"{location.rstrip('/')}/{NAME}"
-        empty = spark.createDataFrame([], f"{FETCH_COLUMNS}, batch STRING")
+        empty = spark.createDataFrame([], f"{FETCH_COLUMNS}, consumer STRING, batch STRING")
         # Checkpoints at Delta's own pace would make later batches read a hundred commits.
         self._write(empty.write.option("delta.checkpointInterval", "10"), "ignore")
 
-    def append(self, fetches: DataFrame, batch: str) -> None:
-        """Store the fetches of a batch, in one commit; runs the fetching, once."""
-        rows = fetches.withColumn("batch", F.lit(batch))
+    def append(self, fetches: DataFrame, *, consumer: str, batch: str) -> None:
+        """Store a consumer's fetches of a batch, in one commit; runs the fetching, once."""
+        rows = fetches.withColumns({"consumer": F.lit(consumer), "batch": F.lit(batch)})
         self._write(rows.write, "append")
 
     def _write(self, writer: DataFrameWriter, mode: str) -> None:
@@ -74,6 +93,11 @@ class PageTable:
         """The fetches of one batch; the files of others are skipped by their statistics."""
         return self.fetches().where(F.col("batch") == F.lit(batch))
 
+    def outcomes_of(self, batch: str) -> dict[str, int]:
+        """How many fetches of a batch had each outcome."""
+        counts = self.of_batch(batch).groupBy("outcome").count()
+        return {row["outcome"]: row["count"] for row in counts.limit(len(Outcome)).collect()}
+
     def settled(self) -> DataFrame:
         """The fetches after which a URL is fetched no more."""
         return self.fetches().where(~_is(Outcome.FAILED))
@@ -81,7 +105,7 @@ class PageTable:
     def pages(self) -> DataFrame:
         """One row a URL: the page, or else the last that was seen of it."""
         last_word = Window.partitionBy("url").orderBy(
-            _is(Outcome.FAILED), F.col("fetched_at").desc(), "batch", "task_id"
+            _is(Outcome.FAILED), F.col("started_at").desc(), "batch", "task_id"
         )
         ranked = self.fetches().withColumn("rank", F.row_number().over(last_word))
         return ranked.where(F.col("rank") == 1).drop("rank")
@@ -106,11 +130,52 @@ class PageTable:
                 F.sum(F.when(fetched, F.col("bytes")).otherwise(0)).alias("bytes"),
                 F.count_if(_is(Outcome.REFUSED)).alias("refusals"),
                 F.count_if(_is(Outcome.FAILED)).alias("failures"),
-                F.count_if(F.col("fetched_at") >= F.lit(since)).alias("recent"),
+                F.count_if(F.col("started_at") >= F.lit(since)).alias("recent"),
             )
             .orderBy(F.desc("pages"), "host")
             .limit(limit)
         )
+
+    def exclusivity(self) -> Exclusivity:
+        """Whether no host was ever fetched by two consumers at once."""
+        fetches = self.fetches()
+        [all_of_them] = fetches.agg(
+            F.count("*").alias("fetches"), F.count_distinct("consumer").alias("consumers")
+        ).collect()
+        [wrong] = (
+            overlapping(fetches)
+            .agg(F.count_distinct("host").alias("hosts"), F.count("*").alias("overlaps"))
+            .collect()
+        )
+        return Exclusivity(**all_of_them.asDict(), **wrong.asDict())
+
+
+def overlapping(fetches: DataFrame) -> DataFrame:
+    """The fetches that began while another consumer was fetching from the same host.
+
+    Of two that began in the same moment, both. One that begins when another ends is none. Moments
+    of several executors are as comparable as their clocks.
+
+    Args:
+        fetches: Columns `host`, `consumer`, `started_at` and `ended_at`.
+
+    Returns:
+        One row a fetch: `host`, `consumer`, `started_at`, and `others`: how many fetches of other
+        consumers were going on.
+    """
+    start = F.struct(F.col("started_at").alias("at"), F.lit(1).alias("change"))
+    end = F.struct(F.col("ended_at").alias("at"), F.lit(-1).alias("change"))
+    events = fetches.select("host", "consumer", F.inline(F.array(start, end)))
+
+    def going_on(*of: str) -> Column:
+        # Ends come before starts of the same moment; all starts of a moment see each other.
+        window = Window.partitionBy(*of).orderBy("at", "change")
+        so_far = window.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+        return F.sum("change").over(so_far)
+
+    counted = events.withColumn("others", going_on("host") - going_on("host", "consumer"))
+    begun = counted.where((F.col("change") == 1) & (F.col("others") > 0))
+    return begun.select("host", "consumer", F.col("at").alias("started_at"), "others")
 
 
 def _is(outcome: Outcome) -> Column:

@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
-from crawler.loop import TUBE, Crawler, Ending, Settings
+from crawler.crew import Crawler
+from crawler.frontier import TUBE
+from crawler.settings import Ending, Settings
+from delta.tables import DeltaTable
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
+from pyspark.sql import functions as F
 
 from tubeq_spark import Queue
 from tubeq_spark.testing import ManualClock
@@ -24,7 +28,7 @@ from tubeq_spark.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from crawler.loop import Progress
+    from crawler.settings import Progress
     from pyspark.sql import SparkSession
 
     from tubeq_spark import Clock
@@ -41,11 +45,16 @@ class CountingHandler(TreeHandler):
     hits: ClassVar[Counter[str]]
     lock = threading.Lock()
     pause = 0.0
+    open = threading.Event()
+    open.set()
 
     def do_GET(self) -> None:  # noqa: N802
         with self.lock:
-            self.hits[self.path] += 1
+            if self.path != "/robots.txt":
+                self.hits[f"http://{self.headers['host']}{self.path}"] += 1
         threading.Event().wait(self.pause)
+        if self.path != "/robots.txt":
+            self.open.wait(DEADLINE_S)
         super().do_GET()
 
 
@@ -60,12 +69,26 @@ class Watcher:
         self.fatal_step = fatal_step
         self.states: list[Progress] = []
 
-    def step(self, name: str) -> None:
+    def step(self, consumer: int, name: str) -> None:
         if name == self.fatal_step:
             raise ProcessEndError
 
     def progress(self, progress: Progress) -> None:
         self.states.append(progress)
+
+
+class Meeting(Watcher):
+    """Lets no consumer link its first batch before all have come to that."""
+
+    def __init__(self, consumers: int) -> None:
+        super().__init__()
+        self.barrier = threading.Barrier(consumers, timeout=DEADLINE_S)
+        self.met: set[int] = set()
+
+    def step(self, consumer: int, name: str) -> None:
+        if name == "linking" and consumer not in self.met:
+            self.met.add(consumer)
+            self.barrier.wait()
 
 
 @pytest.fixture
@@ -85,24 +108,36 @@ def root(tmp_path: Path, handler: type[CountingHandler]) -> Iterator[str]:
 
 
 @pytest.fixture
-def new_crawler(spark: SparkSession, location: str) -> Iterator[Callable[..., Crawler]]:
-    """Makes a crawler at the test's location, each with a queue of its own."""
-    queues: list[Queue] = []
-
-    def new(watcher: Watcher | None = None, clock: Clock | None = None, **settings: Any) -> Crawler:
-        queues.append(Queue(spark, location, clock=clock))
-        given = Settings(**{"partitions": 2, **settings})
-        return Crawler(spark, queues[-1], given, watcher or Watcher(), lambda: False)
-
-    yield new
-    for queue in queues:
+def queues() -> Iterator[list[Queue]]:
+    """The queues of the test's crawlers."""
+    opened: list[Queue] = []
+    yield opened
+    for queue in opened:
         queue.close()
 
 
+@pytest.fixture
+def new_crawler(spark: SparkSession, location: str, queues: list[Queue]) -> Callable[..., Crawler]:
+    """Makes a crawler at the test's location, with a queue for each of its consumers."""
+
+    def new(
+        watcher: Watcher | None = None,
+        clock: Clock | None = None,
+        consumers: int = 1,
+        **settings: Any,
+    ) -> Crawler:
+        own = [Queue(spark, location, clock=clock) for _ in range(consumers)]
+        queues.extend(own)
+        given = Settings(**{"partitions": 2, **settings})
+        return Crawler(spark, own, given, watcher or Watcher(), lambda: False, clock=clock)
+
+    return new
+
+
 def stored(crawler: Crawler) -> Counter[str]:
-    """How often each page is in the table, as a path."""
+    """How often each page is in the table."""
     fetched = crawler.pages.settled().where("outcome = 'fetched'").select("url").collect()
-    return Counter("/" + row["url"].split("/", 3)[3] for row in fetched)
+    return Counter(row["url"] for row in fetched)
 
 
 def tasks(spark: SparkSession, location: str) -> dict[str, int]:
@@ -127,7 +162,6 @@ def test_crawl_stores_every_page_once(
     pages = stored(crawler)
     assert len(pages) == PAGES
     assert set(pages.values()) == {1}
-    del handler.hits["/robots.txt"]
     assert handler.hits == pages
     assert crawler.pages.pages().count() == PAGES
     [host] = crawler.pages.by_host(dt.datetime(2000, 1, 1, tzinfo=dt.UTC)).collect()
@@ -198,9 +232,52 @@ def test_crawl_that_ends_between_two_commits_loses_nothing(
     pages = stored(second)
     assert len(pages) == PAGES
     assert set(pages.values()) == {1}
-    del handler.hits["/robots.txt"]
     assert handler.hits == pages
     assert tasks(spark, location)["total"] == 0
+
+
+def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
+    spark: SparkSession,
+    location: str,
+    tmp_path: Path,
+    handler: type[CountingHandler],
+    queues: list[Queue],
+    new_crawler: Callable[..., Crawler],
+) -> None:
+    trees = [tmp_path / name for name in ("left", "right", "shared")]
+    for tree in trees:
+        tree.mkdir()
+        for number in range(FILES):
+            (tree / f"{number}.txt").write_text("x")
+    handler.pause = 0.05
+    with serve(trees, handler=handler) as (left, right, shared):
+        # What both of the first pages link to is found by two consumers at the same moment.
+        names = [f"{number}.txt" for number in range(FILES)]
+        links = "".join(f'<a href="{name}">1</a><a href="{shared}{name}">2</a>' for name in names)
+        for tree in trees[:2]:
+            (tree / "index.html").write_text(links)
+        crawler = new_crawler(Meeting(2), consumers=2, batch_size=4)
+        for seed in (left, right, f"{shared}0.txt"):
+            crawler.add_seeds([seed])
+
+        assert crawler.run() == Ending.FINISHED
+
+    urls = {left, right, *(f"{root}{name}" for root in (left, right, shared) for name in names)}
+    assert stored(crawler) == Counter(urls)
+    assert handler.hits == Counter(urls)
+    facts = crawler.pages.exclusivity()
+    assert (facts.fetches, facts.consumers) == (len(urls), 2)
+    assert (facts.hosts, facts.overlaps) == (0, 0)
+    batches = crawler.pages.fetches().groupBy("batch").agg(F.count_distinct("host").alias("hosts"))
+    assert batches.where("hosts > 1").count() == 0
+    history = DeltaTable.forPath(spark, f"{location}/_crawl_pages").history()
+    assert history.where("operation = 'WRITE' AND NOT isBlindAppend").count() == 0
+    for queue in queues:  # So that all counters are written down.
+        queue.close()
+    with Queue(spark, location) as queue:
+        statistics = queue.statistics(TUBE)
+    assert statistics["tasks"]["total"] == 0
+    assert statistics["calls"]["put"] == len(urls)
 
 
 class Program:
@@ -235,6 +312,11 @@ class Program:
             assert time.monotonic() < deadline
             threading.Event().wait(0.1)
 
+    def wait_for_line(self, part: str) -> None:
+        """Wait until it has said something."""
+        assert self.process.stdout is not None
+        assert any(part in line for line in self.process.stdout)
+
     def end(self) -> tuple[int, str]:
         """Wait for its end; its exit code and what it said."""
         said, _ = self.process.communicate(timeout=DEADLINE_S)
@@ -258,7 +340,7 @@ def test_program_that_is_stopped_goes_on_where_it_was(
 ) -> None:
     handler.pause = 0.2
     seeds = [root, *(f"{root}folder {number}/" for number in range(FOLDERS))]
-    options = ["--location", location, "--lease", "5"]
+    options = ["--location", location, "--lease", "5", "--consumers", "2"]
     with Program(*options, "--batch-size", "8", "--partitions", "1", *seeds) as first:
         first.wait_for(lambda: sum(handler.hits.values()) > len(seeds) + 2)
         first.signal(number)
@@ -278,6 +360,29 @@ def test_program_that_is_stopped_goes_on_where_it_was(
     assert len(pages) == PAGES
     assert set(pages.values()) == {1}
     if code > 0:  # Whoever is asked to stop finishes the batch; nothing is asked for again.
-        del handler.hits["/robots.txt"]
         assert handler.hits == pages
     assert tasks(spark, location)["total"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.timeout(4 * DEADLINE_S)
+def test_program_that_is_stopped_twice_gives_back_what_it_is_fetching(
+    spark: SparkSession, location: str, root: str, handler: type[CountingHandler]
+) -> None:
+    handler.open = threading.Event()
+    options = ["--location", location, "--timeout", "3000", "--consumers", "2"]
+    try:
+        with Program(*options, root) as program:
+            program.wait_for(lambda: bool(handler.hits))
+            program.signal(signal.SIGINT)
+            program.wait_for_line("Finishing the batch in hand")
+            program.signal(signal.SIGINT)
+            ended_with, said = program.end()
+    finally:
+        handler.open.set()
+
+    assert ended_with == 130, said
+    assert "stopped at once; nothing is lost" in said
+    left = tasks(spark, location)
+    assert (left["ready"], left["taken"]) == (1, 0)

@@ -1,0 +1,140 @@
+"""The crawl at a location: its seeds, and the consumers that share the work, a thread each."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING
+
+from pyspark.cloudpickle import register_pickle_by_value
+
+import crawler
+from crawler.frontier import Frontier
+from crawler.hosts import Hosts
+from crawler.ledger import Ledger
+from crawler.loop import FETCH_TAG, Consumer, Shared
+from crawler.settings import Ending
+from crawler.tables import PageTable
+from tubeq_spark import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from pyspark.sql import SparkSession
+
+    from crawler.settings import Settings, Watcher
+    from tubeq_spark import Clock, Queue
+
+__all__ = ["Crawler"]
+
+#: Seconds between two attempts to interrupt the fetching.
+_INSIST_S = 0.5
+
+
+class Crawler:
+    """A crawl at a location; the same one goes on whenever it is made for that location."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        queues: Sequence[Queue],
+        settings: Settings,
+        watcher: Watcher,
+        stopping: Callable[[], bool],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        """Open the crawl's tube and page table, or create them.
+
+        Args:
+            spark: A session with Delta.
+            queues: A session of the queue for each consumer, one at least; the pages lie beside
+                the tasks.
+            settings: How to crawl.
+            watcher: Is told of each step.
+            stopping: Asked between batches: whether to stop.
+            clock: How consumers wait; that of the queues.
+
+        Raises:
+            TubeExistsError: There is a tube of that name and another type.
+        """
+        self._spark, self._queues, self._settings = spark, queues, settings
+        self._watcher, self._stopping = watcher, stopping
+        self._clock = clock or SystemClock()
+        self.pages = PageTable(spark, queues[0].location)
+        adding = threading.Lock()
+        self._frontiers = [Frontier(queue, self.pages, adding) for queue in queues]
+        # Executors cannot import what lies beside the main program; so the code that they run
+        # travels with the task. Unlike --py-files and artifacts this needs nothing of the session.
+        register_pickle_by_value(crawler)  # type: ignore[no-untyped-call]
+
+    def add_seeds(self, urls: Sequence[str]) -> int:
+        """Queue normalised URLs that were never seen here.
+
+        Returns:
+            How many.
+
+        Commits: 1 to the tube, or none.
+        """
+        seeds = self._spark.createDataFrame([(url, 0) for url in urls], "url STRING, depth INT")
+        return self._frontiers[0].add(seeds)
+
+    def kick(self) -> int:
+        """Give everything that was buried another `MAX_ATTEMPTS` tries; return how many."""
+        return self._frontiers[0].kick()
+
+    def run(self) -> Ending:
+        """Crawl until nothing is left, the limit is reached, or it shall stop.
+
+        Raises:
+            Exception: What a consumer failed of. The others have finished their batches.
+            KeyboardInterrupt: It came while they worked; the batches in hand were given back.
+        """
+        shared = Shared(
+            spark=self._spark,
+            pages=self.pages,
+            hosts=Hosts(self._settings),
+            ledger=Ledger(self.pages.fetched_count(), self._settings.max_pages),
+            settings=self._settings,
+            clock=self._clock,
+        )
+        shared.hosts.learn(self._frontiers[0].seen())
+        with ThreadPoolExecutor(len(self._queues), "consumer") as pool:
+            runs = [
+                pool.submit(self._consume, number, shared)
+                for number in range(1, len(self._queues) + 1)
+            ]
+            try:
+                wait(runs)
+            except BaseException:
+                self._give_up(shared.ledger, runs)
+                raise
+        endings = {run.result() for run in runs}
+        return next(ending for ending in Ending if ending in endings)
+
+    def _consume(self, number: int, shared: Shared) -> Ending:
+        consumer = Consumer(
+            str(self._queues[number - 1].session_uuid),
+            self._frontiers[number - 1],
+            shared,
+            lambda step: self._watcher.step(number, step),
+        )
+        ledger = shared.ledger
+
+        def report(tasks: Mapping[str, int]) -> None:
+            self._watcher.progress(ledger.progress(tasks))
+
+        try:
+            return consumer.run(lambda: self._stopping() or ledger.failed.is_set(), report)
+        except BaseException:
+            ledger.failed.set()
+            raise
+
+    def _give_up(self, ledger: Ledger, runs: Sequence[Future[Ending]]) -> None:
+        """Make the consumers give back their batches at once."""
+        ledger.given_up.set()
+        while wait(runs, timeout=0).not_done:
+            # Again and again: one may have come to its fetching just after the last time.
+            self._spark.interruptTag(FETCH_TAG)
+            wait(runs, timeout=_INSIST_S)
