@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         port = _KEPT_PORT if arguments.location else 0
         trees = [Path(sysconfig.get_path("stdlib")), *(root for root in roots if root)]
         hosts = stack.enter_context(serve(trees, port=port))
-        options = ["--batch-size=300", "--retry-delay=2", "--lease=20", "--partitions=1"]
+        options = ["--batch-size=600", "--retry-delay=2", "--lease=20", "--partitions=1"]
         # A proxy, if this network has one, would look for these addresses elsewhere.
         os.environ["no_proxy"] = ",".join(urlsplit(host).hostname or "" for host in hosts)
         seeds = [*hosts, hosts[0] + FAULTS.lstrip("/")]

@@ -66,7 +66,8 @@ class Screen:
 
     def step(self, consumer: int, name: str) -> None:
         """A consumer now does `name`."""
-        self._steps[consumer] = name
+        # A new one each time: another thread may be reading the old one.
+        self._steps = {**self._steps, consumer: name}
         steps = " | ".join(f"{step:<12}" for _, step in sorted(self._steps.items()))
         self._bar.update(self._task, steps=steps)
 
