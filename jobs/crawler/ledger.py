@@ -16,6 +16,8 @@ __all__ = ["Ledger"]
 
 #: Seconds of a nap: how soon a waiting consumer sees what another one has done.
 _NAP_S = 0.1
+#: Less than this many seconds are none: a clock need not be able to sleep them.
+_INSTANT_S = 1e-6
 
 
 class Ledger:
@@ -84,6 +86,6 @@ class Ledger:
     def wait(self, clock: Clock, seconds: float, batches: int) -> bool:
         """Wait until more than `batches` batches are done; tell whether that came in time."""
         until = clock.monotonic() + seconds
-        while self._batches == batches and (left := until - clock.monotonic()) > 0:
+        while self._batches == batches and (left := until - clock.monotonic()) > _INSTANT_S:
             clock.sleep(min(_NAP_S, left))
         return self._batches != batches
