@@ -72,6 +72,7 @@ def test_run_when_two_consumers_fetched_a_host_at_once_fails_and_says_so(
             "depth": 0,
             "attempt": 1,
             "outcome": "fetched",
+            "bytes": 1,
             "links": [],
             "started_at": at(begun),
             "ended_at": at(ended),
