@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import DataFrame
@@ -12,21 +13,24 @@ from pyspark.sql import types as T
 from tubeq_spark import checks
 from tubeq_spark.ending import back_to_tube
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
+from tubeq_spark.group import each
 from tubeq_spark.lifecycle import due
 from tubeq_spark.moments import FOREVER_S, plus, us_from_seconds
 from tubeq_spark.settling import release_action, touch_action
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.statements import Chosen
-from tubeq_spark.subqueues import free_held
+from tubeq_spark.subqueues import free_held, free_tokens
 from tubeq_spark.taken import LotOfTasks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from tubeq_spark.context import TubeContext
+    from tubeq_spark.group import GroupCommit
     from tubeq_spark.storage.engine import Affected
 
-__all__ = ["Batch"]
+__all__ = ["Batch", "Whole", "ack_whole"]
 
 #: What an empty batch holds.
 _NO_LOT = LotOfTasks(claim=0, owner="", count=0, until=None)
@@ -34,6 +38,30 @@ _NO_LOT = LotOfTasks(claim=0, owner="", count=0, until=None)
 
 #: Makes an action from a fresh segment, and from the fresh claim of each claim.
 _Action = Callable[[int, dict[int, int]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A batch that is acked as a whole.
+
+    Attributes:
+        token: Its claim.
+        ack: Removes its tasks; returns how many.
+    """
+
+    token: int
+    ack: Callable[[], int]
+
+
+def ack_whole(ctx: TubeContext, batches: Sequence[Whole]) -> list[int | Exception]:
+    """Ack the batches of several threads: a commit each, and one that frees their sub-queues."""
+    # Held to the end: a take in between would find claims without tasks, and burn them.
+    with ctx.lane.writing():
+        acked = each(lambda batch: batch.ack(), batches)
+        done = [b.token for b, n in zip(batches, acked, strict=True) if isinstance(n, int)]
+        if ctx.driver.subqueues:
+            free_tokens(ctx, done)
+    return acked
 
 
 class Batch:
@@ -46,9 +74,12 @@ class Batch:
         count: Tasks in it when it was taken.
     """
 
-    def __init__(self, ctx: TubeContext, lot: LotOfTasks | None) -> None:
+    def __init__(
+        self, ctx: TubeContext, lot: LotOfTasks | None, group: GroupCommit[Whole, int]
+    ) -> None:
         """Wrap what was taken; made by `Tube.take_df`."""
         self._ctx = ctx
+        self._group = group
         lot = lot or _NO_LOT
         self.count = lot.count
         self._token = lot.claim
@@ -191,7 +222,11 @@ class Batch:
             self._require_lease()
             return self._plan(event, action) if named is None else self._plan_some(named, action)
 
-        changed = self._ctx.queue.loop.run(event, self._ctx.lane, attempt)
+        def run() -> int:
+            return self._ctx.queue.loop.run(event, self._ctx.lane, attempt)
+
+        shared = done and named is None
+        changed = self._group.submit(Whole(self._token, run)) if shared else run()
         self._ctx.count(event, changed, changed if done else 0)
         if event != "touch":
             self._ctx.lane.changed()
@@ -228,11 +263,13 @@ class Batch:
     def _plan(self, event: str, action: _Action) -> Plan[int]:
         """All that is left."""
         if event == "ack" and len(self._claims) == 1:
-            return Plan(self._ctx.statements.delete_claim(self._claims[0]), self._all_gone)
+            return Plan(self._ctx.statements.delete_claim(self._claims[0]), self._all_acked)
         dest, *fresh = self._ctx.queue.session.segments(1 + len(self._claims))
         moves = dict(zip(self._claims, fresh, strict=True))
         source = [Chosen(claim, None) for claim in self._claims]
         statement = self._ctx.statements.settle(source, [("TRUE", action(dest, moves))], {})
+        if event == "ack":
+            return Plan(statement, self._all_acked)
         if event != "touch":
             return Plan(statement, self._all_gone)
 
@@ -242,12 +279,16 @@ class Batch:
 
         return Plan(statement, moved)
 
-    def _all_gone(self, affected: Affected) -> int:
+    def _all_acked(self, affected: Affected) -> int:
         if affected.total == 0:
             raise Stale
         self._forget()
-        free_held(self._ctx, self._token, whole=True)
         return affected.total
+
+    def _all_gone(self, affected: Affected) -> int:
+        gone = self._all_acked(affected)
+        free_held(self._ctx, self._token, whole=True)
+        return gone
 
     def _plan_some(self, named: set[int], action: _Action) -> Plan[int]:
         """Some of what is left; the rest of the claim moves."""

@@ -8,15 +8,26 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tubeq_spark.errors import CommitUnknownError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["GroupCommit"]
+__all__ = ["GroupCommit", "each"]
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
 _INTERRUPTED = "the thread that committed for several was interrupted; it may have landed"
+
+
+def each(run: Callable[[Request], Result], requests: Iterable[Request]) -> list[Result | Exception]:
+    """Run the requests of a group one by one: each has its own result, or its own error."""
+    results: list[Result | Exception] = []
+    for request in requests:
+        try:
+            results.append(run(request))
+        except Exception as error:  # noqa: BLE001  (it is that request's own, whatever it is)
+            results.append(error)
+    return results
 
 
 class _Entry(Generic[Request, Result]):
@@ -36,7 +47,7 @@ class GroupCommit(Generic[Request, Result]):
     their results ready.
     """
 
-    def __init__(self, run: Callable[[list[Request]], list[Result | Exception]]) -> None:
+    def __init__(self, run: Callable[[list[Request]], Sequence[Result | Exception]]) -> None:
         """Use `run` for each group: one result, or the error of that request, for each request."""
         self._run = run
         self._waiting: list[_Entry[Request, Result]] = []

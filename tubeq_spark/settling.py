@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.ending import back_to_tube, end_due, write_down
 from tubeq_spark.errors import NotTakenError, TaskNotFoundError
+from tubeq_spark.group import each
 from tubeq_spark.lifecycle import after_giving_back
 from tubeq_spark.moments import FOREVER_S, LAST_US, plus
 from tubeq_spark.storage import predicates
@@ -203,14 +204,7 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
         with contextlib.suppress(NotTakenError):
             tasks = iter(ack(ctx, together))
             return [list(itertools.islice(tasks, len(ids))) for ids in requests]
-    return [_ack_one(ctx, ids) for ids in requests]
-
-
-def _ack_one(ctx: TubeContext, ids: Sequence[int]) -> list[Task] | Exception:
-    try:
-        return ack(ctx, ids)
-    except Exception as error:  # noqa: BLE001  (it is that call's own, whatever it is)
-        return error
+    return each(lambda ids: ack(ctx, ids), requests)
 
 
 def changed(

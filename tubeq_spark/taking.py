@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark import taking_subqueues
 from tubeq_spark.ending import end_dead_sessions, end_due, write_down
+from tubeq_spark.group import each
 from tubeq_spark.moments import plus
 from tubeq_spark.settling import Located, ack, held
 from tubeq_spark.storage.commit import Plan, Stale
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.taken import Wanted
 
-__all__ = ["exchange", "take_group", "take_lot", "wait_for"]
+__all__ = ["exchange", "take_group", "take_lots", "wait_for"]
 
 T = TypeVar("T")
 
@@ -91,16 +92,23 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
     return Plan(ctx.statements.take(segments, cuts, owner, now_us, count), finish)
 
 
-def take_lot(ctx: TubeContext, wanted: Wanted) -> LotOfTasks | None:
-    """Take up to so many tasks into one claim without reading them."""
+def take_lots(
+    ctx: TubeContext, wanted: Sequence[Wanted]
+) -> Sequence[LotOfTasks | Exception | None]:
+    """Take for several calls, each up to so many tasks into one claim, without reading them.
+
+    With sub-queues these takes share their commits; without, each is one anyway.
+    """
+    lots: Sequence[LotOfTasks | Exception | None]
     if ctx.driver.subqueues:
-        lot = taking_subqueues.take_lot(ctx, wanted)
+        lots = taking_subqueues.take_lots(ctx, wanted)
     else:
-        lot = _take_lot(ctx, wanted.count)
-    if lot is not None:
-        ctx.queue.holdings.add_lot(lot.claim, lot.until)
-        ctx.count("take", lot.count)
-    return lot
+        lots = each(lambda call: _take_lot(ctx, call.count), wanted)
+    for lot in lots:
+        if isinstance(lot, LotOfTasks):
+            ctx.queue.holdings.add_lot(lot.claim, lot.until)
+            ctx.count("take", lot.count)
+    return lots
 
 
 def _take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:

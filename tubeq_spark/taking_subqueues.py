@@ -8,7 +8,7 @@ the same MERGE, and the sub-queues that it goes on with stay claimed.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,14 @@ from tubeq_spark.taken import LotOfTasks, Wanted, read_back, taken_row
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tubeq_spark.context import TubeContext
     from tubeq_spark.storage.engine import Affected
     from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.storage.subqueues import SubqueueCut
 
-__all__ = ["exchange", "take_group", "take_lot"]
+__all__ = ["exchange", "take_group", "take_lots"]
 
 
 def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[list[StoredTask]]:
@@ -67,39 +68,53 @@ def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[list[StoredTa
     return Take(ctx, wanted).run(attempt)
 
 
-def take_lot(ctx: TubeContext, wanted: Wanted) -> LotOfTasks | None:
-    """Take into one claim without reading the tasks."""
+def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | None]:
+    """Take for several calls at once, each into one claim, without reading the tasks."""
 
-    def attempt(take: Take) -> Plan[LotOfTasks | None]:
+    def attempt(take: Take) -> Plan[list[LotOfTasks | None]]:
         claimed = take.claimed()
         if claimed is None:
-            return Plan(None, lambda _: None)
-        now_us, claim = claimed.now_us, claimed.claims[0]
+            return Plan(None, lambda _: [None] * len(wanted))
+        now_us, token_of = claimed.now_us, claimed.token_of()
         cuts = ctx.subqueues.cuts(
             now_us, ctx.max_attempts, claimed.quota, claimed.last, whole=claimed.whole
         )
         if not cuts or any(cut.in_claim for cut in cuts):
             raise Stale
         shares = shares_of(((cut.utube, cut.last) for cut in cuts), claimed)
-        shortest = min((c.shortest_ttr for c in cuts if c.shortest_ttr is not None), default=None)
         size = sum(cut.count for cut in cuts)
 
-        def finish(affected: Affected) -> LotOfTasks:
+        def finish(affected: Affected) -> list[LotOfTasks | None]:
             if affected.updated == 0:
                 raise Stale
             utubes = {cut.utube for cut in cuts}
+            counts: Counter[int] = Counter()
+            for cut in cuts:
+                counts[token_of[cut.utube]] += cut.count
             if affected.updated != size:
                 if take.incomplete(claimed):
                     raise Stale
-                utubes = {u for _, u in ctx.subqueues.held([claim], now_us)}
+                utubes = {u for _, u in ctx.subqueues.held(claimed.claims, now_us)}
+                counts = Counter({claim: ctx.tasks.count_in(claim) for claim in claimed.claims})
             take.taken(claimed, utubes)
             ctx.count("delay", sum(cut.delayed for cut in cuts))
-            return LotOfTasks(claim, claimed.owner, affected.updated, plus(now_us, shortest))
+            return [_lot(claimed, token, counts, cuts) for token in claimed.tokens]
 
         segments = sorted({cut.segment for cut in cuts})
         return Plan(ctx.subqueues.take(segments, shares, claimed.owner, now_us, size), finish)
 
-    return Take(ctx, [wanted]).run(attempt)
+    return Take(ctx, wanted).run(attempt)
+
+
+def _lot(
+    claimed: Claimed, token: int | None, counts: Counter[int], cuts: Iterable[SubqueueCut]
+) -> LotOfTasks | None:
+    if token is None or not counts[token]:
+        return None
+    token_of = claimed.token_of()
+    ttrs = [cut.shortest_ttr for cut in cuts if token_of[cut.utube] == token]
+    shortest = min((ttr for ttr in ttrs if ttr is not None), default=None)
+    return LotOfTasks(token, claimed.owner, counts[token], plus(claimed.now_us, shortest))
 
 
 def exchange(

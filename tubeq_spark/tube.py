@@ -14,11 +14,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark import checks, ending, looking, putting, putting_frames, settling, taking
-from tubeq_spark.batch import Batch
+from tubeq_spark.batch import Batch, Whole, ack_whole
 from tubeq_spark.context import perform
 from tubeq_spark.group import GroupCommit
 from tubeq_spark.moments import FOREVER_S, us_from_seconds
-from tubeq_spark.taken import Wanted
+from tubeq_spark.taken import LotOfTasks, Wanted
 from tubeq_spark.task import PutResult, Task, TaskState
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ class Tube:
             lambda requests: putting.put_group(ctx, requests)
         )
         self._takes = GroupCommit[Wanted, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
+        self._lots = GroupCommit[Wanted, LotOfTasks | None](
+            lambda wanted: taking.take_lots(ctx, wanted)
+        )
+        self._batches = GroupCommit[Whole, int](lambda batches: ack_whole(ctx, batches))
         self._acks = GroupCommit[list[int], list[Task]](
             lambda requests: settling.ack_group(ctx, requests)
         )
@@ -264,9 +268,9 @@ class Tube:
 
         def verb() -> Batch:
             if not wanted.count:
-                return Batch(self._ctx, None)
-            lot = taking.wait_for(self._ctx, limit, lambda: taking.take_lot(self._ctx, wanted))
-            return Batch(self._ctx, lot)
+                return Batch(self._ctx, None, self._batches)
+            lot = taking.wait_for(self._ctx, limit, lambda: self._lots.submit(wanted))
+            return Batch(self._ctx, lot, self._batches)
 
         return self._verb(verb)
 
