@@ -1,8 +1,8 @@
 """put_df: a DataFrame of any size becomes tasks in one commit, and is never collected.
 
 Steps: one counting pass (rows and bad values of each partition), a look whether the tube is still
-there, reserve ids, one append (with a key under Delta's transaction id). Ids follow the order of
-partitions; a DataFrame that yields more rows when written than when counted fails the put, so ids
+there, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction id).
+Ids follow the order of partitions; a DataFrame that yields more rows when written than when counted fails the put, so ids
 never overlap. The append is blind to a drop that lands between the look and itself: its rows are
 gone with the tube then, as if they had been put just before.
 """
@@ -33,9 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.context import TubeContext
+    from tubeq_spark.storage.identity import PutIdentity
 
-__all__ = ["OVERRUN", "put_df"]
+__all__ = ["NOTHING", "OVERRUN", "CountedFrame", "count_frame", "put_df", "put_frame"]
 
+
+#: What a put returns that adds nothing.
+NOTHING = PutResult(0, None, None)
 #: What the numbering raises when a partition has more rows than were counted.
 OVERRUN = "tubeq:overrun"
 _POSITION_MASK = (1 << POSITION_BITS) - 1
@@ -64,28 +68,59 @@ class _Counted:
         return offsets
 
 
-def put_df(ctx: TubeContext, df: DataFrame, key: str | None) -> PutResult:
-    """Put the rows of a DataFrame."""
+@dataclass(frozen=True, slots=True)
+class CountedFrame:
+    """A DataFrame whose columns and values were found good."""
+
+    df: DataFrame
+    payload: list[str]
+    counted: _Counted
+
+    @property
+    def total(self) -> int:
+        """How many rows it has."""
+        return self.counted.total
+
+
+def put_df(ctx: TubeContext, df: DataFrame, identity: PutIdentity | None) -> PutResult:
+    """Put the rows of a DataFrame; none when there is no room for all."""
+    return put_frame(ctx, count_frame(ctx, df), identity) or NOTHING
+
+
+def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
+    """Check and count what is to be put: one pass.
+
+    Raises:
+        InvalidOptionError: A column or a value is bad.
+    """
     payload = _payload(ctx, df)
     _check_columns(ctx, df)
-    now_us = ctx.queue.now_us()
     # How many rows there are is what it asks; a tube's puts are much alike.
-    with compiled(ctx.tasks.engine.spark, ctx.last_frame):
+    with compiled(df.sparkSession, ctx.last_frame):
         counted = _count(ctx, df, payload)
     ctx.last_frame = counted.total
-    if not counted.partitions:
-        return PutResult(0, None, None)
+    return CountedFrame(df, payload, counted)
+
+
+def put_frame(
+    ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
+) -> PutResult | None:
+    """Put counted rows; `None` when the tube has no room for all of them."""
+    if not frame.total:
+        return NOTHING
     ctx.require_there(look=True)
     ctx.queue.session.start_beating()
+    now_us = ctx.queue.now_us()
 
-    def attempt() -> Plan[PutResult]:
-        numbers = ctx.queue.session.task_ids(counted.total, ctx.lane.last_id)
-        ctx.lane.last_id = numbers.task_id(counted.total - 1)
-        rows = _rows(ctx, df, payload, numbers, counted, now_us)
+    def attempt() -> Plan[PutResult | None]:
+        total = frame.total
+        numbers = ctx.queue.session.task_ids(total, ctx.lane.last_id)
+        ctx.lane.last_id = numbers.task_id(total - 1)
+        rows = _rows(ctx, frame, numbers, now_us)
         if ctx.capacity is not None:
-            return _admitted(ctx, rows, numbers, counted.total, key)
-        statement = ctx.statements.append(rows, counted.total, key)
-        return Plan(statement, lambda affected: _result(numbers, counted.total, affected.inserted))
+            return _admitted(ctx, rows, numbers, total, identity)
+        statement = ctx.statements.append(rows, total, identity)
+        return Plan(statement, lambda affected: _result(numbers, total, affected.inserted))
 
     try:
         result = ctx.queue.loop.run("put", ctx.lane, attempt)
@@ -94,32 +129,35 @@ def put_df(ctx: TubeContext, df: DataFrame, key: str | None) -> PutResult:
             raise
         msg = "df yielded more rows when written than when counted; write it to a table first"
         raise StoreError(msg) from error
-    ctx.count("put", result.count)
-    ctx.lane.changed()
+    if result is not None and result.count:
+        ctx.count("put", result.count)
+        ctx.lane.changed()
     return result
 
 
 def _result(numbers: Range, counted: int, inserted: int) -> PutResult:
     if not inserted:
-        return PutResult(0, None, None)
+        return NOTHING
     return PutResult(inserted, numbers.task_id(0), numbers.task_id(counted - 1))
 
 
 def _admitted(
-    ctx: TubeContext, rows: DataFrame, numbers: Range, count: int, key: str | None
-) -> Plan[PutResult]:
+    ctx: TubeContext, rows: DataFrame, numbers: Range, count: int, identity: PutIdentity | None
+) -> Plan[PutResult | None]:
     """The put to a tube with a capacity: all rows, or none when there is no room."""
     now_us = ctx.queue.now_us()
-    room = ctx.admission.look(now_us, key)
+    room = ctx.admission.look(now_us, identity)
     if room.dropped:
         ctx.was_dropped()
         raise dropped(ctx)
-    if room.repeated or room.stored + count > (ctx.capacity or 0):
-        return Plan(None, lambda _: PutResult(0, None, None))
+    if room.repeats(identity):
+        return Plan(None, lambda _: NOTHING)
+    if room.stored + count > (ctx.capacity or 0):
+        return Plan(None, lambda _: None)
     segments = [numbers.task_id(i) for i in range(0, count, ctx.queue.config.segment_rows)]
     forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
     statement, beside = ctx.admission.put(
-        rows, count, segments, room, now_us=now_us, key=key, forget_us=forget_us
+        rows, count, segments, room, now_us=now_us, identity=identity, forget_us=forget_us
     )
     return Plan(statement, lambda affected: _result(numbers, count, affected.inserted - beside))
 
@@ -210,16 +248,10 @@ def _bad_values(ctx: TubeContext, df: DataFrame, payload: list[str]) -> dict[str
 # -- rows -------------------------------------------------------------------------------------
 
 
-def _rows(
-    ctx: TubeContext,
-    df: DataFrame,
-    payload: list[str],
-    numbers: Range,
-    counted: _Counted,
-    now_us: int,
-) -> DataFrame:
+def _rows(ctx: TubeContext, frame: CountedFrame, numbers: Range, now_us: int) -> DataFrame:
     """The rows as a put writes them (columns of `INSERTED`)."""
-    call = _Constants(counted, numbers, now_us)
+    df, payload = frame.df, frame.payload
+    call = _Constants(frame.counted, numbers, now_us)
     numbered = df.selectExpr(
         *[identifier(name) for name in df.columns],
         f"{call.place} AS tubeq_place",

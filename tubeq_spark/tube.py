@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark import checks, ending, looking, putting, putting_frames, settling, taking
+from tubeq_spark import checks, ending, looking, putting, putting_frames, settling, sink, taking
 from tubeq_spark.batch import Batch
 from tubeq_spark.context import dropped
 from tubeq_spark.group import GroupCommit
 from tubeq_spark.moments import FOREVER_S, us_from_seconds
 from tubeq_spark.storage.conflicts import is_missing_table
+from tubeq_spark.storage.identity import PutIdentity
 from tubeq_spark.taken import Wanted
 from tubeq_spark.task import PutResult, Task, TaskState
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.context import Callback, TubeContext
     from tubeq_spark.options import TubeOptions
+    from tubeq_spark.sink import ForeachBatch
 
 __all__ = ["Tube"]
 
@@ -179,9 +181,43 @@ class Tube:
         """
         if not hasattr(df, "sparkSession"):
             checks.refuse("df", type(df), "a DataFrame")
-        if key is not None:
-            checks.text("key", key)
-        return self._verb(lambda: putting_frames.put_df(self._ctx, df, key))
+        identity = None if key is None else PutIdentity.of_key(checks.text("key", key))
+        return self._verb(lambda: putting_frames.put_df(self._ctx, df, identity))
+
+    def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
+        """A function for `foreachBatch` that adds the rows of a stream as tasks, exactly once.
+
+        A micro-batch that is replayed adds nothing: after a restart from the checkpoint, after a
+        crash between the commit and the checkpoint, or when two runs of a query overlap. The tube
+        remembers one number for each stream, for at least `config.key_days` after its last batch.
+        Rows are read twice within the function, as by `put_df`, and not kept.
+
+        Args:
+            name: What the stream is known by in this tube; the id of the query, which its checkpoint
+                keeps, by default. Needed on Spark Connect, and for each of two sinks of one query
+                into one tube. Batches are numbered by the checkpoint: with a new one a stream needs
+                a new name, or its first batches count as replayed, which a warning in the log says.
+            timeout: Seconds that a batch waits for room in a tube with a capacity; `None` waits for
+                ever, and the stream with it.
+
+        Returns:
+            `function(df, batch_id)`; `df` has the columns of `put_df`. The function raises what
+            `put_df` raises, which ends the query; `TubeBusyError` when the tube stayed full; and
+            `InvalidOptionError` when a batch has more rows than the tube's capacity, or when the
+            stream has no name.
+
+        Raises:
+            InvalidOptionError: A bad name or timeout, or no name on Spark Connect.
+
+        Commits: 1 for each batch that has rows; conflicts as `put_df` with a key.
+        """
+        wait = None if timeout is None else checks.seconds("timeout", timeout)
+        sink.require_identity(self._ctx, name)
+
+        def put_batch(df: DataFrame, batch_id: int) -> None:
+            self._verb(lambda: sink.put_batch(self._ctx, df, batch_id, name, wait))
+
+        return put_batch
 
     # -- taking -------------------------------------------------------------------------------
 

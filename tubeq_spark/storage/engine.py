@@ -60,20 +60,21 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A blind append; with `key` it is done once, whoever repeats it.
+    """A blind append; with `once` it is done once, whoever repeats it.
 
     Attributes:
         table: SQL name of the table.
         rows: What to append.
         marker: Its operation id, kept in the commit's user metadata.
-        key: Identity of the append; a repeated one writes nothing.
+        once: Delta's transaction id and version: an append writes nothing when a version as high
+            was written under this id before.
         size: How many rows there are, about; 0: nobody wants to know how many were written.
     """
 
     table: str
     rows: DataFrame
     marker: int
-    key: str | None = None
+    once: tuple[str, int] | None = None
     size: int = 0
 
 
@@ -125,42 +126,47 @@ class Engine:
         """Run one committing statement.
 
         Returns:
-            The rows it changed; `None` for an append with a key, which may have been skipped.
+            The rows it changed; `None` for an append that is done once and may have been skipped.
         """
-        with compiled(self.spark, statement.size):
-            if isinstance(statement, Append):
+        if isinstance(statement, Append):
+            with compiled(statement.rows.sparkSession, statement.size):
                 return self._append(statement)
-            return self._merge(statement)
+        # The rows of a micro-batch belong to a session that its query has for itself.
+        spark = next((rows.sparkSession for rows in statement.sources.values()), self.spark)
+        with compiled(spark, statement.size):
+            return self._merge(spark, statement)
 
-    def _merge(self, statement: Merge) -> Affected:
+    @staticmethod
+    def _merge(spark: SparkSession, statement: Merge) -> Affected:
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in statement.sources}
         try:
             for name, view in names.items():
                 statement.sources[name].createOrReplaceTempView(view)
             # str.format would trip over braces in values.
             sql = re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), statement.sql)
-            row = self.spark.sql(sql).collect()[0].asDict()
+            row = spark.sql(sql).collect()[0].asDict()
         finally:
             for view in names.values():
-                self.spark.catalog.dropTempView(view)
+                spark.catalog.dropTempView(view)
         if "num_inserted_rows" not in row:
             return Affected(deleted=row["num_affected_rows"])
         return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
 
     def _append(self, statement: Append) -> Affected | None:
         writer, written = statement.rows.write, None
-        if statement.key is None and statement.size:
+        if statement.once is None and statement.size:
             written = Observation()
             rows = F.count(F.lit(1)).alias("rows")
             writer = statement.rows.observe(written, rows).write
         writer = writer.format("delta").mode("append")
         writer = writer.option("userMetadata", f"tubeq:{statement.marker}")
-        if statement.key is not None:
-            writer = writer.option("txnAppId", statement.key).option("txnVersion", 1)
+        if statement.once is not None:
+            app, version = statement.once
+            writer = writer.option("txnAppId", app).option("txnVersion", version)
         self._save(writer, statement.table)
         if written is not None:
             return Affected(inserted=written.get["rows"])
-        return Affected() if statement.key is None else None
+        return Affected() if statement.once is None else None
 
     @staticmethod
     def _save(writer: DataFrameWriter, table: str) -> None:

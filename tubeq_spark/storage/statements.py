@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.storage.identity import PutIdentity
+
 __all__ = ["Chosen", "Statements", "move_to_claim", "moved_segment"]
 
 
@@ -92,16 +94,18 @@ class Statements:
         )
         return Merge(self._table.name, sql, marker, {"rows": rows}, size)
 
-    def append(self, rows: DataFrame, count: int, key: str | None) -> Append:
-        """Append `count` rows (columns of `INSERTED`), with a key once for it."""
+    def append(self, rows: DataFrame, count: int, identity: PutIdentity | None) -> Append:
+        """Append `count` rows (columns of `INSERTED`), with an identity once for it."""
         stored = rows.selectExpr(
             *[f"{stored_column(name, name)} AS {name}" for name in INSERTED],
             f"{bigint(self._table.id)} AS tube",
             "CAST(0 AS INT) AS attempts",
         )
-        # The table remembers keys, and may have had another tube of this name before.
-        app = None if key is None else f"tubeq/{self._table.id}/{key}"
-        return Append(self._table.name, stored, self._fresh(), app, count)
+        once = None
+        if identity is not None:
+            # The table remembers names, and may have had another tube of this name before.
+            once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
+        return Append(self._table.name, stored, self._fresh(), once, count)
 
     def take(
         self,
