@@ -13,7 +13,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark import checks, ending, looking, putting, putting_frames, settling, sink, taking
+from tubeq_spark import (
+    checks,
+    ending,
+    looking,
+    processing,
+    putting,
+    putting_frames,
+    settling,
+    sink,
+    taking,
+)
 from tubeq_spark.batch import Batch
 from tubeq_spark.context import dropped
 from tubeq_spark.group import GroupCommit
@@ -22,11 +32,14 @@ from tubeq_spark.storage.conflicts import is_missing_table
 from tubeq_spark.storage.identity import PutIdentity
 from tubeq_spark.taken import Wanted
 from tubeq_spark.task import PutResult, Task, TaskState
+from tubeq_spark.ticking import start_ticking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.context import Callback, TubeContext
     from tubeq_spark.options import TubeOptions
@@ -342,6 +355,58 @@ class Tube:
             return taken or self._take(wanted, limit)
 
         return self._verb(verb)
+
+    def process(
+        self,
+        handler: Callable[[DataFrame], object],
+        *,
+        batch_size: int,
+        trigger: str | None = "1 second",
+        per_utube: int = 1,
+        checkpoint: str | Path | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery:
+        """Work off the tube continuously: a streaming query whose ticks take batches.
+
+        At each tick batches are taken, one after the other, until nothing is ready. A batch is acked
+        when the handler returns. When it raises, the batch is released (buried, as far as its tasks
+        have reached `max_attempts`), the error is logged, and the query goes on with the next tick.
+        So it does when a lease has ended before the handler returned: then nothing of the batch is
+        acked, others may have it by now. Of several queries on a tube each takes its own batches.
+
+        Args:
+            handler: `handler(df)` with the columns of `Batch.df`; it may run for as long as the ttr
+                of the tasks. It sees a task again that was not acked.
+            batch_size: Tasks in a batch at most, >= 1.
+            trigger: From one tick to the next, such as "10 seconds"; `None` works off what is ready
+                and ends, also at the first batch that fails.
+            per_utube: As for `take_many`.
+            checkpoint: Directory of the query's checkpoint, which holds nothing but the number of
+                ticks; a temporary one by default.
+            name: Of the query.
+
+        Returns:
+            The query. Its `stop()` waits for the batch that the handler works on. It ends by itself,
+            with an error, when the queue is closed or the tube dropped.
+
+        Raises:
+            InvalidOptionError: A bad argument.
+
+        Commits: for each batch those of `take_df`, and 1 for its ack or release; a tick that finds
+        nothing makes none. Conflicts as theirs.
+        """
+        if not callable(handler):
+            checks.refuse("handler", handler, "a function of a DataFrame")
+        size = checks.count("batch_size", batch_size, least=1)
+        self._wanted("batch_size", size, per_utube)
+        self._ctx.queue.require_running()
+
+        def tick(goes_on: Callable[[], bool]) -> None:
+            take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
+            processing.work_off(self.name, take, handler, goes_on)
+
+        spark = self._ctx.tasks.engine.spark
+        return start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
     # -- settling -----------------------------------------------------------------------------
 
