@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark import (
+    changes,
     checks,
     ending,
     looking,
@@ -35,6 +36,7 @@ from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.ticking import start_ticking
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
@@ -694,6 +696,36 @@ class Tube:
             checks.refuse("callback", callback, "a function of (task, event), or None")
         previous, self._ctx.callback = self._ctx.callback, callback
         return previous
+
+    def changes(self, starting: int | dt.datetime | None = None) -> DataFrame:
+        """A stream of every change to the tube, by whomever: the durable `on_task_change`.
+
+        A stream with a checkpoint sees each change once, whatever is restarted. It must not fall
+        behind by more than `config.retention_hours`: then its next changes are gone.
+
+        Args:
+            starting: Where a stream without a checkpoint starts. `None`: with what is committed
+                after this call; 0: with the first change that is kept; a later version of the
+                tube's table; or a moment (aware), with the first commit at or after it.
+
+        Returns:
+            A streaming DataFrame, a row a change: `task_id, state, change, at, version, step, pri,
+            utube, data, created, ttl, ttr, next_event, attempts, owner`. `change` is the name of its
+            counter, `state` the one after it, `at` the time of the commit by the storage's clock,
+            `version` the commit; `step` orders what one commit did to a task, such as a delay that
+            was over (0) and the take (1). The other columns are those of `df`, as the commit left
+            them. Without order between the tasks of a commit. What time alone has changed appears
+            when it is written down, by a verb or a sweep; what folding moves never does, nor what
+            `truncate` and `drop` remove.
+
+        Raises:
+            InvalidOptionError: The tube was created without `change_feed`, or `starting` is bad.
+
+        Commits: an empty one for `None` (or a moment after the last commit), which conflicts with
+        nothing but another such call; else none. A tube with a feed writes each changed row up to
+        three times, and a task that was removed by other than an ack stays as a mark for the sweep.
+        """
+        return self._verb(lambda: changes.changes(self._ctx, starting))
 
     # -- inside -------------------------------------------------------------------------------
 

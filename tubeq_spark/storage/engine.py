@@ -176,6 +176,17 @@ class Engine:
         else:
             writer.save(path)
 
+    def version_of(self, table: str, marker: int) -> int | None:
+        """The version of the commit that holds `marker`; `None` when the history has none."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
+        held = history.where(F.col("userMetadata") == f"tubeq:{marker}").select("version").collect()
+        return held[0]["version"] if held else None
+
+    def history(self, table: str, *aggregates: str) -> list[int | None]:
+        """Aggregates over the columns of a table's history, as far back as it is kept."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {table}")
+        return list(history.agg(*[F.expr(text) for text in aggregates]).collect()[0])
+
     def find(self, table: str, marker: int) -> Affected | None:
         """What the commit that holds `marker` changed; `None` when the history has none."""
         number = re.compile(rf"(?<![\d-]){marker}(?!\d)")

@@ -39,7 +39,7 @@ _TUBE_COLUMNS = {
         "id of the tube in the registry; rows of another id are leftovers of a drop",
     ),
     "task_id": ("BIGINT", "unique for ever, in the order of put"),
-    "state": ("STRING", "as last written: r ready, t taken, ! buried, ~ delayed"),
+    "state": ("STRING", "as last written: r ready, t taken, ! buried, ~ delayed; - gone, a mark"),
     "pri": ("INT", "0 is the highest"),
     "utube": ("STRING", "sub-queue; NULL is one too"),
     "data": ("STRING", "payload, JSON text unless the tube has a schema"),
@@ -55,6 +55,10 @@ _TUBE_COLUMNS = {
     "attempts": ("INT", "times taken since put or kick"),
     "taken_at": ("TIMESTAMP", "when it was last taken, UTC"),
     "claim": ("BIGINT", "segment that it was first moved to by its last take: token of the take"),
+    "change": (
+        "STRING",
+        "with a change feed: the events by which the row was last written; NULL: it was only moved",
+    ),
 }
 _REGISTRY_COLUMNS = {
     "name": ("STRING", "name of the tube and of its table"),

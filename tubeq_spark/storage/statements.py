@@ -19,6 +19,7 @@ import pyarrow as pa
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Append, Engine, Merge
+from tubeq_spark.storage.feed import note, note_of_take, removal
 from tubeq_spark.storage.layout import INLINE_ROWS, MARKS, Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, boolean, moment, string
 from tubeq_spark.storage.rows import INSERTED, stored_column
@@ -54,12 +55,12 @@ def moved_segment(moves: Mapping[int, int]) -> str:
     return f"CASE t.segment {cases} END"
 
 
-def move_to_claim(claim: str, owner: str, now_us: int) -> str:
+def move_to_claim(table: TubeTable, claim: str, owner: str, now_us: int) -> str:
     """The action of every take: a row moves to a claim (an SQL expression), and its lease begins."""
     return (
         f"UPDATE SET segment = {claim}, claim = {claim}, state = 't', "
         f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
-        f"next_event = {predicates.after_us(now_us, 't.ttr')}"
+        f"next_event = {predicates.after_us(now_us, 't.ttr')}{note_of_take(table)}"
     )
 
 
@@ -146,7 +147,7 @@ class Statements:
         )
         last = bigint(claims[-1][1])
         claim = f"CASE {branches}ELSE {last} END" if branches else last
-        return move_to_claim(claim, owner, now_us)
+        return move_to_claim(self._table, claim, owner, now_us)
 
     def delete_claim(self, claim: int) -> Merge:
         """Remove a whole claim: only metadata is written, and all of it is found or nothing."""
@@ -165,12 +166,15 @@ class Statements:
         """
         held = f"{predicates.effective_state(now_us, None, 't.')} = 't'"
         marker = self._fresh()
+        # With a change feed a deleted row that was taken would be an ack.
+        ended = removal(self._table, self._fresh(), None)
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT TRUE AS mark UNION ALL SELECT FALSE) s "
             f"ON t.segment <> {bigint(marker)} AND {self._table.mine('t.')} "
             f"AND s.mark = (t.segment = {bigint(MARKS)}) "
             f"WHEN MATCHED AND NOT s.mark AND {held} "
             f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
+            f"WHEN MATCHED AND NOT s.mark AND t.state = 't' THEN {ended} "
             "WHEN MATCHED AND NOT s.mark THEN DELETE "
             "WHEN NOT MATCHED AND s.mark THEN INSERT (segment, tube) "
             f"VALUES ({bigint(MARKS)}, {bigint(self._table.id)})"
@@ -201,7 +205,7 @@ class Statements:
         if moves:
             clauses.append(
                 f"WHEN MATCHED AND t.segment IN ({bigints(moves)}) "
-                f"THEN UPDATE SET segment = {moved_segment(moves)}"
+                f"THEN UPDATE SET segment = {moved_segment(moves)}{note(self._table, None)}"
             )
         source, frames = self._source(rows)
         sql = (

@@ -201,7 +201,7 @@ class Subqueues:
             f"AND t.utube <=> s.utube AND (({takeable}) OR ({fence})) "
             f"WHEN MATCHED AND t.tube = {bigint(-self._table.id)} "
             f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
-            f"WHEN MATCHED THEN {move_to_claim('s.claim', owner, now_us)}"
+            f"WHEN MATCHED THEN {move_to_claim(self._table, 's.claim', owner, now_us)}"
         )
         return Merge(self._table.name, sql, marker, frames, size)
 
