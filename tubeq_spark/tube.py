@@ -59,10 +59,19 @@ class Tube:
     puts with puts, takes with takes, acks with acks. Everything else queues up for its turn.
     """
 
-    def __init__(self, ctx: TubeContext, drop: Callable[[], None]) -> None:
-        """Wrap a context; `drop` is the queue's part of dropping this tube."""
+    def __init__(
+        self, ctx: TubeContext, drop: Callable[[], None], reopen: Callable[[], Tube]
+    ) -> None:
+        """Wrap a context.
+
+        Args:
+            ctx: The tube, as its queue object uses it.
+            drop: The queue's part of dropping this tube.
+            reopen: Opens the tube where it was sent to; can be sent itself.
+        """
         self._ctx = ctx
         self._drop = drop
+        self._reopen = reopen
         self._puts = GroupCommit[putting.PutRequest, list[Task]](
             lambda requests: putting.put_group(ctx, requests)
         )
@@ -73,6 +82,10 @@ class Tube:
 
     def __repr__(self) -> str:
         return f"Tube({self.name!r}, {self.type!r})"
+
+    def __reduce__(self) -> tuple[Callable[[], Tube], tuple[()]]:
+        """What is sent of it: where it is. Spark Connect runs functions of streams elsewhere."""
+        return self._reopen, ()
 
     @property
     def name(self) -> str:

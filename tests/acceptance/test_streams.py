@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 
 from tests.acceptance.support import WAIT, counts, take
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.acceptance.support import NewTube
+    from tests.acceptance.support import InBackground, NewTube
     from tubeq_spark import Tube
     from tubeq_spark.testing import ManualClock
 
@@ -147,6 +148,19 @@ def test_sink_when_no_stream_runs_needs_a_name(spark: SparkSession, new_tube: Ne
     assert data_in(tube) == ["a", "a"]
 
 
+def test_sink_when_it_is_sent_to_another_process_is_the_same_stream(
+    spark: SparkSession, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    rows = spark.createDataFrame([('"a"',)], "data STRING")
+    sent = cloudpickle.loads(cloudpickle.dumps(tube.sink("mine")))
+
+    sent(rows, 0)
+    tube.sink("mine")(rows, 0)
+
+    assert data_in(tube) == ["a"]
+
+
 # -- process ----------------------------------------------------------------------------------
 
 
@@ -216,6 +230,29 @@ def test_process_when_its_handler_always_raises_buries_after_max_attempts(
 
     assert handler.batches == [["a", "b"]] * 2
     assert counts(queue, tube) == {"buried": 2, "total": 2}
+
+
+def test_process_when_it_is_stopped_finishes_its_batch_and_takes_no_other(
+    queue: Queue, new_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["a", "b"])
+    began, stopped = threading.Event(), threading.Event()
+
+    def work(batch: DataFrame) -> None:
+        began.set()
+        assert stopped.wait(WAIT)
+        assert batch.count() == 1
+
+    query = tube.process(work, batch_size=1)
+    assert began.wait(WAIT)
+    stopping = in_background(query.stop)
+    while query.isActive:
+        stopping.done()
+    stopped.set()
+    stopping.result(WAIT)
+
+    assert counts(queue, tube) == {"ready": 1, "done": 1, "total": 1}
 
 
 def test_process_when_the_lease_ends_before_the_handler_returns_acks_nothing(
