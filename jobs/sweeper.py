@@ -20,11 +20,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
     from tubeq_spark import Queue, SweepReport
 
@@ -114,21 +113,12 @@ class Passes:
         self._out = out
         self._errors = errors
         self._verbose = verbose
-        self._going = threading.Lock()
         self.count = 0
 
     def make(self) -> bool:
-        """Make a pass; returns whether all of it went well.
-
-        While `pausing` none is made.
-        """
-        if not self._going.acquire(blocking=False):
-            return True
-        try:
-            report = self._queue.sweep()
-            self.count += 1
-        finally:
-            self._going.release()
+        """Make a pass; returns whether all of it went well."""
+        report = self._queue.sweep()
+        self.count += 1
         changed = _changed(report)
         if changed or self._verbose:
             _tell(self._out, changed or "nothing was due")
@@ -137,19 +127,13 @@ class Passes:
                 _tell(self._errors, f"tube {name} failed: {tube.error}")
         return all(tube.error is None for tube in report.tubes.values())
 
-    def tick(self, _rows: DataFrame, _number: int) -> None:
+    def tick(self, _goes_on: Callable[[], bool]) -> None:
         """Make a pass for a streaming query, which shall outlive one that fails."""
         try:
             self.make()
         except Exception as error:  # noqa: BLE001  storage may be back for the next one
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             _tell(self._errors, f"the pass failed: {reason}")
-
-    @contextmanager
-    def pausing(self) -> Iterator[None]:
-        """Wait for the pass that goes on, and make no other; it would wait for us in turn."""
-        with self._going:
-            yield
 
 
 def _changed(report: SweepReport) -> str:
@@ -177,29 +161,20 @@ def _tell(stream: TextIO, what: str) -> None:
 
 def _sweep_on(spark: SparkSession, passes: Passes, interval: float, checkpoint: str | None) -> int:
     """Make passes until a signal comes; returns the exit code."""
+    from tubeq_spark.ticking import start_ticking  # noqa: PLC0415  the package is there by now
+
+    trigger = f"{round(interval * 1000)} milliseconds"
     with _signals() as stop:
-        query = _start(spark, passes, interval, checkpoint)
+        query = start_ticking(
+            spark, passes.tick, trigger, name="tubeq-sweeper", checkpoint=checkpoint
+        )
         while query.isActive and not stop.wait(_LOOK):
             pass
         if not query.isActive:
             return _fail(f"the streaming query ended: {query.exception()}")
-        # Stopping a query cancels its Spark jobs: not in the middle of a pass.
-        with passes.pausing():
-            query.stop()
+        query.stop()  # waits for the pass that goes on
     sys.stderr.write(f"sweeper.py: stopped after {passes.count:,} passes\n")
     return 0
-
-
-def _start(
-    spark: SparkSession, passes: Passes, interval: float, checkpoint: str | None
-) -> StreamingQuery:
-    # A row a tick: a tick without rows would not be one.
-    ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
-    writer = ticks.option("numPartitions", 1).load().writeStream.queryName("tubeq-sweeper")
-    if checkpoint is not None:
-        writer = writer.option("checkpointLocation", checkpoint)
-    trigger = f"{round(interval * 1000)} milliseconds"
-    return writer.trigger(processingTime=trigger).foreachBatch(passes.tick).start()
 
 
 @contextmanager

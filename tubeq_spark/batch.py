@@ -18,6 +18,7 @@ from tubeq_spark.lifecycle import due
 from tubeq_spark.moments import FOREVER_S, plus, us_from_seconds
 from tubeq_spark.settling import release_action, touch_action
 from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.storage.feed import note
 from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.subqueues import free_held, free_tokens
 from tubeq_spark.taken import LotOfTasks
@@ -173,7 +174,8 @@ class Batch:
 
         Commits: 1. Conflicts only with whoever ends one of these leases.
         """
-        return self._settle("bury", df, lambda dest, _: back_to_tube(dest, "'!'"))
+        told = note(self._ctx.table, "'bury'")
+        return self._settle("bury", df, lambda dest, _: back_to_tube(dest, "'!'") + told)
 
     def touch(self, increment: float | None) -> int:
         """Give all tasks that are left more time, as `Tube.touch` does.
@@ -197,7 +199,9 @@ class Batch:
             msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
-        changed = self._settle("touch", None, lambda _, moves: touch_action(moves, amount_us))
+        changed = self._settle(
+            "touch", None, lambda _, moves: touch_action(self._ctx, moves, amount_us)
+        )
         self._until = plus(self._until, amount_us)
         return changed
 

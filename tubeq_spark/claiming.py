@@ -15,6 +15,7 @@ from tubeq_spark import subqueues
 from tubeq_spark.ending import back_to_tube, end_due
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.storage.feed import note
 from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.storage.subqueues import SubqueueShare
 
@@ -168,6 +169,7 @@ class Take:
                 return Plan(None, lambda _: None)
             dest = ctx.queue.session.segments(1)[0]
             action = back_to_tube(dest, "'r'") + ", attempts = t.attempts - 1"
+            action += note(ctx.table, "'release'")
             rows = [Chosen(segment, None) for segment in segments]
             return Plan(ctx.statements.settle(rows, [("TRUE", action)], {}), lambda _: None)
 

@@ -15,6 +15,7 @@ from tubeq_spark.lifecycle import after_giving_back
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan
+from tubeq_spark.storage.feed import note, note_of_release, removal, what_time_did
 from tubeq_spark.storage.quoting import bigint
 from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.task import TaskState
@@ -76,17 +77,21 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             told = ctx.tasks.read(predicates.is_due(now_us), "task_id", _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
         claims = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
-        dest, *fresh = ctx.queue.session.segments(1 + len(claims))
+        dest, gone, *fresh = ctx.queue.session.segments(2 + len(claims))
         due = predicates.is_due(now_us, "t.")
         state = (
             f"CASE WHEN t.state = 't' THEN {predicates.readied_state(ctx.max_attempts, 't.')} "
             "ELSE 'r' END"
         )
+        events = what_time_did(now_us, ctx.max_attempts)
         statement = ctx.statements.settle(
             [Chosen(segment, None) for segment in segments],
             [
-                (f"{due} AND {predicates.is_over(now_us, 't.')}", "DELETE"),
-                (due, back_to_tube(dest, state)),
+                (
+                    f"{due} AND {predicates.is_over(now_us, 't.')}",
+                    removal(ctx.table, gone, what_time_did(now_us, None, "ttl")),
+                ),
+                (due, back_to_tube(dest, state) + note(ctx.table, events)),
             ],
             dict(zip(claims, fresh, strict=True)),
         )
@@ -95,9 +100,13 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             ctx.queue.holdings.forget(claims)
             for row in told:
                 _tell(ctx, row, row.seen_at(now_us, ctx.max_attempts))
-            # The rests of claims are among the updated rows, but go elsewhere.
-            back = ctx.tasks.count_in(dest) if claims else affected.updated
-            return _counted(ctx, _changed(groups, back, affected.deleted))
+            back, removed = affected.updated, affected.deleted
+            # The rests of claims are among the updated rows, but go elsewhere; so do gone rows.
+            if claims or ctx.table.change_feed:
+                back = ctx.tasks.count_in(dest)
+            if ctx.table.change_feed:
+                removed = ctx.tasks.count_in(gone)
+            return _counted(ctx, _changed(groups, back, removed))
 
         return Plan(statement, finish)
 
@@ -200,6 +209,7 @@ def _release_pass(ctx: TubeContext, owner: str | None) -> Plan[int]:
     told = ctx.tasks.in_claims(claims) if ctx.callback is not None else []
     dest = ctx.queue.session.segments(1)[0]
     action = back_to_tube(dest, predicates.readied_state(ctx.max_attempts, "t."))
+    action += note_of_release(ctx.table, ctx.max_attempts)
     chosen = [Chosen(segment, None) for segment in claims]
     statement = ctx.statements.settle(chosen, [("TRUE", action)], {})
 

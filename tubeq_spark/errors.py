@@ -5,7 +5,7 @@ TubeqError
 ├─ InvalidOptionError (ValueError)   bad name, type, option or value; nothing was written
 ├─ TubeNotFoundError (KeyError)
 ├─ TubeExistsError
-├─ TubeBusyError
+├─ TubeBusyError                     tasks are taken, or it stayed full
 ├─ TaskNotFoundError (KeyError)      peek, bury, delete of an id that is not there
 ├─ NotTakenError                     not taken, taken by another session, or its ttr has passed
 ├─ SessionError
@@ -54,7 +54,7 @@ class TubeExistsError(TubeqError):
 
 
 class TubeBusyError(TubeqError):
-    """The tube still has taken tasks."""
+    """The tube still has taken tasks, or it stayed full for longer than a sink would wait."""
 
 
 class TaskNotFoundError(TubeqError, KeyError):

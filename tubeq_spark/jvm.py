@@ -1,4 +1,4 @@
-"""Java for an embedded session: whether it is there, and a start of its process without noise."""
+"""What only a session of this process has: its Java, its start without noise, its running query."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ from tubeq_spark.errors import StoreError
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
+    from pyspark.sql import SparkSession
 
-__all__ = ["HeldBackOutput", "launch_jvm", "require_java"]
+__all__ = [
+    "HeldBackOutput",
+    "is_classic",
+    "launch_jvm",
+    "require_java",
+    "streaming_query_id",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +33,25 @@ _HINT: Final = "install one (on Debian and Ubuntu openjdk-17-jre-headless) or se
 _WAIT_S: Final = 30.0
 _CHUNK: Final = 65536
 _STDERR: Final = 2
+#: Spark sets it in the thread that runs a streaming query.
+_QUERY_ID: Final = "sql.streaming.queryId"
+
+
+def is_classic(spark: SparkSession) -> bool:
+    """Whether the session is one of this process, and not a client of Spark Connect."""
+    return not type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def streaming_query_id(spark: SparkSession) -> str | None:
+    """The id of the streaming query whose thread calls: that of its checkpoint.
+
+    Returns:
+        `None` outside of streaming queries, and on Spark Connect, where nothing tells.
+    """
+    if not is_classic(spark):
+        return None
+    found: str | None = spark.sparkContext.getLocalProperty(_QUERY_ID)
+    return found
 
 
 def require_java() -> None:

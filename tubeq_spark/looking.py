@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import TaskNotFoundError, TubeBusyError
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan
+from tubeq_spark.storage.feed import removal
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigint, string
 from tubeq_spark.storage.statements import Chosen
@@ -89,14 +90,20 @@ def truncate(ctx: TubeContext) -> None:
 
 
 def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Merge:
-    whole = [span.segment for span in spans if span.last <= bound]
+    whole = [s for s in spans if s.last <= bound and not (s.in_claim and ctx.table.change_feed)]
     if whole:
-        return ctx.statements.delete_segments(whole)
-    # Only segments that hold later tasks, too: a claim that was taken meanwhile.
+        return ctx.statements.delete_segments([span.segment for span in whole])
+    # Only segments that hold later tasks, too: a claim that was taken meanwhile. And with a change
+    # feed claims, whose rows, deleted, would be acks.
     claims = [span.segment for span in spans if span.in_claim]
-    moves = dict(zip(claims, ctx.queue.session.segments(len(claims)), strict=True))
+    gone, *fresh = ctx.queue.session.segments(1 + len(claims))
+    older = f"t.task_id <= {bigint(bound)}"
+    actions = [
+        (f"{older} AND t.state = 't'", removal(ctx.table, gone, None)),
+        (older, "DELETE"),
+    ]
     rows = [Chosen(span.segment, None) for span in spans]
-    return ctx.statements.settle(rows, [(f"t.task_id <= {bigint(bound)}", "DELETE")], moves)
+    return ctx.statements.settle(rows, actions, dict(zip(claims, fresh, strict=True)))
 
 
 def drain(ctx: TubeContext) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage.commit import Plan
+from tubeq_spark.storage.feed import note
 from tubeq_spark.storage.quoting import bigint
 from tubeq_spark.storage.statements import Chosen
 
@@ -37,7 +38,7 @@ def fold(ctx: TubeContext) -> int:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
         source = [Chosen(segment, None) for segment in tiny]
-        action = f"UPDATE SET segment = {bigint(dest)}"
+        action = f"UPDATE SET segment = {bigint(dest)}{note(ctx.table, None)}"
         statement = ctx.statements.settle(source, [("TRUE", action)], {})
 
         def finish(_affected: Affected) -> int:
@@ -74,7 +75,7 @@ def remove_dead_files(ctx: TubeContext, now_us: int) -> bool:
 
 
 def remove_leftovers(ctx: TubeContext) -> int:
-    """Remove rows of tubes that had this name before and were dropped.
+    """Remove rows of tubes that had this name before and were dropped, and gone rows.
 
     Returns:
         How many rows. At most one commit.

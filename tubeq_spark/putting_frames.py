@@ -1,14 +1,15 @@
 """put_df: a DataFrame of any size becomes tasks in one commit, and is never collected.
 
 Steps: one counting pass (rows and bad values of each partition), a look whether the tube is still
-there, reserve ids, one append (with a key under Delta's transaction id). Ids follow the order of
-partitions; a DataFrame that yields other rows when written than when counted fails the put, so ids
+there, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
+id). Ids follow the order of partitions; a DataFrame that yields other rows when written than when counted fails the put, so ids
 never overlap. The append is blind to a drop that lands between the look and itself: its rows are
 gone with the tube then, as if they had been put just before.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -31,39 +32,74 @@ if TYPE_CHECKING:
 
     from tubeq_spark.context import TubeContext
     from tubeq_spark.ids import Range
+    from tubeq_spark.storage.identity import PutIdentity
 
-__all__ = ["put_df"]
+__all__ = ["NOTHING", "CountedFrame", "count_frame", "put_df", "put_frame"]
 
+#: What a put returns that adds nothing.
+NOTHING = PutResult(0, None, None)
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
 
 
-def put_df(ctx: TubeContext, df: DataFrame, key: str | None) -> PutResult:
-    """Put the rows of a DataFrame."""
+@dataclass(frozen=True, slots=True)
+class CountedFrame:
+    """A DataFrame whose columns and values were found good."""
+
+    df: DataFrame
+    payload: list[str]
+    counted: Counted
+
+    @property
+    def total(self) -> int:
+        """How many rows it has."""
+        return self.counted.total
+
+
+def put_df(ctx: TubeContext, df: DataFrame, identity: PutIdentity | None) -> PutResult:
+    """Put the rows of a DataFrame; none when there is no room for all."""
+    return put_frame(ctx, count_frame(ctx, df), identity) or NOTHING
+
+
+def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
+    """Check and count what is to be put: one pass.
+
+    Raises:
+        InvalidOptionError: A column or a value is bad.
+    """
     payload = _payload(ctx, df)
     _check_columns(ctx, df)
-    now_us = ctx.queue.now_us()
     # How many rows there are is what it asks; a tube's puts are much alike.
-    with compiled(ctx.tasks.engine.spark, ctx.last_frame):
+    with compiled(df.sparkSession, ctx.last_frame):
         counted = _count(ctx, df, payload)
     ctx.last_frame = counted.total
-    if not counted.total:
-        return PutResult(0, None, None)
+    return CountedFrame(df, payload, counted)
+
+
+def put_frame(
+    ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
+) -> PutResult | None:
+    """Put counted rows; `None` when the tube has no room for all of them."""
+    if not frame.total:
+        return NOTHING
     ctx.require_there(look=True)
     ctx.queue.session.start_beating()
+    now_us = ctx.queue.now_us()
 
-    config = ctx.queue.config
+    counted, config = frame.counted, ctx.queue.config
     layout = spread(counted.buckets, config.segment_rows, config.fold_rows)
 
-    def attempt() -> Plan[PutResult]:
-        numbers = ctx.queue.session.task_ids(counted.total + layout.segments, ctx.lane.last_id)
-        ctx.lane.last_id = numbers.task_id(counted.total - 1)
-        rows = frame_rows(ctx, df, payload, Numbering(counted, numbers, layout), now_us)
+    def attempt() -> Plan[PutResult | None]:
+        total = frame.total
+        numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.lane.last_id)
+        ctx.lane.last_id = numbers.task_id(total - 1)
+        numbering = Numbering(counted, numbers, layout)
+        rows = frame_rows(ctx, frame.df, frame.payload, numbering, now_us)
         if ctx.capacity is not None:
-            segments = [numbers.task_id(counted.total + i) for i in range(layout.segments)]
-            return _admitted(ctx, rows, numbers, counted.total, segments, key)
-        statement = ctx.statements.append(rows, counted.total, key)
-        return Plan(statement, lambda affected: _result(numbers, counted.total, affected.inserted))
+            segments = [numbers.task_id(total + i) for i in range(layout.segments)]
+            return _admitted(ctx, rows, numbers, total, segments, identity)
+        statement = ctx.statements.append(rows, total, identity)
+        return Plan(statement, lambda affected: _result(numbers, total, affected.inserted))
 
     try:
         result = ctx.queue.loop.run("put", ctx.lane, attempt)
@@ -72,14 +108,15 @@ def put_df(ctx: TubeContext, df: DataFrame, key: str | None) -> PutResult:
             raise
         msg = "df yielded other rows when written than when counted; write it to a table first"
         raise StoreError(msg) from error
-    ctx.count("put", result.count)
-    ctx.lane.changed()
+    if result is not None and result.count:
+        ctx.count("put", result.count)
+        ctx.lane.changed()
     return result
 
 
 def _result(numbers: Range, counted: int, inserted: int) -> PutResult:
     if not inserted:
-        return PutResult(0, None, None)
+        return NOTHING
     return PutResult(inserted, numbers.task_id(0), numbers.task_id(counted - 1))
 
 
@@ -89,19 +126,21 @@ def _admitted(
     numbers: Range,
     count: int,
     segments: list[int],
-    key: str | None,
-) -> Plan[PutResult]:
+    identity: PutIdentity | None,
+) -> Plan[PutResult | None]:
     """The put to a tube with a capacity: all rows, or none when there is no room."""
     now_us = ctx.queue.now_us()
-    room = ctx.admission.look(now_us, key)
+    room = ctx.admission.look(now_us, identity)
     if room.dropped:
         ctx.was_dropped()
         raise dropped(ctx)
-    if room.repeated or room.stored + count > (ctx.capacity or 0):
-        return Plan(None, lambda _: PutResult(0, None, None))
+    if room.repeats(identity):
+        return Plan(None, lambda _: NOTHING)
+    if room.stored + count > (ctx.capacity or 0):
+        return Plan(None, lambda _: None)
     forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
     statement, beside = ctx.admission.put(
-        rows, count, segments, room, now_us=now_us, key=key, forget_us=forget_us
+        rows, count, segments, room, now_us=now_us, identity=identity, forget_us=forget_us
     )
     return Plan(statement, lambda affected: _result(numbers, count, affected.inserted - beside))
 

@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from tubeq_spark import checks, ending, statistics, tubes
 from tubeq_spark.clock import Clock, SystemClock
@@ -35,13 +36,18 @@ if TYPE_CHECKING:
     import datetime as dt
     from types import TracebackType
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from tubeq_spark.drivers import Driver
 
 __all__ = ["Queue"]
 
 log = logging.getLogger(__name__)
+
+
+def _reopened(location: str, config: QueueConfig, name: str) -> Tube:
+    """A tube in a process that it was sent to, with a queue object of its own."""
+    return Queue(SparkSession.active(), location, config=config).tube(name)
 
 
 class Queue:
@@ -258,7 +264,8 @@ class Queue:
             if known is not None and tubes.context_of(known).record.id == record.id:
                 return known
             ctx = tubes.make_context(self._context, self._opened, self._registry, record)
-            tube = self._tubes[record.name] = Tube(ctx, lambda: self._drop(record))
+            again = functools.partial(_reopened, self.location, self._config, record.name)
+            tube = self._tubes[record.name] = Tube(ctx, lambda: self._drop(record), again)
             return tube
 
     def _context_of(self, record: TubeRecord) -> TubeContext:

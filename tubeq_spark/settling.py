@@ -21,6 +21,7 @@ from tubeq_spark.lifecycle import after_giving_back
 from tubeq_spark.moments import FOREVER_S, LAST_US, plus
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.storage.feed import note, note_of_release, removal, what_time_did
 from tubeq_spark.storage.quoting import bigint, moment
 from tubeq_spark.storage.statements import Chosen, moved_segment
 from tubeq_spark.subqueues import given_back
@@ -163,12 +164,17 @@ def fresh_places(ctx: TubeContext, found: Located) -> tuple[int, dict[int, int]]
     return dest, dict(zip(found.claims, fresh, strict=True))
 
 
-def _removal(ctx: TubeContext, found: Located) -> tuple[Merge, dict[int, int]]:
-    """The statement that removes the named tasks."""
-    if found.whole and len(found.claims) == 1:
+def _removal(
+    ctx: TubeContext, found: Located, events: str | None = None
+) -> tuple[Merge, dict[int, int]]:
+    """The statement that removes the named tasks: an ack, or what `events` (SQL) says."""
+    told = events is not None and ctx.table.change_feed
+    if found.whole and len(found.claims) == 1 and not told:
         return ctx.statements.delete_claim(found.segments[0]), {}
-    moves = {} if found.whole else fresh_places(ctx, found)[1]
-    return ctx.statements.settle(found.source(), [(found.chosen, "DELETE")], moves), moves
+    dest, moves = fresh_places(ctx, found)
+    moves = {} if found.whole else moves
+    action = "DELETE" if events is None else removal(ctx.table, dest, events)
+    return ctx.statements.settle(found.source(), [(found.chosen, action)], moves), moves
 
 
 def _left(ctx: TubeContext, found: Located, moves: dict[int, int]) -> None:
@@ -260,8 +266,9 @@ def released(ctx: TubeContext, after: list[StoredTask]) -> list[Task]:
 def release_action(ctx: TubeContext, dest: int, delay_us: int | None, now_us: int) -> str:
     """The action of a release, for rows whose columns decide between ready and buried."""
     readied = predicates.readied_state(ctx.max_attempts, "t.")
+    told = note_of_release(ctx.table, ctx.max_attempts)
     if delay_us == 0:
-        return back_to_tube(dest, readied)
+        return back_to_tube(dest, readied) + told
     worn = f"({readied}) = '!'"
     due = plus(now_us, delay_us)
     grown = _grown("ttl", delay_us)
@@ -271,7 +278,7 @@ def release_action(ctx: TubeContext, dest: int, delay_us: int | None, now_us: in
         f"state = CASE WHEN {worn} THEN '!' ELSE '~' END, "
         f"next_event = CASE WHEN {worn} THEN t.expires_at ELSE {moment(due)} END, "
         f"ttl = CASE WHEN {worn} THEN t.ttl ELSE {grown} END, "
-        f"expires_at = CASE WHEN {worn} THEN t.expires_at ELSE {end} END"
+        f"expires_at = CASE WHEN {worn} THEN t.expires_at ELSE {end} END{told}"
     )
 
 
@@ -337,19 +344,19 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
             # Else the rest of the claim is not remembered: of a claim all is known, or nothing.
             return ctx.happened("touch", [after])
 
-        actions = [(found.chosen, touch_action(moves, increment_us))]
+        actions = [(found.chosen, touch_action(ctx, moves, increment_us))]
         return Plan(ctx.statements.settle(found.source(), actions, moves), finish)
 
     return run(ctx, "touch", attempt)[0]
 
 
-def touch_action(moves: dict[int, int], increment_us: int) -> str:
+def touch_action(ctx: TubeContext, moves: dict[int, int], increment_us: int) -> str:
     """The action of a touch: the whole claim moves, changed rows and rest to one fresh claim."""
     return (
         f"UPDATE SET segment = {moved_segment(moves)}, "
         f"next_event = {predicates.plus_us('t.next_event', increment_us, LAST_US)}, "
         f"ttl = {_grown('ttl', increment_us)}, ttr = {_grown('ttr', increment_us)}, "
-        f"expires_at = {_end('expires_at', increment_us)}"
+        f"expires_at = {_end('expires_at', increment_us)}" + note(ctx.table, "'touch'")
     )
 
 
@@ -384,10 +391,11 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found, seen = _anywhere(ctx, ids, now_us, remembered=memory.once())
-        statement, moves = _removal(ctx, found)
+        told = what_time_did(now_us, ctx.max_attempts, "delete")
+        statement, moves = _removal(ctx, found, told)
 
         def finish(affected: Affected) -> list[Task]:
-            if affected.deleted == 0:
+            if affected.total == 0:
                 ctx.queue.holdings.forget(found.segments)
                 raise Stale
             _left(ctx, found, moves)
@@ -429,7 +437,8 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
             ctx.happened("bury", [row for row in after if row.task_id not in buried])
             return result
 
-        return changed(ctx, found, back_to_tube(dest, "'!'"), moves, finish)
+        told = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "bury"))
+        return changed(ctx, found, back_to_tube(dest, "'!'") + told, moves, finish)
 
     tasks = run(ctx, "bury", attempt)
     ctx.lane.changed()
@@ -453,6 +462,7 @@ def kick(ctx: TubeContext, count: int) -> int:
         segments = sorted(cut.segment for cut in cuts)
         dest = ctx.queue.session.segments(1)[0]
         action = back_to_tube(dest, "'r'") + ", attempts = CAST(0 AS INT)"
+        action += note(ctx.table, "'kick'")
         source = [Chosen(segment, None) for segment in segments]
         statement = ctx.statements.settle(source, [(which, action)], {})
 

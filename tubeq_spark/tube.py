@@ -13,21 +13,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark import checks, ending, looking, putting, putting_frames, settling, taking
+from tubeq_spark import (
+    changes,
+    checks,
+    ending,
+    looking,
+    processing,
+    putting,
+    putting_frames,
+    settling,
+    sink,
+    taking,
+)
 from tubeq_spark.batch import Batch, Whole, ack_whole
 from tubeq_spark.context import perform
 from tubeq_spark.group import GroupCommit
 from tubeq_spark.moments import FOREVER_S, us_from_seconds
+from tubeq_spark.storage.identity import PutIdentity
 from tubeq_spark.taken import LotOfTasks, Wanted
 from tubeq_spark.task import PutResult, Task, TaskState
+from tubeq_spark.ticking import start_ticking
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.context import Callback, TubeContext
     from tubeq_spark.options import TubeOptions
+    from tubeq_spark.sink import ForeachBatch
 
 __all__ = ["Tube"]
 
@@ -41,10 +58,19 @@ class Tube:
     puts with puts, takes with takes, acks with acks. Everything else queues up for its turn.
     """
 
-    def __init__(self, ctx: TubeContext, drop: Callable[[], None]) -> None:
-        """Wrap a context; `drop` is the queue's part of dropping this tube."""
+    def __init__(
+        self, ctx: TubeContext, drop: Callable[[], None], reopen: Callable[[], Tube]
+    ) -> None:
+        """Wrap a context.
+
+        Args:
+            ctx: The tube, as its queue object uses it.
+            drop: The queue's part of dropping this tube.
+            reopen: Opens the tube where it was sent to; can be sent itself.
+        """
         self._ctx = ctx
         self._drop = drop
+        self._reopen = reopen
         self._puts = GroupCommit[putting.PutRequest, list[Task]](
             lambda requests: putting.put_group(ctx, requests)
         )
@@ -59,6 +85,10 @@ class Tube:
 
     def __repr__(self) -> str:
         return f"Tube({self.name!r}, {self.type!r})"
+
+    def __reduce__(self) -> tuple[Callable[[], Tube], tuple[()]]:
+        """What is sent of it: where it is. Spark Connect runs functions of streams elsewhere."""
+        return self._reopen, ()
 
     @property
     def name(self) -> str:
@@ -182,9 +212,43 @@ class Tube:
         """
         if not hasattr(df, "sparkSession"):
             checks.refuse("df", type(df), "a DataFrame")
-        if key is not None:
-            checks.text("key", key)
-        return self._verb(lambda: putting_frames.put_df(self._ctx, df, key))
+        identity = None if key is None else PutIdentity.of_key(checks.text("key", key))
+        return self._verb(lambda: putting_frames.put_df(self._ctx, df, identity))
+
+    def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
+        """A function for `foreachBatch` that adds the rows of a stream as tasks, exactly once.
+
+        A micro-batch that is replayed adds nothing: after a restart from the checkpoint, after a
+        crash between the commit and the checkpoint, or when two runs of a query overlap. The tube
+        remembers one number for each stream, for at least `config.key_days` after its last batch.
+        Rows are read twice within the function, as by `put_df`, and not kept.
+
+        Args:
+            name: What the stream is known by in this tube; the id of the query, which its checkpoint
+                keeps, by default. Needed on Spark Connect, and for each of two sinks of one query
+                into one tube. Batches are numbered by the checkpoint: with a new one a stream needs
+                a new name, or its first batches count as replayed, which a warning in the log says.
+            timeout: Seconds that a batch waits for room in a tube with a capacity; `None` waits for
+                ever, and the stream with it.
+
+        Returns:
+            `function(df, batch_id)`; `df` has the columns of `put_df`. The function raises what
+            `put_df` raises, which ends the query; `TubeBusyError` when the tube stayed full; and
+            `InvalidOptionError` when a batch has more rows than the tube's capacity, or when the
+            stream has no name.
+
+        Raises:
+            InvalidOptionError: A bad name or timeout, or no name on Spark Connect.
+
+        Commits: 1 for each batch that has rows; conflicts as `put_df` with a key.
+        """
+        wait = None if timeout is None else checks.seconds("timeout", timeout)
+        sink.require_identity(self._ctx, name)
+
+        def put_batch(df: DataFrame, batch_id: int) -> None:
+            self._verb(lambda: sink.put_batch(self._ctx, df, batch_id, name, wait))
+
+        return put_batch
 
     # -- taking -------------------------------------------------------------------------------
 
@@ -309,6 +373,58 @@ class Tube:
             return taken or self._take(wanted, limit)
 
         return self._verb(verb)
+
+    def process(
+        self,
+        handler: Callable[[DataFrame], object],
+        *,
+        batch_size: int,
+        trigger: str | None = "1 second",
+        per_utube: int = 1,
+        checkpoint: str | Path | None = None,
+        name: str | None = None,
+    ) -> StreamingQuery:
+        """Work off the tube continuously: a streaming query whose ticks take batches.
+
+        At each tick batches are taken, one after the other, until nothing is ready. A batch is acked
+        when the handler returns. When it raises, the batch is released (buried, as far as its tasks
+        have reached `max_attempts`), the error is logged, and the query goes on with the next tick.
+        So it does when a lease has ended before the handler returned: then nothing of the batch is
+        acked, others may have it by now. Of several queries on a tube each takes its own batches.
+
+        Args:
+            handler: `handler(df)` with the columns of `Batch.df`; it may run for as long as the ttr
+                of the tasks. It sees a task again that was not acked.
+            batch_size: Tasks in a batch at most, >= 1.
+            trigger: From one tick to the next, such as "10 seconds"; `None` works off what is ready
+                and ends, also at the first batch that fails.
+            per_utube: As for `take_many`.
+            checkpoint: Directory of the query's checkpoint, which holds nothing but the number of
+                ticks; a temporary one by default.
+            name: Of the query.
+
+        Returns:
+            The query. Its `stop()` waits for the batch that the handler works on. It ends by itself,
+            with an error, when the queue is closed or the tube dropped.
+
+        Raises:
+            InvalidOptionError: A bad argument.
+
+        Commits: for each batch those of `take_df`, and 1 for its ack or release; a tick that finds
+        nothing makes none. Conflicts as theirs.
+        """
+        if not callable(handler):
+            checks.refuse("handler", handler, "a function of a DataFrame")
+        size = checks.count("batch_size", batch_size, least=1)
+        self._wanted("batch_size", size, per_utube)
+        self._ctx.queue.require_running()
+
+        def tick(goes_on: Callable[[], bool]) -> None:
+            take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
+            processing.work_off(self.name, take, handler, goes_on)
+
+        spark = self._ctx.tasks.engine.spark
+        return start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
     # -- settling -----------------------------------------------------------------------------
 
@@ -596,6 +712,38 @@ class Tube:
             checks.refuse("callback", callback, "a function of (task, event), or None")
         previous, self._ctx.callback = self._ctx.callback, callback
         return previous
+
+    def changes(self, starting: int | dt.datetime | None = None) -> DataFrame:
+        """A stream of every change to the tube, by whomever: the durable `on_task_change`.
+
+        A stream with a checkpoint sees each change once, whatever is restarted. It must not fall
+        behind by more than `config.retention_hours`: then its next changes are gone.
+
+        Args:
+            starting: Where a stream without a checkpoint starts. `None`: with what is committed
+                after this call; 0: with the first change that is kept; a later version of the
+                tube's table; or a moment (aware), with the first commit at or after it. A program
+                that starts its stream again passes a fixed one: `None` is another place each time,
+                and Delta refuses a place after the checkpoint's of a stream that did one batch only.
+
+        Returns:
+            A streaming DataFrame, a row a change: `task_id, state, change, at, version, step, pri,
+            utube, data, created, ttl, ttr, next_event, attempts, owner`. `change` is the name of its
+            counter, `state` the one after it, `at` the time of the commit by the storage's clock,
+            `version` the commit; `step` orders what one commit did to a task, such as a delay that
+            was over (0) and the take (1). The other columns are those of `df`, as the commit left
+            them. Without order between the tasks of a commit. What time alone has changed appears
+            when it is written down, by a verb or a sweep; what folding moves never does, nor what
+            `truncate` and `drop` remove.
+
+        Raises:
+            InvalidOptionError: The tube was created without `change_feed`, or `starting` is bad.
+
+        Commits: an empty one for `None` (or a moment after the last commit), which conflicts with
+        nothing but another such call; else none. A tube with a feed writes each changed row up to
+        three times, and a task that was removed by other than an ack stays as a mark for the sweep.
+        """
+        return self._verb(lambda: changes.changes(self._ctx, starting))
 
     # -- inside -------------------------------------------------------------------------------
 

@@ -243,7 +243,7 @@ def make_context(
         if isinstance(arrow, pa.StructType):
             codec = TypedCodec(arrow)
     driver = driver_of(queue, record.type)
-    tube_table = TubeTable(table, record.id, driver.order, struct)
+    tube_table = TubeTable(table, record.id, driver.order, struct, record.options.change_feed)
     taken_utubes = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
         with opened.lane(TAKEN_UTUBES).writing():

@@ -26,6 +26,7 @@ from tubeq_spark.ranks import (
     rank_behind,
     stored_pri,
 )
+from tubeq_spark.storage.feed import note, note_of_release, what_time_did
 from tubeq_spark.storage.statements import move_as
 from tubeq_spark.task import Task, TaskState
 
@@ -80,7 +81,8 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
         ctx.count(old_verb("requeue"), 1)
         return settling.released(ctx, [row])
 
-    return _held(ctx, "requeue", task_id, after, tell)
+    told = note_of_release(ctx.table, ctx.max_attempts)
+    return _held(ctx, "requeue", task_id, after, tell, told)
 
 
 def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | None) -> Task:
@@ -99,7 +101,9 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
             expires_at=ends,
         )
 
-    return _held(ctx, "release", task_id, after, lambda row: settling.released(ctx, [row]))
+    told = note_of_release(ctx.table, ctx.max_attempts)
+    tell = lambda row: settling.released(ctx, [row])  # noqa: E731
+    return _held(ctx, "release", task_id, after, tell, told)
 
 
 def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
@@ -115,7 +119,7 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
         ctx.remember("done", tasks)
         return tasks
 
-    return _held(ctx, "done", task_id, after, tell, data=True)
+    return _held(ctx, "done", task_id, after, tell, note(ctx.table, "'done'"), data=True)
 
 
 def _held(
@@ -124,6 +128,7 @@ def _held(
     task_id: int,
     after: Callable[[StoredTask, int], StoredTask],
     tell: Callable[[StoredTask], list[Task]],
+    told: str,
     *,
     data: bool = False,
 ) -> Task:
@@ -138,7 +143,7 @@ def _held(
         found = settling.held(ctx, [task_id], now_us, remembered=memory.once())
         dest, moves = settling.fresh_places(ctx, found)
         row = after(found.rows[0], now_us)
-        action = move_as(dest, row, data=data)
+        action = move_as(dest, row, data=data) + told
         return settling.changed(ctx, found, action, moves, lambda: tell(row))
 
     tasks = settling.run(ctx, name, attempt)
@@ -169,7 +174,8 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
             write_down(ctx, rows, now_us)
             return ctx.happened("kick", [ready])
 
-        return settling.changed(ctx, found, move_as(dest, ready), moves, finish)
+        told = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "kick"))
+        return settling.changed(ctx, found, move_as(dest, ready) + told, moves, finish)
 
     tasks = settling.run(ctx, "dig", attempt)
     ctx.lane.changed()

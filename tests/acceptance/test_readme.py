@@ -21,14 +21,16 @@ def test_readme_python_when_run_in_order_prints_what_it_says(
     code = "\n".join(re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL))
     names: dict[str, object] = {}
 
-    exec(code.replace('"/data/q"', repr(location)), names)
+    exec(code.replace('"/data/q', f'"{location}'), names)
 
-    put, batch, left, two_hosts, next_page, old = capsys.readouterr().out.splitlines()
+    out = capsys.readouterr().out.splitlines()
+    put, batch, left, two_hosts, next_page, work, told, old = out
     assert put == "1000000"
     assert batch == "100000 1000"
     assert "'delayed': 1000," in left
     assert "'total': 901000" in left
     assert (two_hosts, next_page) == ("['/1', '/2'] /a", "/3")
+    assert (work, told) == ("3 tasks", "[('ack', 3), ('put', 3), ('take', 3)]")
     assert old == "('mail', 'taken', 'to ann') ['sent'] 127"
 
 

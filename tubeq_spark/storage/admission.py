@@ -5,7 +5,7 @@ counts what is stored, and its statement fails unless the sequence is still the 
 with the count: no other put came between, and takes, acks and lives that end only make room. So the
 capacity is never exceeded, and takes and acks, which never read segment 0, never wait for a put.
 
-Keys of puts are rows beside the sequence: a MERGE has no transaction id of Delta's.
+Names of puts are rows beside the sequence: a MERGE has no transaction id of Delta's.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.storage.identity import PutIdentity
+
 __all__ = ["Admission", "Room"]
 
-#: The owner column of a key's row begins with this; the sequence's row has none.
-_KEY = "key "
-#: The source row that removes the rows of old keys.
+#: The source row that removes the rows of old names. Names are in the owner column, which the
+#: sequence's row leaves empty, and none of them is this.
 _PRUNE = "prune"
 
 
@@ -41,13 +42,19 @@ class Room:
         sequence: Of the last put; 0 before the first.
         stored: Tasks whose life is not over, in whatever state.
         dropped: Whether the tube bears the mark of a drop.
-        repeated: Whether the key was used before.
+        version: The highest version that was put under the name; `None`: there was none.
     """
 
     sequence: int
     stored: int
     dropped: bool
-    repeated: bool
+    version: int | None
+
+    def repeats(self, identity: PutIdentity | None) -> bool:
+        """Whether a put was done before."""
+        if identity is None or self.version is None:
+            return False
+        return identity.version <= self.version
 
 
 class Admission:
@@ -59,20 +66,20 @@ class Admission:
         self._table = table
         self._fresh = fresh
 
-    def look(self, now_us: int, key: str | None = None) -> Room:
+    def look(self, now_us: int, identity: PutIdentity | None = None) -> Room:
         """Count what is stored."""
         tube = self._table.id
         ours = f"segment = {bigint(MARKS)} AND tube = {bigint(-tube)}"
-        named = "FALSE" if key is None else f"owner = {string(_KEY + key)}"
+        named = "FALSE" if identity is None else f"owner = {string(identity.name)}"
         alive = f"{predicates.effective_state(now_us, None)} IS NOT NULL"
         found = self._engine.rows(
             f"SELECT max(CASE WHEN {ours} AND owner IS NULL THEN task_id END) AS sequence, "
-            f"count_if({ours} AND {named}) AS keys, "
+            f"max(CASE WHEN {ours} AND {named} THEN task_id END) AS version, "
             f"count_if(segment = {bigint(MARKS)} AND {self._table.mine()}) AS marks, "
             f"count_if(segment <> {bigint(MARKS)} AND {self._table.mine()} AND {alive}) AS stored "
             f"FROM {self._table.name} WHERE tube IN ({bigints([tube, -tube])})"
         )[0]
-        return Room(found["sequence"] or 0, found["stored"], found["marks"] > 0, found["keys"] > 0)
+        return Room(found["sequence"] or 0, found["stored"], found["marks"] > 0, found["version"])
 
     def put(
         self,
@@ -82,7 +89,7 @@ class Admission:
         room: Room,
         *,
         now_us: int,
-        key: str | None = None,
+        identity: PutIdentity | None = None,
         forget_us: int = 0,
     ) -> tuple[Merge, int]:
         """Insert rows (columns of `INSERTED`), unless another put came after `room` was read.
@@ -93,21 +100,25 @@ class Admission:
             segments: Segments that nobody has used.
             room: What the put was decided on.
             now_us: The moment of the put.
-            key: Its key.
-            forget_us: Keys of before this moment are forgotten.
+            identity: What it is known by.
+            forget_us: Names that were last used before this moment are forgotten.
 
         Returns:
             The statement, and how many rows it inserts besides.
         """
         marker, tube = self._fresh(), self._table.id
         beside = [self._row(room.sequence + 1, now_us, None)]
-        if key is not None:
-            beside += [self._row(0, now_us, _KEY + key), self._row(0, now_us, _PRUNE)]
+        newer = "FALSE"
+        if identity is not None:
+            beside.append(self._row(identity.version, now_us, identity.name))
+            beside.append(self._row(0, now_us, _PRUNE))
+            newer = f"s.owner = {string(identity.name)} AND t.task_id < {bigint(identity.version)}"
         names = [*INSERTED, "tube", "owner"]
         values = [stored_column(name, f"s.{name}") for name in names]
         same = (
             f"abs(t.tube) = -s.tube AND (t.owner <=> s.owner OR (s.owner = {string(_PRUNE)} "
-            f"AND t.owner IS NOT NULL AND t.created < {moment(forget_us)}))"
+            f"AND t.owner <> {string(identity.name if identity else None)} "
+            f"AND t.created < {moment(forget_us)}))"
         )
         expected = f"t.tube = s.tube AND s.owner IS NULL AND t.task_id = {bigint(room.sequence)}"
         sql = (
@@ -115,6 +126,8 @@ class Admission:
             f"CAST(NULL AS STRING) AS owner FROM {{rows}} {' '.join(beside)}) s "
             f"ON t.segment IN ({bigints([MARKS, *segments, marker])}) AND s.tube < 0L AND {same} "
             f"WHEN MATCHED AND {expected} THEN UPDATE SET task_id = s.task_id "
+            f"WHEN MATCHED AND {newer} THEN UPDATE SET task_id = s.task_id, "
+            f"created = {stored_column('created', 's.created')} "
             f"WHEN MATCHED AND s.owner = {string(_PRUNE)} AND t.owner IS NOT NULL THEN DELETE "
             f"WHEN MATCHED THEN UPDATE SET task_id = raise_error({string(STALE)}) "
             f"WHEN NOT MATCHED AND NOT (s.owner <=> {string(_PRUNE)}) "
@@ -122,7 +135,7 @@ class Admission:
             f"VALUES ({', '.join(values)}, CAST(0 AS INT))"
         )
         statement = Merge(self._table.name, sql, marker, {"rows": rows}, size)
-        return statement, (room.sequence == 0) + (key is not None)
+        return statement, (room.sequence == 0) + (identity is not None and room.version is None)
 
     def _row(self, task_id: int, now_us: int, owner: str | None) -> str:
         values = dict.fromkeys(INSERTED, "NULL")

@@ -134,9 +134,9 @@ class CommitLoop:
             msg = f"{operation}: storage refused it, nothing was written: {_first_line(error)}"
             raise StoreError(msg) from error
         if affected is None:
-            # An append with a key may have been skipped; only the history says so.
+            # An append that is done once may have been skipped; only the history says so.
             found = None
-            if isinstance(statement, Append) and statement.key is not None:
+            if isinstance(statement, Append) and statement.once is not None:
                 found = self._landed(statement, None)
             return found or Affected()
         return affected

@@ -61,20 +61,21 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A blind append; with `key` it is done once, whoever repeats it.
+    """A blind append; with `once` it is done once, whoever repeats it.
 
     Attributes:
         table: SQL name of the table.
         rows: What to append.
         marker: Its operation id, kept in the commit's user metadata.
-        key: Identity of the append; a repeated one writes nothing.
+        once: Delta's transaction id and version: an append writes nothing when a version as high
+            was written under this id before.
         size: How many rows there are, about; 0: nobody wants to know how many were written.
     """
 
     table: str
     rows: DataFrame
     marker: int
-    key: str | None = None
+    once: tuple[str, int] | None = None
     size: int = 0
 
 
@@ -97,7 +98,7 @@ class Engine:
         """The rows of a query with a limit, as Arrow; `sources` as of a `Merge`."""
         if not sources:
             return self.spark.sql(sql).toArrow()
-        with self._named(sql, sources) as text:
+        with self._named(self.spark, sql, sources) as text:
             return self.spark.sql(text).toArrow()
 
     def column_type(self, table: str, column: str) -> pa.DataType:
@@ -129,22 +130,26 @@ class Engine:
         """Run one committing statement.
 
         Returns:
-            The rows it changed; `None` for an append with a key, which may have been skipped.
+            The rows it changed; `None` for an append that is done once and may have been skipped.
         """
-        with compiled(self.spark, statement.size):
-            if isinstance(statement, Append):
+        if isinstance(statement, Append):
+            with compiled(statement.rows.sparkSession, statement.size):
                 return self._append(statement)
-            return self._merge(statement)
+        # The rows of a micro-batch belong to a session that its query has for itself.
+        spark = next((rows.sparkSession for rows in statement.sources.values()), self.spark)
+        with compiled(spark, statement.size):
+            return self._merge(spark, statement)
 
-    def _merge(self, statement: Merge) -> Affected:
-        with self._named(statement.sql, statement.sources) as sql:
-            row = self.spark.sql(sql).collect()[0].asDict()
+    def _merge(self, spark: SparkSession, statement: Merge) -> Affected:
+        with self._named(spark, statement.sql, statement.sources) as sql:
+            row = spark.sql(sql).collect()[0].asDict()
         if "num_inserted_rows" not in row:
             return Affected(deleted=row["num_affected_rows"])
         return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
 
+    @staticmethod
     @contextmanager
-    def _named(self, sql: str, sources: Mapping[str, DataFrame]) -> Iterator[str]:
+    def _named(spark: SparkSession, sql: str, sources: Mapping[str, DataFrame]) -> Iterator[str]:
         """The text with the names that its sources have for a while."""
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
         try:
@@ -154,22 +159,23 @@ class Engine:
             yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
         finally:
             for view in names.values():
-                self.spark.catalog.dropTempView(view)
+                spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append) -> Affected | None:
         writer, written = statement.rows.write, None
-        if statement.key is None and statement.size:
+        if statement.once is None and statement.size:
             written = Observation()
             rows = F.count(F.lit(1)).alias("rows")
             writer = statement.rows.observe(written, rows).write
         writer = writer.format("delta").mode("append")
         writer = writer.option("userMetadata", f"tubeq:{statement.marker}")
-        if statement.key is not None:
-            writer = writer.option("txnAppId", statement.key).option("txnVersion", 1)
+        if statement.once is not None:
+            app, version = statement.once
+            writer = writer.option("txnAppId", app).option("txnVersion", version)
         self._save(writer, statement.table)
         if written is not None:
             return Affected(inserted=written.get["rows"])
-        return Affected() if statement.key is None else None
+        return Affected() if statement.once is None else None
 
     @staticmethod
     def _save(writer: DataFrameWriter, table: str) -> None:
@@ -178,6 +184,17 @@ class Engine:
             writer.saveAsTable(table)
         else:
             writer.save(path)
+
+    def version_of(self, table: str, marker: int) -> int | None:
+        """The version of the commit that holds `marker`; `None` when the history has none."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
+        held = history.where(F.col("userMetadata") == f"tubeq:{marker}").select("version").collect()
+        return held[0]["version"] if held else None
+
+    def history(self, table: str, *aggregates: str) -> list[int | None]:
+        """Aggregates over the columns of a table's history, as far back as it is kept."""
+        history = self.spark.sql(f"DESCRIBE HISTORY {table}")
+        return list(history.agg(*[F.expr(text) for text in aggregates]).collect()[0])
 
     def find(self, table: str, marker: int) -> Affected | None:
         """What the commit that holds `marker` changed; `None` when the history has none."""

@@ -34,12 +34,14 @@ class TubeTable:
         id: Id of the tube in the registry; rows of another id are leftovers of a drop.
         order: Columns that tasks are taken in, ending in `task_id`.
         payload_columns: Columns of a typed payload; `None` is JSON text.
+        change_feed: Whether statements note what they do, for the feed of changes.
     """
 
     name: str
     id: int
     order: tuple[str, ...]
     payload_columns: StructType | None = None
+    change_feed: bool = False
 
     def mine(self, alias: str = "") -> str:
         """Rows of this tube."""

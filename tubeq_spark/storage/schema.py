@@ -39,7 +39,10 @@ _TUBE_COLUMNS = {
         "id of the tube in the registry; rows of another id are leftovers of a drop",
     ),
     "task_id": ("BIGINT", "unique for ever, in the order of put"),
-    "state": ("STRING", "as last written: r ready, t taken, ! buried, ~ delayed, - done"),
+    "state": (
+        "STRING",
+        "as last written: r ready, t taken, ! buried, ~ delayed, - done, or gone where the tube is negated",
+    ),
     "pri": ("INT", "lower comes first; 0 is the highest of a put, below are urgent tasks"),
     "utube": ("STRING", "sub-queue; NULL is one too"),
     "data": ("STRING", "payload, JSON text unless the tube has a schema"),
@@ -55,6 +58,10 @@ _TUBE_COLUMNS = {
     "attempts": ("INT", "times taken since put or kick"),
     "taken_at": ("TIMESTAMP", "when it was last taken, UTC"),
     "claim": ("BIGINT", "segment that it was first moved to by its last take: token of the take"),
+    "change": (
+        "STRING",
+        "with a change feed: the events by which the row was last written; NULL: it was only moved",
+    ),
 }
 _REGISTRY_COLUMNS = {
     "name": ("STRING", "name of the tube and of its table"),

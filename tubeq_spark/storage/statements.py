@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Append, Engine, Merge
+from tubeq_spark.storage.feed import note, note_of_take, removal
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
 from tubeq_spark.storage.rows import INSERTED, stored_column
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.storage.identity import PutIdentity
     from tubeq_spark.storage.rows import StoredTask
 
 __all__ = ["Chosen", "Statements", "move_as", "move_to_claim", "moved_segment"]
@@ -53,7 +55,9 @@ def moved_segment(moves: Mapping[int, int]) -> str:
     return f"CASE t.segment {cases} END"
 
 
-def move_to_claim(claim: str, owner: str, now_us: int, token: str | None = None) -> str:
+def move_to_claim(
+    table: TubeTable, claim: str, owner: str, now_us: int, token: str | None = None
+) -> str:
     """The action of every take: a row moves to a claim (an SQL expression), and its lease begins.
 
     The claim is the token of the take, too, unless another is given.
@@ -61,7 +65,7 @@ def move_to_claim(claim: str, owner: str, now_us: int, token: str | None = None)
     return (
         f"UPDATE SET segment = {claim}, claim = {token or claim}, state = 't', "
         f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
-        f"next_event = {predicates.after_us(now_us, 't.ttr')}"
+        f"next_event = {predicates.after_us(now_us, 't.ttr')}{note_of_take(table)}"
     )
 
 
@@ -113,16 +117,18 @@ class Statements:
         )
         return Merge(self._table.name, sql, marker, {"rows": rows}, size)
 
-    def append(self, rows: DataFrame, count: int, key: str | None) -> Append:
-        """Append `count` rows (columns of `INSERTED`), with a key once for it."""
+    def append(self, rows: DataFrame, count: int, identity: PutIdentity | None) -> Append:
+        """Append `count` rows (columns of `INSERTED`), with an identity once for it."""
         stored = rows.selectExpr(
             *[f"{stored_column(name, name)} AS {name}" for name in INSERTED],
             f"{bigint(self._table.id)} AS tube",
             "CAST(0 AS INT) AS attempts",
         )
-        # The table remembers keys, and may have had another tube of this name before.
-        app = None if key is None else f"tubeq/{self._table.id}/{key}"
-        return Append(self._table.name, stored, self._fresh(), app, count)
+        once = None
+        if identity is not None:
+            # The table remembers names, and may have had another tube of this name before.
+            once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
+        return Append(self._table.name, stored, self._fresh(), once, count)
 
     def take(
         self,
@@ -163,7 +169,7 @@ class Statements:
         )
         last = bigint(claims[-1][1])
         claim = f"CASE {branches}ELSE {last} END" if branches else last
-        return move_to_claim(claim, owner, now_us)
+        return move_to_claim(self._table, claim, owner, now_us)
 
     def delete_claim(self, claim: int) -> Merge:
         """Remove a whole claim: only metadata is written, and all of it is found or nothing."""
@@ -182,12 +188,15 @@ class Statements:
         """
         held = f"{predicates.effective_state(now_us, None, 't.')} = 't'"
         marker = self._fresh()
+        # With a change feed a deleted row that was taken would be an ack.
+        ended = removal(self._table, self._fresh(), None)
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT TRUE AS mark UNION ALL SELECT FALSE) s "
             f"ON t.segment <> {bigint(marker)} AND {self._table.mine('t.')} "
             f"AND s.mark = (t.segment = {bigint(MARKS)}) "
             f"WHEN MATCHED AND NOT s.mark AND {held} "
             f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
+            f"WHEN MATCHED AND NOT s.mark AND t.state = 't' THEN {ended} "
             "WHEN MATCHED AND NOT s.mark THEN DELETE "
             "WHEN NOT MATCHED AND s.mark THEN INSERT (segment, tube) "
             f"VALUES ({bigint(MARKS)}, {bigint(self._table.id)})"
@@ -218,7 +227,7 @@ class Statements:
         if moves:
             clauses.append(
                 f"WHEN MATCHED AND t.segment IN ({bigints(moves)}) "
-                f"THEN UPDATE SET segment = {moved_segment(moves)}"
+                f"THEN UPDATE SET segment = {moved_segment(moves)}{note(self._table, None)}"
             )
         columns = {"segment": "BIGINT", "task_id": "BIGINT", "chosen": "BOOLEAN"}
         values = [(row.segment, row.task_id, row.chosen) for row in rows]

@@ -227,7 +227,7 @@ class Subqueues:
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON t.segment IN ({bigints([*segments, *claims, *burnt, marker])}) "
             f"AND t.utube <=> s.utube AND ({self._takeable(now_us)}) {self._fail_if_burnt} "
-            f"WHEN MATCHED THEN {move_to_claim('s.claim', owner, now_us)}"
+            f"WHEN MATCHED THEN {move_to_claim(self._table, 's.claim', owner, now_us)}"
         )
         return Merge(self._table.name, sql, marker, frames, size)
 
@@ -267,7 +267,7 @@ class Subqueues:
             f"AND (({self._table.mine('t.')} AND t.segment = s.acked) "
             f"OR (s.acked IS NULL AND ({self._takeable(now_us)}))) "
             f"WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_burnt} "
-            f"WHEN MATCHED THEN {move_to_claim(bigint(claim), owner, now_us, 's.claim')} "
+            f"WHEN MATCHED THEN {move_to_claim(self._table, bigint(claim), owner, now_us, 's.claim')} "
             "WHEN NOT MATCHED AND s.acked IS NOT NULL "
             f"THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
         )

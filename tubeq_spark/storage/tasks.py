@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.codegen import compiled
+from tubeq_spark.storage.feed import GONE
 from tubeq_spark.storage.heads import HEAD_SEGMENTS, Heads, SegmentHead
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, identifier, integer, string
@@ -189,8 +190,8 @@ class Tasks:
         return list(zip(segments, task_ids, strict=True))
 
     def count_in(self, segment: int) -> int:
-        """How many tasks a segment holds."""
-        mine = f"{self._table.mine()} AND segment = {bigint(segment)}"
+        """How many tasks a segment holds, or of tasks that are gone."""
+        mine = f"abs(tube) = {bigint(self._table.id)} AND segment = {bigint(segment)}"
         count: int = self.engine.rows(f"SELECT count(*) AS n FROM {self._table.name} WHERE {mine}")[
             0
         ]["n"]
@@ -227,11 +228,13 @@ class Tasks:
     def leftover_segments(self) -> list[int]:
         """Segments with rows of tubes that had this name before; a later one may have it by now.
 
-        Rows of marks bear the negated id: a burnt token stays burnt while its tube is there.
+        Rows of marks bear the negated id: a burnt token stays burnt while its tube is there. Rows
+        that are gone have been told of in the change feed, which has them in files of its own.
         """
         found = self.engine.rows(
             f"SELECT DISTINCT segment FROM {self._table.name} "
-            f"WHERE abs(tube) < {bigint(self._table.id)} "
+            f"WHERE (abs(tube) < {bigint(self._table.id)} "
+            f"OR (tube = {bigint(-self._table.id)} AND state = {GONE})) "
             f"AND segment <> {bigint(MARKS)} LIMIT 10000"
         )
         return [row["segment"] for row in found]

@@ -1,0 +1,460 @@
+"""Streams into a tube, out of it, and of its changes: each task once, through crashes and restarts."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import StreamingQueryException
+
+from tests.acceptance.support import WAIT, counts, take
+from tubeq_spark import InvalidOptionError, PutItem, Queue, QueueConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.acceptance.support import InBackground, NewTube
+    from tubeq_spark import Tube
+    from tubeq_spark.testing import ManualClock
+
+
+class Source:
+    """A directory that a stream reads, a file a micro-batch; and the stream's checkpoint."""
+
+    def __init__(self, spark: SparkSession, place: Path) -> None:
+        self._spark = spark
+        self._files = place / "files"
+        self._files.mkdir(parents=True)
+        self.checkpoint = place / "checkpoint"
+
+    def add(self, *payloads: Any) -> None:
+        """Add a file of payloads."""
+        number = len(list(self._files.iterdir()))
+        lines = "".join(json.dumps(payload) + "\n" for payload in payloads)
+        (self._files / f"{number}.txt").write_text(lines)
+
+    def run(self, function: Callable[[DataFrame, int], None]) -> None:
+        """Run the stream over all that is there."""
+        stream = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._files))
+        writer = stream.selectExpr("value AS data").writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        query = writer.foreachBatch(function).start()
+        query.awaitTermination()
+
+    def lose_the_last_batch(self) -> None:
+        """Forget that the last micro-batch was done, as a crash right before it would."""
+        last = max((self.checkpoint / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+        last.unlink()
+        last.with_name(f".{last.name}.crc").unlink()
+
+
+@pytest.fixture
+def source(spark: SparkSession, tmp_path: Path) -> Source:
+    return Source(spark, tmp_path / "source")
+
+
+def data_in(tube: Tube) -> list[Any]:
+    return sorted(json.loads(row["data"]) for row in tube.df().select("data").collect())
+
+
+# -- sink -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_name", ["fifo", "limfifottl"])
+def test_sink_when_a_batch_is_replayed_adds_nothing(
+    new_tube: NewTube, source: Source, type_name: str
+) -> None:
+    tube = new_tube(type_name, capacity=4 if type_name == "limfifottl" else None)
+    source.add("a", "b")
+    source.add("c")
+    source.run(tube.sink())
+    source.lose_the_last_batch()
+    source.add("d")
+
+    source.run(tube.sink())
+
+    assert data_in(tube) == ["a", "b", "c", "d"]
+
+
+def test_sink_when_the_stream_dies_after_the_commit_adds_each_row_once(
+    new_tube: NewTube, source: Source
+) -> None:
+    tube = new_tube("fifo")
+    sink = tube.sink()
+
+    def dies(batch: DataFrame, number: int) -> None:
+        sink(batch, number)
+        msg = "the power is out"
+        raise RuntimeError(msg)
+
+    source.add("a", "b")
+    with pytest.raises(StreamingQueryException, match="the power is out"):
+        source.run(dies)
+
+    source.run(tube.sink())
+
+    assert data_in(tube) == ["a", "b"]
+
+
+def test_sinks_of_several_streams_when_their_batches_bear_the_same_numbers_shadow_nothing(
+    spark: SparkSession, new_tube: NewTube, source: Source, tmp_path: Path
+) -> None:
+    tube = new_tube("fifo")
+    left, right = tube.sink(), tube.sink("right half")
+    source.add("a")
+    source.run(lambda batch, number: (left(batch, number), right(batch, number)))
+    another = Source(spark, tmp_path / "another")
+    another.add("b")
+
+    another.run(tube.sink())
+
+    assert data_in(tube) == ["a", "a", "b"]
+
+
+def test_sink_when_a_batch_finds_no_room_fails_and_drops_nothing(
+    new_tube: NewTube, source: Source
+) -> None:
+    tube = new_tube("limfifottl", capacity=2)
+    tube.put_many(["x", "y"])
+    source.add("a")
+    with pytest.raises(StreamingQueryException, match="stayed full for 0"):
+        source.run(tube.sink("s", timeout=0))
+    tube.ack(take(tube).task_id)
+
+    source.run(tube.sink("s", timeout=0))
+
+    assert data_in(tube) == ["a", "y"]
+    source.add("b", "c", "d")
+    with pytest.raises(StreamingQueryException, match="3 rows never fits"):
+        source.run(tube.sink("s"))
+
+
+def test_sink_when_no_stream_runs_needs_a_name(spark: SparkSession, new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    rows = spark.createDataFrame([('"a"',)], "data STRING")
+
+    with pytest.raises(InvalidOptionError, match="name=None"):
+        tube.sink()(rows, 0)
+    for number in (0, 1, 0):
+        tube.sink("mine")(rows, number)
+
+    assert data_in(tube) == ["a", "a"]
+
+
+def test_sink_when_it_is_sent_to_another_process_is_the_same_stream(
+    spark: SparkSession, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    rows = spark.createDataFrame([('"a"',)], "data STRING")
+    sent = cloudpickle.loads(cloudpickle.dumps(tube.sink("mine")))
+
+    sent(rows, 0)
+    tube.sink("mine")(rows, 0)
+
+    assert data_in(tube) == ["a"]
+
+
+# -- process ----------------------------------------------------------------------------------
+
+
+class Handler:
+    """Keeps the payloads of each batch; raises as often as it is told to."""
+
+    def __init__(self, *, failures: int = 0, calls: int = 1) -> None:
+        self.batches: list[list[Any]] = []
+        self._failures = failures
+        self._calls = calls
+        self._called = threading.Event()
+
+    def __call__(self, batch: DataFrame) -> None:
+        rows = batch.select("data").orderBy("task_id").collect()
+        self.batches.append([json.loads(row["data"]) for row in rows])
+        if len(self.batches) == self._calls:
+            self._called.set()
+        if len(self.batches) <= self._failures:
+            msg = "cannot work"
+            raise RuntimeError(msg)
+
+    def wait(self) -> None:
+        """Wait until it was called often enough."""
+        assert self._called.wait(WAIT)
+
+
+def test_process_when_it_runs_once_works_off_what_is_ready(queue: Queue, new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["a", "b", "c"])
+    handler = Handler()
+
+    tube.process(handler, batch_size=2, trigger=None).awaitTermination()
+
+    assert handler.batches == [["a", "b"], ["c"]]
+    assert counts(queue, tube) == {"done": 3}
+
+
+def test_process_when_its_handler_raises_gives_back_and_goes_on(
+    queue: Queue, new_tube: NewTube, caplog: pytest.LogCaptureFixture
+) -> None:
+    tube = new_tube("fifottl", max_attempts=3)
+    tube.put("a")
+    handler = Handler(failures=1, calls=2)
+
+    query = tube.process(handler, batch_size=10, trigger="100 milliseconds")
+    handler.wait()
+    query.stop()
+
+    assert handler.batches == [["a"], ["a"]]
+    assert counts(queue, tube) == {"done": 1}
+    assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [
+        ("cannot work",)
+    ]
+
+
+def test_process_when_its_handler_always_raises_buries_after_max_attempts(
+    queue: Queue, new_tube: NewTube, tmp_path: Path
+) -> None:
+    tube = new_tube("fifo", max_attempts=2)
+    tube.put_many(["a", "b"])
+    handler = Handler(failures=9)
+    checkpoint = tmp_path / "checkpoint"
+
+    for _ in range(3):
+        query = tube.process(handler, batch_size=10, trigger=None, checkpoint=checkpoint)
+        query.awaitTermination()
+
+    assert handler.batches == [["a", "b"]] * 2
+    assert counts(queue, tube) == {"buried": 2, "total": 2}
+
+
+def test_process_when_it_is_stopped_finishes_its_batch_and_takes_no_other(
+    queue: Queue, new_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["a", "b"])
+    began, stopped = threading.Event(), threading.Event()
+
+    def work(batch: DataFrame) -> None:
+        began.set()
+        assert stopped.wait(WAIT)
+        assert batch.count() == 1
+
+    query = tube.process(work, batch_size=1)
+    assert began.wait(WAIT)
+    stopping = in_background(query.stop)
+    while query.isActive:
+        stopping.done()
+    stopped.set()
+    stopping.result(WAIT)
+
+    assert counts(queue, tube) == {"ready": 1, "done": 1, "total": 1}
+
+
+def test_process_when_the_lease_ends_before_the_handler_returns_acks_nothing(
+    queue: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=60)
+    tube.put_many(["a", "b"])
+
+    def dawdle(_batch: DataFrame) -> None:
+        clock.advance(60)
+
+    tube.process(dawdle, batch_size=1, trigger=None).awaitTermination()
+
+    assert counts(queue, tube) == {"ready": 2, "total": 2}
+
+
+def test_process_when_a_sub_queue_gives_several_hands_them_out_in_order(new_tube: NewTube) -> None:
+    tube = new_tube("utube")
+    tube.put_many(["a1", "a2"], utube="a")
+    handler = Handler()
+
+    tube.process(handler, batch_size=5, per_utube=2, trigger=None).awaitTermination()
+
+    assert handler.batches == [["a1", "a2"]]
+
+
+def test_process_when_an_argument_is_bad_starts_nothing(
+    spark: SparkSession, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    for bad in (
+        {"batch_size": 0},
+        {"batch_size": 1, "per_utube": 2},
+        {"batch_size": 1, "trigger": "now and then"},
+    ):
+        with pytest.raises(InvalidOptionError):
+            tube.process(print, **bad)
+
+    assert spark.streams.active == []
+
+
+# -- changes ----------------------------------------------------------------------------------
+
+
+class Listener:
+    """Keeps what a stream of changes tells, through restarts of the stream."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._checkpoint = checkpoint
+        self.rows: list[Any] = []
+
+    def listen(self, changes: DataFrame) -> list[tuple[str, Any, str]]:
+        """Run the stream over all that is there; returns change, payload and state, in order."""
+        self.rows.clear()
+        writer = changes.writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(self._checkpoint))
+        writer.foreachBatch(
+            lambda batch, _: self.rows.extend(batch.collect())
+        ).start().awaitTermination()
+        self.rows.sort(key=lambda row: (row["version"], row["task_id"], row["step"]))
+        return [(row["change"], json.loads(row["data"]), row["state"]) for row in self.rows]
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Listener:
+    return Listener(tmp_path / "listener")
+
+
+def test_changes_when_a_verb_changes_tasks_tell_exactly_these(
+    new_tube: NewTube, clock: ManualClock, listener: Listener
+) -> None:
+    tube = new_tube("fifottl", ttr=60, change_feed=True)
+    a, b, c = tube.put_many(["a", "b", "c"])
+    tube.take_many(3)
+    tube.ack(a.task_id)
+    tube.touch(b.task_id, 10)
+    tube.release(b.task_id)
+    tube.bury(c.task_id)
+    tube.kick()
+    tube.delete(c.task_id)
+    tube.put("d", delay=10)
+    clock.advance(10)
+    tube.take_many(9)
+    tube.put("e", ttl=5)
+    clock.advance(100)
+    tube.take_many(9)
+    tube.truncate()
+
+    told = listener.listen(tube.changes(starting=0))
+
+    assert told == [
+        *[("put", data, "r") for data in "abc"],
+        *[("take", data, "t") for data in "abc"],
+        ("ack", "a", "-"),
+        ("touch", "b", "t"),
+        ("release", "b", "r"),
+        ("bury", "c", "!"),
+        ("kick", "c", "r"),
+        ("delete", "c", "-"),
+        ("put", "d", "~"),
+        *[("take", "b", "t"), ("delay", "d", "r"), ("take", "d", "t")],
+        ("put", "e", "r"),
+        *[("ttr", "b", "r"), ("ttr", "d", "r"), ("ttl", "e", "-")],
+        *[("take", "b", "t"), ("take", "d", "t")],
+    ]
+    assert {row["task_id"] for row in listener.rows[:3]} == {a.task_id, b.task_id, c.task_id}
+    assert [row["attempts"] for row in listener.rows if row["change"] == "take"][-1] == 2
+
+
+def test_changes_when_a_batch_is_settled_in_pieces_tell_each_piece(
+    new_tube: NewTube, clock: ManualClock, listener: Listener
+) -> None:
+    tube = new_tube("utubettl", ttr=60, max_attempts=1, change_feed=True)
+    tube.put_many([PutItem(data, utube=data[0]) for data in ("a1", "a2", "b1", "c1")])
+    changes = tube.changes()
+    with tube.take_df(9) as batch:
+        batch.release(batch.df.where("utube = 'a'"))
+        batch.bury(batch.df.where("utube = 'b'"))
+    second = take(tube)
+    clock.advance(60)
+    tube.delete(second.task_id)
+    tube.drop()
+
+    told = listener.listen(changes)
+
+    assert told == [
+        *[("take", data, "t") for data in ("a1", "b1", "c1")],
+        *[("bury", "a1", "!"), ("release", "a1", "!")],
+        ("bury", "b1", "!"),
+        ("ack", "c1", "-"),
+        ("take", "a2", "t"),
+        *[("ttr", "a2", "r"), ("bury", "a2", "!"), ("delete", "a2", "-")],
+    ]
+
+
+def test_changes_when_tasks_are_exchanged_tell_of_both_ends(
+    new_tube: NewTube, listener: Listener
+) -> None:
+    tube = new_tube("fifo", change_feed=True)
+    tube.put_many(["a", "b"])
+    changes = tube.changes()
+    tube.exchange(ack=[take(tube).task_id], take=1)
+    tube.release_all()
+
+    assert listener.listen(changes) == [
+        ("take", "a", "t"),
+        *[("ack", "a", "-"), ("take", "b", "t")],
+        ("release", "b", "r"),
+    ]
+
+
+def test_changes_when_segments_are_folded_and_marks_removed_tell_nothing(
+    spark: SparkSession, location: str, listener: Listener
+) -> None:
+    config = QueueConfig(fold_segments=1)
+    with Queue(spark, location, config=config) as queue:
+        tube = queue.create_tube("feed", change_feed=True)
+        tasks = [tube.put(number) for number in range(8)]
+        tube.delete(tasks[0].task_id)
+        changes = tube.changes()
+
+        report = queue.sweep()
+
+        assert report.tubes["feed"].folded > 1
+        assert listener.listen(changes) == []
+        left = spark.read.format("delta").load(f"{location}/feed")
+        assert left.where("state = '-'").count() == 0
+
+
+def test_changes_when_the_stream_starts_anew_go_on_where_it_was(
+    new_tube: NewTube, listener: Listener, tmp_path: Path
+) -> None:
+    tube = new_tube("fifo", change_feed=True)
+    tube.put("before")
+    changes = tube.changes()
+    tube.put("first")
+    assert listener.listen(changes) == [("put", "first", "r")]
+    first = listener.rows[0]
+    tube.put("second")
+
+    assert listener.listen(tube.changes(first["version"])) == [("put", "second", "r")]
+    for number, starting in enumerate((first["version"], first["at"].astimezone(dt.UTC))):
+        told = Listener(tmp_path / str(number)).listen(tube.changes(starting))
+        assert told == [("put", "first", "r"), ("put", "second", "r")]
+
+
+def test_changes_when_the_table_had_an_earlier_tube_tell_of_the_new_one(
+    queue: Queue, listener: Listener
+) -> None:
+    old = queue.create_tube("again")
+    old.put("old")
+    old.drop()
+    new = queue.create_tube("again", change_feed=True)
+    new.put("new")
+
+    assert listener.listen(new.changes(0)) == [("put", "new", "r")]
+
+
+def test_changes_when_there_is_no_feed_or_no_such_start_are_refused(new_tube: NewTube) -> None:
+    with pytest.raises(InvalidOptionError, match="change_feed=True"):
+        new_tube("fifo").changes()
+    tube = new_tube("fifo", change_feed=True)
+    for bad in (-1, True, 10_000, "now", dt.datetime(2026, 1, 1)):  # noqa: DTZ001
+        with pytest.raises(InvalidOptionError, match="starting"):
+            tube.changes(bad)

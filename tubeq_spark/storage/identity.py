@@ -1,0 +1,38 @@
+"""What a put of a DataFrame is known by, so that whoever repeats it adds nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PutIdentity"]
+
+
+@dataclass(frozen=True, slots=True)
+class PutIdentity:
+    """A name that a tube remembers, with the highest version that was put under it.
+
+    A put is a repetition when a version as high was put before. So a stream, whose batches are
+    numbered, takes one place in the tube's memory, however many batches it has.
+
+    Attributes:
+        name: Unique in the tube; begins with what kind of name it is, so that kinds never meet.
+        version: 1 for the only put of that name, or the number of a batch, >= 0.
+    """
+
+    name: str
+    version: int
+
+    @classmethod
+    def of_key(cls, key: str) -> PutIdentity:
+        """One put, by a key that the program chose."""
+        return cls(f"key {key}", 1)
+
+    @classmethod
+    def of_batch(cls, stream: str, batch: int) -> PutIdentity:
+        """A micro-batch of a stream that the program named."""
+        return cls(f"stream {stream}", batch)
+
+    @classmethod
+    def of_query_batch(cls, query: str, batch: int) -> PutIdentity:
+        """A micro-batch of a streaming query, by the id that its checkpoint keeps."""
+        return cls(f"query {query}", batch)
