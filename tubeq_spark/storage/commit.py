@@ -8,8 +8,10 @@ table's history is asked for the statement's marker before anything else is done
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError
 from tubeq_spark.retry import Backoff
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.locking import Lane
 
-__all__ = ["CommitLoop", "Plan", "Stale"]
+__all__ = ["CommitLoop", "Plan", "Stale", "Tally"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -46,11 +48,40 @@ class Plan(Generic[T]):
     finish: Callable[[Affected], T]
 
 
+class Tally:
+    """The conflicts that a queue object has met since it began, by table; grows only."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._conflicts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def conflicted(self, lane: Lane) -> None:
+        """Count one at the table of a lane."""
+        with self._lock:
+            self._conflicts[lane] = self._conflicts.get(lane, 0) + 1
+
+    def at(self, lane: Lane) -> int:
+        """Those at the table of a lane."""
+        with self._lock:
+            return self._conflicts.get(lane, 0)
+
+    def total(self) -> int:
+        """All of them, the system tables' included."""
+        with self._lock:
+            return sum(self._conflicts.values())
+
+
 class CommitLoop:
     """Runs operations of one queue object."""
 
     def __init__(
-        self, engine: Engine, config: QueueConfig, wall: Clock, uniform: Callable[[], float]
+        self,
+        engine: Engine,
+        config: QueueConfig,
+        wall: Clock,
+        uniform: Callable[[], float],
+        tally: Tally | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -59,6 +90,7 @@ class CommitLoop:
             config: Budget of retries, and the observer.
             wall: Real time: a wait after a conflict is not a wait for tasks.
             uniform: Random numbers from 0 to 1, for the waits' jitter.
+            tally: Where conflicts are counted, a new one by default.
         """
         self._engine = engine
         self._config = config
@@ -69,11 +101,12 @@ class CommitLoop:
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
         self.conflicts = 0
+        self.tally = tally or Tally()
 
     def impatient(self) -> CommitLoop:
         """A loop that gives up at the first conflict, for what need not be done now."""
         config = replace(self._config, attempts=1)
-        return CommitLoop(self._engine, config, self._wall, self._uniform)
+        return CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
 
     def run(self, operation: str, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
         """Repeat `attempt` until it commits, or decides that there is nothing to commit.
@@ -96,6 +129,7 @@ class CommitLoop:
                     return self._once(operation, attempt)
             except Stale as stale:
                 self.conflicts += 1
+                self.tally.conflicted(lane)
                 self._observer("conflicted", operation)
                 wait = next(waits, None)
                 if wait is None:

@@ -111,6 +111,11 @@ class Engine:
         value: str | None = detail["properties"].get(name)
         return value
 
+    def files(self, directory: str) -> DataFrame:
+        """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
+        listing = self.spark.read.format("binaryFile")
+        return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
+
     def replace(self, table: str, rows: DataFrame, partition: str, app: str, version: int) -> None:
         """Overwrite a table and its schema, unless a version as high was written before."""
         writer = rows.write.format("delta").mode("overwrite").partitionBy(partition)

@@ -18,6 +18,7 @@ from tubeq_spark import ids
 from tubeq_spark.lifecycle import due
 from tubeq_spark.storage.commit import CommitLoop, Plan, Stale
 from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
+from tubeq_spark.storage.measures import last_commit
 from tubeq_spark.storage.quoting import bigint, integer, moment, string
 
 if TYPE_CHECKING:
@@ -137,6 +138,18 @@ class Sessions:
         return {
             name: SessionView(name, tuple(members[name]), dead[name]) for name in {*members, *dead}
         }
+
+    def last_written(self, limit: int) -> dict[str, int]:
+        """The sessions that wrote last, and when by their own clocks."""
+        rows = self._engine.rows(
+            f"SELECT session, unix_micros(max(at)) AS last FROM {self._table} "
+            f"WHERE kind = 'member' GROUP BY session ORDER BY last DESC LIMIT {limit}"
+        )
+        return {row["session"]: row["last"] for row in rows}
+
+    def last_commit(self) -> int:
+        """When the newest commit was made, by the storage's clock."""
+        return last_commit(self._engine, self._table)[1]
 
     def slots(self) -> dict[int, SlotLease]:
         """All slots that were ever leased."""
