@@ -115,6 +115,7 @@ class Queue:
             source,
         )
         session = Session(sessions, clock, config, counters, uuid.uuid4)
+        loop.tally.session = lambda: str(session.uuid)
         session.holds = holdings.any_at
         session.on_death = holdings.clear
         return QueueContext(

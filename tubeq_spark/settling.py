@@ -166,9 +166,11 @@ def fresh_places(ctx: TubeContext, found: Located) -> tuple[int, dict[int, int]]
 def _removal(ctx: TubeContext, found: Located) -> tuple[Merge, dict[int, int]]:
     """The statement that removes the named tasks."""
     if found.whole and len(found.claims) == 1:
-        return ctx.statements.delete_claim(found.segments[0]), {}
+        statement = ctx.statements.delete_claim(found.segments[0])
+        return replace(statement, tasks=len(found.rows)), {}
     moves = {} if found.whole else fresh_places(ctx, found)[1]
-    return ctx.statements.settle(found.source(), [(found.chosen, "DELETE")], moves), moves
+    statement = ctx.statements.settle(found.source(), [(found.chosen, "DELETE")], moves)
+    return replace(statement, tasks=len(found.rows)), moves
 
 
 def _left(ctx: TubeContext, found: Located, moves: dict[int, int]) -> None:
@@ -231,7 +233,7 @@ def changed(
         given_back(ctx, found.rows, whole=found.whole)
         return finish()
 
-    return Plan(statement, done)
+    return Plan(replace(statement, tasks=len(found.rows)), done)
 
 
 def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[Task]:
@@ -455,6 +457,7 @@ def kick(ctx: TubeContext, count: int) -> int:
         action = back_to_tube(dest, "'r'") + ", attempts = CAST(0 AS INT)"
         source = [Chosen(segment, None) for segment in segments]
         statement = ctx.statements.settle(source, [(which, action)], {})
+        statement = replace(statement, tasks=sum(cut.count for cut in cuts))
 
         def finish(affected: Affected) -> int:
             if affected.updated == 0:

@@ -17,6 +17,7 @@ from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError
 from tubeq_spark.retry import Backoff
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
+from tubeq_spark.storage.notes import Note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,10 +50,12 @@ class Plan(Generic[T]):
 
 
 class Tally:
-    """The conflicts that a queue object has met since it began, by table; grows only."""
+    """What all loops of a queue object share: whose they are, and the conflicts that they met."""
 
     def __init__(self) -> None:
         """Start at zero."""
+        #: Tells the session, for the notes in the history.
+        self.session: Callable[[], str] = lambda: ""
         self._conflicts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -123,11 +126,13 @@ class CommitLoop:
         """
         began = self._wall.monotonic()
         waits = self._backoff.waits(lambda: self._wall.monotonic() - began, self._uniform)
+        note = Note(operation, self.tally.session())
         while True:
             try:
                 with lane.writing():
-                    return self._once(operation, attempt)
+                    return self._once(note, attempt)
             except Stale as stale:
+                note = replace(note, conflicts=note.conflicts + 1)
                 self.conflicts += 1
                 self.tally.conflicted(lane)
                 self._observer("conflicted", operation)
@@ -139,18 +144,20 @@ class CommitLoop:
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
 
-    def _once(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
+    def _once(self, note: Note, attempt: Callable[[], Plan[T]]) -> T:
+        operation = note.operation
         self._observer("read", operation)
         plan = attempt()
         if plan.statement is None:
             return plan.finish(Affected())
         self._observer("decided", operation)
-        affected = self._commit(operation, plan.statement)
+        affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
         return plan.finish(affected)
 
-    def _commit(self, operation: str, statement: Merge | Append) -> Affected:
+    def _commit(self, note: Note, statement: Merge | Append) -> Affected:
+        operation = note.operation
         try:
-            affected = self._engine.execute(statement)
+            affected = self._engine.execute(statement, note)
             self._observer("committed", operation)
         except Exception as error:
             outcome = classify(error)

@@ -12,13 +12,15 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tubeq_spark.storage.codegen import compiled
-from tubeq_spark.storage.quoting import identifier, path_of
+from tubeq_spark.storage.quoting import identifier, path_of, string
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+    from tubeq_spark.storage.notes import Note
 
 __all__ = ["Affected", "Append", "Engine", "Merge"]
 
@@ -46,10 +48,11 @@ class Merge:
 
     Attributes:
         table: SQL name of the table it writes.
-        sql: Its text; `{name}` stands for a source given in `sources`.
+        sql: Its text; `{name}` stands for a source given in `sources`, `{note}` for its note.
         marker: A number that only this statement's predicate holds: its operation id.
         sources: DataFrames that it reads, by the names in its text.
         size: How many rows it changes, about.
+        tasks: How many tasks it is about, where that is not the rows that it changes.
     """
 
     table: str
@@ -57,6 +60,7 @@ class Merge:
     marker: int
     sources: Mapping[str, DataFrame] = field(default_factory=dict)
     size: int = 0
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,11 @@ class Append:
     marker: int
     key: str | None = None
     size: int = 0
+
+    @property
+    def tasks(self) -> int | None:
+        """How many tasks it is about."""
+        return self.size or None
 
 
 class Engine:
@@ -116,10 +125,12 @@ class Engine:
         listing = self.spark.read.format("binaryFile")
         return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
 
-    def replace(self, table: str, rows: DataFrame, partition: str, app: str, version: int) -> None:
+    def replace(
+        self, table: str, rows: DataFrame, partition: str, app: str, version: int, note: Note
+    ) -> None:
         """Overwrite a table and its schema, unless a version as high was written before."""
         writer = rows.write.format("delta").mode("overwrite").partitionBy(partition)
-        writer = writer.option("overwriteSchema", "true")
+        writer = writer.option("overwriteSchema", "true").option("userMetadata", str(note))
         self._save(writer.option("txnAppId", app).option("txnVersion", version), table)
 
     def source(self, table: pa.Table) -> DataFrame:
@@ -130,19 +141,24 @@ class Engine:
         """Run a statement that returns nothing worth reading."""
         self.spark.sql(sql).collect()
 
-    def execute(self, statement: Merge | Append) -> Affected | None:
+    def execute(self, statement: Merge | Append, note: Note) -> Affected | None:
         """Run one committing statement.
+
+        Args:
+            statement: What to run.
+            note: What its commit says of itself.
 
         Returns:
             The rows it changed; `None` for an append with a key, which may have been skipped.
         """
         with compiled(self.spark, statement.size):
             if isinstance(statement, Append):
-                return self._append(statement)
-            return self._merge(statement)
+                return self._append(statement, note)
+            return self._merge(statement, note)
 
-    def _merge(self, statement: Merge) -> Affected:
-        with self._named(statement.sql, statement.sources) as sql:
+    def _merge(self, statement: Merge, note: Note) -> Affected:
+        said = string(str(note))
+        with self._named(statement.sql.replace("{note}", said), statement.sources) as sql:
             row = self.spark.sql(sql).collect()[0].asDict()
         if "num_inserted_rows" not in row:
             return Affected(deleted=row["num_affected_rows"])
@@ -161,14 +177,14 @@ class Engine:
             for view in names.values():
                 self.spark.catalog.dropTempView(view)
 
-    def _append(self, statement: Append) -> Affected | None:
+    def _append(self, statement: Append, note: Note) -> Affected | None:
         writer, written = statement.rows.write, None
         if statement.key is None and statement.size:
             written = Observation()
             rows = F.count(F.lit(1)).alias("rows")
             writer = statement.rows.observe(written, rows).write
         writer = writer.format("delta").mode("append")
-        writer = writer.option("userMetadata", f"tubeq:{statement.marker}")
+        writer = writer.option("userMetadata", f"{note} marker={statement.marker}")
         if statement.key is not None:
             writer = writer.option("txnAppId", statement.key).option("txnVersion", 1)
         self._save(writer, statement.table)
