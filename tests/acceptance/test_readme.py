@@ -23,12 +23,18 @@ def test_readme_python_when_run_in_order_prints_what_it_says(
 
     exec(code.replace('"/data/q"', repr(location)), names)
 
-    put, batch, left, two_hosts, next_page, old = capsys.readouterr().out.splitlines()
+    put, batch, left, two_hosts, next_page, *seen, old = capsys.readouterr().out.splitlines()
     assert put == "1000000"
     assert batch == "100000 1000"
     assert "'delayed': 1000," in left
     assert "'total': 901000" in left
     assert (two_hosts, next_page) == ("['/1', '/2'] /a", "/3")
+    assert seen == [
+        "0 ready, 2 taken, 0 conflicts",
+        "[]",
+        'tubeq_tasks{state="taken",tube="hosts"} 2.0',
+        "take 1",
+    ]
     assert old == "('mail', 'taken', 'to ann') ['sent'] 127"
 
 
