@@ -20,6 +20,8 @@ from tubeq_spark.errors import (
     TubeNotFoundError,
     TubeqError,
 )
+from tubeq_spark.health import Health, Problem
+from tubeq_spark.metrics import QueueMetrics, TubeMetrics
 from tubeq_spark.queue import Queue
 from tubeq_spark.spark_session import local_session, spark_conf
 from tubeq_spark.state import QueueState
@@ -35,12 +37,15 @@ __all__ = [
     "CommitUnknownError",
     "ConflictError",
     "Driver",
+    "Health",
     "InvalidOptionError",
     "NotTakenError",
+    "Problem",
     "PutItem",
     "PutResult",
     "Queue",
     "QueueConfig",
+    "QueueMetrics",
     "QueueState",
     "QueueStateError",
     "SessionError",
@@ -53,6 +58,7 @@ __all__ = [
     "Tube",
     "TubeBusyError",
     "TubeExistsError",
+    "TubeMetrics",
     "TubeNotFoundError",
     "TubeSweep",
     "TubeqError",

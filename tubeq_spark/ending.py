@@ -95,6 +95,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             ],
             dict(zip(claims, fresh, strict=True)),
         )
+        statement = replace(statement, tasks=sum(group.count for group in groups))
 
         def finish(affected: Affected) -> Ended:
             ctx.queue.holdings.forget(claims)

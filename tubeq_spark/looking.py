@@ -9,6 +9,7 @@ from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.feed import removal
 from tubeq_spark.storage.layout import Cut
+from tubeq_spark.storage.notes import read_history
 from tubeq_spark.storage.quoting import bigint, string
 from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.task import Task, TaskState
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Affected, Merge
     from tubeq_spark.storage.tasks import SegmentSpan
 
-__all__ = ["drain", "frame", "peek", "tasks_by_state", "truncate"]
+__all__ = ["drain", "frame", "history", "peek", "tasks_by_state", "truncate"]
 
 #: Rows that `tasks_by_state` holds at a time.
 _PAGE = 10_000
@@ -43,6 +44,12 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
     """The tube as a DataFrame."""
     now_us = ctx.queue.now_us() if effective else None
     return ctx.tasks.all_frame(now_us, ctx.max_attempts)
+
+
+def history(ctx: TubeContext, limit: int) -> DataFrame:
+    """The newest commits to the tube's table, by what they say of themselves."""
+    found = ctx.tasks.engine.frame(f"DESCRIBE HISTORY {ctx.table.name} LIMIT {limit}")
+    return read_history(found)
 
 
 def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:

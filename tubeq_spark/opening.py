@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
 
-__all__ = ["OpenedLocation", "create_table", "open_location", "warn_of_slow_session"]
+__all__ = [
+    "OpenedLocation",
+    "create_table",
+    "open_location",
+    "unsafe_storage",
+    "warn_of_slow_session",
+]
 
 #: Directory of lock files, on local storage.
 LOCKS = "_tubeq_locks"
@@ -71,7 +77,9 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
         raise StoreError(msg) from error
     root = uri.rsplit("/", 1)[0]
     directory = local_directory(uri)
-    _warn_of_unsafe_storage(engine, root)
+    danger = unsafe_storage(engine, root)
+    if danger is not None:
+        warnings.warn(danger, stacklevel=3)
     locks = None if directory is None else directory.parent / LOCKS
     return OpenedLocation(location, root, locks)
 
@@ -130,14 +138,15 @@ def warn_of_slow_session(spark: SparkSession) -> None:
         )
 
 
-def _warn_of_unsafe_storage(engine: Engine, root: str) -> None:
+def unsafe_storage(engine: Engine, root: str) -> str | None:
+    """What makes a location unsafe for several drivers, and what to set; `None` when nothing does."""
     scheme = urlsplit(root).scheme
     if scheme not in ("s3", "s3a", "s3n"):
-        return
+        return None
     setting = f"spark.delta.logStore.{scheme}.impl"
-    if "DynamoDB" not in (engine.spark.conf.get(setting, "") or ""):
-        warnings.warn(
-            f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "
-            f"{setting}=io.delta.storage.S3DynamoDBLogStore for all of them",
-            stacklevel=4,
-        )
+    if "DynamoDB" in (engine.spark.conf.get(setting, "") or ""):
+        return None
+    return (
+        f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "
+        f"{setting}=io.delta.storage.S3DynamoDBLogStore for all of them"
+    )

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from tubeq_spark import checks, ending, statistics, tubes
+from tubeq_spark import checks, ending, health, metrics, statistics, tubes
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.context import Callback, QueueContext, TubeContext
 from tubeq_spark.counters import Counters
 from tubeq_spark.drivers import BUILT_IN
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.health import Health, Limits
 from tubeq_spark.holdings import Holdings
-from tubeq_spark.moments import to_us
+from tubeq_spark.moments import to_us, us_from_seconds
 from tubeq_spark.opening import open_location, warn_of_slow_session
 from tubeq_spark.session import Session
 from tubeq_spark.state import QueueState
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.drivers import Driver
+    from tubeq_spark.metrics import QueueMetrics
 
 __all__ = ["Queue"]
 
@@ -119,6 +121,7 @@ class Queue:
             source,
         )
         session = Session(sessions, clock, config, counters, uuid.uuid4)
+        loop.tally.session = lambda: str(session.uuid)
         session.holds = holdings.any_at
         session.on_death = holdings.clear
         return QueueContext(
@@ -430,6 +433,54 @@ class Queue:
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
         arrays = [pa.array(c, k) for c, k in zip(columns, kinds, strict=True)]
         return self._context.engine.source(pa.Table.from_arrays(arrays, schema=schema))
+
+    def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
+        """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.
+
+        Three small reads of each tube, none of which returns tasks, and one of the sessions.
+        Tubes of a type that this queue object does not know are left out.
+
+        Args:
+            ending_within: Leases that end within so many seconds count as `leases_ending`, >= 0.
+
+        Raises:
+            InvalidOptionError: `ending_within` is no such number.
+
+        Commits: none.
+        """
+        self._context.require_running()
+        ending_us = us_from_seconds(checks.seconds("ending_within", ending_within))
+        contexts = [
+            self._context_of(record)
+            for record in self._registry.records()
+            if tubes.is_live(record) and record.type in self._context.drivers
+        ]
+        return metrics.measure(self._context, contexts, ending_us)
+
+    def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
+        """Look for what wants attention; see `Problem.kind` for what is looked for.
+
+        Reads as `metrics` does, and the claims and owners of each tube.
+
+        Args:
+            overdue: Seconds that the work of a sweep may wait, >= 0: tasks that time has changed,
+                tasks of dead sessions, sub-queues that were claimed for nobody.
+            drift: Seconds that clocks may be from the storage's commit times, >= 0.
+            files: Data files that a tube may have, >= 1.
+
+        Raises:
+            InvalidOptionError: A limit is no such number.
+
+        Commits: none.
+        """
+        self._context.require_running()
+        limits = Limits(
+            checks.seconds("overdue", overdue),
+            checks.seconds("drift", drift),
+            checks.count("files", files, least=1),
+        )
+        records = self._registry.records()
+        return health.examine(self._context, self._opened.uri, records, self._context_of, limits)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add a tube type of one's own; this queue object knows it from now on.

@@ -170,11 +170,13 @@ def _removal(
     """The statement that removes the named tasks: an ack, or what `events` (SQL) says."""
     told = events is not None and ctx.table.change_feed
     if found.whole and len(found.claims) == 1 and not told:
-        return ctx.statements.delete_claim(found.segments[0]), {}
+        statement = ctx.statements.delete_claim(found.segments[0])
+        return replace(statement, tasks=len(found.rows)), {}
     dest, moves = fresh_places(ctx, found)
     moves = {} if found.whole else moves
     action = "DELETE" if events is None else removal(ctx.table, dest, events)
-    return ctx.statements.settle(found.source(), [(found.chosen, action)], moves), moves
+    statement = ctx.statements.settle(found.source(), [(found.chosen, action)], moves)
+    return replace(statement, tasks=len(found.rows)), moves
 
 
 def _left(ctx: TubeContext, found: Located, moves: dict[int, int]) -> None:
@@ -237,7 +239,7 @@ def changed(
         given_back(ctx, found.rows, whole=found.whole)
         return finish()
 
-    return Plan(statement, done)
+    return Plan(replace(statement, tasks=len(found.rows)), done)
 
 
 def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[Task]:
@@ -465,6 +467,7 @@ def kick(ctx: TubeContext, count: int) -> int:
         action += note(ctx.table, "'kick'")
         source = [Chosen(segment, None) for segment in segments]
         statement = ctx.statements.settle(source, [(which, action)], {})
+        statement = replace(statement, tasks=sum(cut.count for cut in cuts))
 
         def finish(affected: Affected) -> int:
             if affected.updated == 0:

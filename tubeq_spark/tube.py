@@ -101,6 +101,11 @@ class Tube:
         return self._ctx.record.type
 
     @property
+    def table(self) -> str:
+        """The SQL name of its Delta table, for queries of your own; only the verbs write to it."""
+        return self._ctx.table.name
+
+    @property
     def options(self) -> TubeOptions:
         """The options it was created with, defaults filled in; a mapping with attributes."""
         return self._ctx.record.options
@@ -665,6 +670,29 @@ class Tube:
         Commits: none.
         """
         return self._verb(lambda: looking.frame(self._ctx, effective=effective))
+
+    def history(self, limit: int = 1_000) -> DataFrame:
+        """The newest commits to the tube's table, with what each says of itself.
+
+        It goes back as far as the log does: `QueueConfig.retention_hours`, as they were when the
+        tube was created.
+
+        Args:
+            limit: Commits, >= 1.
+
+        Returns:
+            A row a commit, the newest first: `version`; `at`, by the storage's clock; `operation`,
+            the verb or what a sweep did (NULL: Delta's own, such as the creation of the table);
+            `session`; `tasks` that it changed; `conflicts`, attempts that lost to other commits
+            before it; `statement`, Delta's name of it.
+
+        Raises:
+            InvalidOptionError: `limit` is no such number.
+
+        Commits: none.
+        """
+        most = checks.count("limit", limit, least=1)
+        return self._verb(lambda: looking.history(self._ctx, most))
 
     def release_all(self) -> None:
         """Give back every taken task, whoever holds it; counted as releases.

@@ -35,6 +35,7 @@ from tubeq_spark.payloads import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.storage.admission import Admission
 from tubeq_spark.storage.layout import TubeTable
 from tubeq_spark.storage.location import TAKEN_UTUBES
+from tubeq_spark.storage.notes import Note
 from tubeq_spark.storage.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.schema import (
     CHANGE_FEED,
@@ -172,7 +173,8 @@ def create(
         record = registry.live(new.name)
         _make_table(queue, opened, record)
         with opened.lane(new.name).writing():
-            _fit_table(queue.engine, opened.location.table(new.name), record)
+            note = Note("create_tube", str(queue.session.uuid))
+            _fit_table(queue.engine, opened.location.table(new.name), record, note)
         return record
 
 
@@ -207,7 +209,7 @@ def _payload_type(record: TubeRecord) -> T.DataType:
     return T.StringType() if ddl is None else _payload_struct(ddl)
 
 
-def _fit_table(engine: Engine, table: str, record: TubeRecord) -> None:
+def _fit_table(engine: Engine, table: str, record: TubeRecord, note: Note) -> None:
     """Make a table that an earlier tube of this name left behind fit a new one.
 
     Only the creator of a tube does it. The overwrite bears the tube's id, which grows with each
@@ -218,7 +220,7 @@ def _fit_table(engine: Engine, table: str, record: TubeRecord) -> None:
     marks = engine.frame(leftover_marks(table))
     if marks.schema["data"].dataType != wanted:
         emptied = marks.withColumn("data", F.lit(None).cast(wanted))
-        engine.replace(table, emptied, PARTITION, "tubeq/create", record.id)
+        engine.replace(table, emptied, PARTITION, "tubeq/create", record.id, note)
     feed = "true" if record.options.change_feed else "false"
     if engine.property(table, CHANGE_FEED) != feed:
         engine.run(set_property(table, CHANGE_FEED, feed))

@@ -24,13 +24,19 @@ def test_readme_python_when_run_in_order_prints_what_it_says(
     exec(code.replace('"/data/q', f'"{location}'), names)
 
     out = capsys.readouterr().out.splitlines()
-    put, batch, left, two_hosts, next_page, work, told, old = out
+    put, batch, left, two_hosts, next_page, work, told, *seen, old = out
     assert put == "1000000"
     assert batch == "100000 1000"
     assert "'delayed': 1000," in left
     assert "'total': 901000" in left
     assert (two_hosts, next_page) == ("['/1', '/2'] /a", "/3")
     assert (work, told) == ("3 tasks", "[('ack', 3), ('put', 3), ('take', 3)]")
+    assert seen == [
+        "0 ready, 2 taken, 0 conflicts",
+        "[]",
+        'tubeq_tasks{state="taken",tube="hosts"} 2.0',
+        "take 1",
+    ]
     assert old == "('mail', 'taken', 'to ann') ['sent'] 127"
 
 

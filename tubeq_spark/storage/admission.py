@@ -17,6 +17,7 @@ from tubeq_spark.storage import predicates
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Engine, Merge
 from tubeq_spark.storage.layout import MARKS, TubeTable
+from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, bigints, moment, string
 from tubeq_spark.storage.rows import INSERTED, stored_column
 
@@ -124,7 +125,8 @@ class Admission:
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT *, {bigint(tube)} AS tube, "
             f"CAST(NULL AS STRING) AS owner FROM {{rows}} {' '.join(beside)}) s "
-            f"ON t.segment IN ({bigints([MARKS, *segments, marker])}) AND s.tube < 0L AND {same} "
+            f"ON {noted('t.segment')} AND t.segment IN ({bigints([MARKS, *segments, marker])}) "
+            f"AND s.tube < 0L AND {same} "
             f"WHEN MATCHED AND {expected} THEN UPDATE SET task_id = s.task_id "
             f"WHEN MATCHED AND {newer} THEN UPDATE SET task_id = s.task_id, "
             f"created = {stored_column('created', 's.created')} "
@@ -134,7 +136,7 @@ class Admission:
             f"THEN INSERT ({', '.join(names)}, attempts) "
             f"VALUES ({', '.join(values)}, CAST(0 AS INT))"
         )
-        statement = Merge(self._table.name, sql, marker, {"rows": rows}, size)
+        statement = Merge(self._table.name, sql, marker, {"rows": rows}, size, size)
         return statement, (room.sequence == 0) + (identity is not None and room.version is None)
 
     def _row(self, task_id: int, now_us: int, owner: str | None) -> str:

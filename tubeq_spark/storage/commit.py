@@ -8,13 +8,16 @@ table's history is asked for the statement's marker before anything else is done
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError
 from tubeq_spark.retry import Backoff
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
+from tubeq_spark.storage.notes import Note
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.locking import Lane
 
-__all__ = ["CommitLoop", "Plan", "Stale"]
+__all__ = ["CommitLoop", "Plan", "Stale", "Tally"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -46,11 +49,42 @@ class Plan(Generic[T]):
     finish: Callable[[Affected], T]
 
 
+class Tally:
+    """What all loops of a queue object share: whose they are, and the conflicts that they met."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        #: Tells the session, for the notes in the history.
+        self.session: Callable[[], str] = lambda: ""
+        self._conflicts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def conflicted(self, lane: Lane) -> None:
+        """Count one at the table of a lane."""
+        with self._lock:
+            self._conflicts[lane] = self._conflicts.get(lane, 0) + 1
+
+    def at(self, lane: Lane) -> int:
+        """Those at the table of a lane."""
+        with self._lock:
+            return self._conflicts.get(lane, 0)
+
+    def total(self) -> int:
+        """All of them, the system tables' included."""
+        with self._lock:
+            return sum(self._conflicts.values())
+
+
 class CommitLoop:
     """Runs operations of one queue object."""
 
     def __init__(
-        self, engine: Engine, config: QueueConfig, wall: Clock, uniform: Callable[[], float]
+        self,
+        engine: Engine,
+        config: QueueConfig,
+        wall: Clock,
+        uniform: Callable[[], float],
+        tally: Tally | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -59,6 +93,7 @@ class CommitLoop:
             config: Budget of retries, and the observer.
             wall: Real time: a wait after a conflict is not a wait for tasks.
             uniform: Random numbers from 0 to 1, for the waits' jitter.
+            tally: Where conflicts are counted, a new one by default.
         """
         self._engine = engine
         self._config = config
@@ -69,11 +104,12 @@ class CommitLoop:
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
         self.conflicts = 0
+        self.tally = tally or Tally()
 
     def impatient(self) -> CommitLoop:
         """A loop that gives up at the first conflict, for what need not be done now."""
         config = replace(self._config, attempts=1)
-        return CommitLoop(self._engine, config, self._wall, self._uniform)
+        return CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
 
     def run(self, operation: str, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
         """Repeat `attempt` until it commits, or decides that there is nothing to commit.
@@ -90,12 +126,15 @@ class CommitLoop:
         """
         began = self._wall.monotonic()
         waits = self._backoff.waits(lambda: self._wall.monotonic() - began, self._uniform)
+        note = Note(operation, self.tally.session())
         while True:
             try:
                 with lane.writing():
-                    return self._once(operation, attempt)
+                    return self._once(note, attempt)
             except Stale as stale:
+                note = replace(note, conflicts=note.conflicts + 1)
                 self.conflicts += 1
+                self.tally.conflicted(lane)
                 self._observer("conflicted", operation)
                 wait = next(waits, None)
                 if wait is None:
@@ -105,18 +144,20 @@ class CommitLoop:
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
 
-    def _once(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
+    def _once(self, note: Note, attempt: Callable[[], Plan[T]]) -> T:
+        operation = note.operation
         self._observer("read", operation)
         plan = attempt()
         if plan.statement is None:
             return plan.finish(Affected())
         self._observer("decided", operation)
-        affected = self._commit(operation, plan.statement)
+        affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
         return plan.finish(affected)
 
-    def _commit(self, operation: str, statement: Merge | Append) -> Affected:
+    def _commit(self, note: Note, statement: Merge | Append) -> Affected:
+        operation = note.operation
         try:
-            affected = self._engine.execute(statement)
+            affected = self._engine.execute(statement, note)
             self._observer("committed", operation)
         except Exception as error:
             outcome = classify(error)

@@ -12,13 +12,15 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tubeq_spark.storage.codegen import compiled
-from tubeq_spark.storage.quoting import identifier, path_of
+from tubeq_spark.storage.quoting import identifier, path_of, string
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+    from tubeq_spark.storage.notes import Note
 
 __all__ = ["Affected", "Append", "Engine", "Merge"]
 
@@ -46,10 +48,11 @@ class Merge:
 
     Attributes:
         table: SQL name of the table it writes.
-        sql: Its text; `{name}` stands for a source given in `sources`.
+        sql: Its text; `{name}` stands for a source given in `sources`, `{note}` for its note.
         marker: A number that only this statement's predicate holds: its operation id.
         sources: DataFrames that it reads, by the names in its text.
         size: How many rows it changes, about.
+        tasks: How many tasks it is about, where that is not the rows that it changes.
     """
 
     table: str
@@ -57,6 +60,7 @@ class Merge:
     marker: int
     sources: Mapping[str, DataFrame] = field(default_factory=dict)
     size: int = 0
+    tasks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,11 @@ class Append:
     marker: int
     once: tuple[str, int] | None = None
     size: int = 0
+
+    @property
+    def tasks(self) -> int | None:
+        """How many tasks it is about."""
+        return self.size or None
 
 
 class Engine:
@@ -112,10 +121,17 @@ class Engine:
         value: str | None = detail["properties"].get(name)
         return value
 
-    def replace(self, table: str, rows: DataFrame, partition: str, app: str, version: int) -> None:
+    def files(self, directory: str) -> DataFrame:
+        """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
+        listing = self.spark.read.format("binaryFile")
+        return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
+
+    def replace(
+        self, table: str, rows: DataFrame, partition: str, app: str, version: int, note: Note
+    ) -> None:
         """Overwrite a table and its schema, unless a version as high was written before."""
         writer = rows.write.format("delta").mode("overwrite").partitionBy(partition)
-        writer = writer.option("overwriteSchema", "true")
+        writer = writer.option("overwriteSchema", "true").option("userMetadata", str(note))
         self._save(writer.option("txnAppId", app).option("txnVersion", version), table)
 
     def source(self, table: pa.Table) -> DataFrame:
@@ -126,22 +142,27 @@ class Engine:
         """Run a statement that returns nothing worth reading."""
         self.spark.sql(sql).collect()
 
-    def execute(self, statement: Merge | Append) -> Affected | None:
+    def execute(self, statement: Merge | Append, note: Note) -> Affected | None:
         """Run one committing statement.
+
+        Args:
+            statement: What to run.
+            note: What its commit says of itself.
 
         Returns:
             The rows it changed; `None` for an append that is done once and may have been skipped.
         """
         if isinstance(statement, Append):
             with compiled(statement.rows.sparkSession, statement.size):
-                return self._append(statement)
+                return self._append(statement, note)
         # The rows of a micro-batch belong to a session that its query has for itself.
         spark = next((rows.sparkSession for rows in statement.sources.values()), self.spark)
         with compiled(spark, statement.size):
-            return self._merge(spark, statement)
+            return self._merge(spark, statement, note)
 
-    def _merge(self, spark: SparkSession, statement: Merge) -> Affected:
-        with self._named(spark, statement.sql, statement.sources) as sql:
+    def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected:
+        said = string(str(note))
+        with self._named(spark, statement.sql.replace("{note}", said), statement.sources) as sql:
             row = spark.sql(sql).collect()[0].asDict()
         if "num_inserted_rows" not in row:
             return Affected(deleted=row["num_affected_rows"])
@@ -161,14 +182,14 @@ class Engine:
             for view in names.values():
                 spark.catalog.dropTempView(view)
 
-    def _append(self, statement: Append) -> Affected | None:
+    def _append(self, statement: Append, note: Note) -> Affected | None:
         writer, written = statement.rows.write, None
         if statement.once is None and statement.size:
             written = Observation()
             rows = F.count(F.lit(1)).alias("rows")
             writer = statement.rows.observe(written, rows).write
         writer = writer.format("delta").mode("append")
-        writer = writer.option("userMetadata", f"tubeq:{statement.marker}")
+        writer = writer.option("userMetadata", f"{note} marker={statement.marker}")
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)
@@ -188,7 +209,11 @@ class Engine:
     def version_of(self, table: str, marker: int) -> int | None:
         """The version of the commit that holds `marker`; `None` when the history has none."""
         history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
-        held = history.where(F.col("userMetadata") == f"tubeq:{marker}").select("version").collect()
+        held = (
+            history.where(F.col("userMetadata").endswith(f" marker={marker}"))
+            .select("version")
+            .collect()
+        )
         return held[0]["version"] if held else None
 
     def history(self, table: str, *aggregates: str) -> list[int | None]:

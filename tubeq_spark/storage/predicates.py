@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "after_us",
+    "due_at",
     "effective_state",
     "is_buried",
     "is_due",
@@ -95,6 +96,12 @@ def is_due(now_us: int, alias: str = "") -> str:
         f"(({_one_of(list(_HOLDING), alias)} AND {_due('next_event', now_us, alias)}) OR "
         f"({_one_of(free, alias)} AND {_due('expires_at', now_us, alias)}))"
     )
+
+
+def due_at(alias: str = "") -> str:
+    """The moment that the next change by time comes, or came; NULL is never."""
+    holding = _one_of(list(_HOLDING), alias)
+    return f"CASE WHEN {holding} THEN {alias}next_event ELSE {alias}expires_at END"
 
 
 def readied_state(max_attempts: int | None, alias: str = "") -> str:

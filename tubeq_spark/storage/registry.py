@@ -10,6 +10,7 @@ from tubeq_spark.errors import StoreError, TubeNotFoundError
 from tubeq_spark.options import TubeOptions
 from tubeq_spark.storage.commit import CommitLoop, Plan, Stale
 from tubeq_spark.storage.engine import Affected, Engine, Merge
+from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, moment, string
 from tubeq_spark.storage.schema import FORMAT_VERSION
 
@@ -109,7 +110,7 @@ class Registry:
             )
             sql = (
                 f"MERGE INTO {self._table} t USING ({source}) s "
-                f"ON lower(t.name) = lower(s.name) AND t.id <> {bigint(marker)} "
+                f"ON {noted('t.id')} AND lower(t.name) = lower(s.name) AND t.id <> {bigint(marker)} "
                 f"AND t.status <> {string(TubeStatus.DROPPED.value)} "
                 "WHEN NOT MATCHED THEN INSERT "
                 "(name, id, type, options, status, created, format_version) VALUES "
@@ -136,7 +137,7 @@ class Registry:
             statuses = ", ".join(string(status.value) for status in before)
             sql = (
                 f"UPDATE {self._table} SET status = {string(after.value)} "
-                f"WHERE id = {bigint(record.id)} AND status IN ({statuses}) "
+                f"WHERE {noted('id')} AND id = {bigint(record.id)} AND status IN ({statuses}) "
                 f"AND id <> {bigint(marker)}"
             )
             return Plan(Merge(self._table, sql, marker), self._one)

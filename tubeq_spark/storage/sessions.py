@@ -18,6 +18,8 @@ from tubeq_spark import ids
 from tubeq_spark.lifecycle import due
 from tubeq_spark.storage.commit import CommitLoop, Plan, Stale
 from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
+from tubeq_spark.storage.measures import last_commit
+from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, integer, moment, string
 
 if TYPE_CHECKING:
@@ -138,6 +140,18 @@ class Sessions:
             name: SessionView(name, tuple(members[name]), dead[name]) for name in {*members, *dead}
         }
 
+    def last_written(self, limit: int) -> dict[str, int]:
+        """The sessions that wrote last, and when by their own clocks."""
+        rows = self._engine.rows(
+            f"SELECT session, unix_micros(max(at)) AS last FROM {self._table} "
+            f"WHERE kind = 'member' GROUP BY session ORDER BY last DESC LIMIT {limit}"
+        )
+        return {row["session"]: row["last"] for row in rows}
+
+    def last_commit(self) -> int:
+        """When the newest commit was made, by the storage's clock."""
+        return last_commit(self._engine, self._table)[1]
+
     def slots(self) -> dict[int, SlotLease]:
         """All slots that were ever leased."""
         rows = self._engine.rows(
@@ -235,7 +249,8 @@ class Sessions:
             marker = self._marker()
             sql = (
                 f"MERGE INTO {self._table} t USING ({source}) s "
-                f"ON t.bucket = {integer(bucket_of(session))} AND t.kind = 'dead' "
+                f"ON {noted('t.bucket')} AND t.bucket = {integer(bucket_of(session))} "
+                f"AND t.kind = 'dead' "
                 f"AND t.session = {string(session)} AND t.epoch = {bigint(epoch)} "
                 f"AND t.seq <> {bigint(marker)} "
                 f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
@@ -288,7 +303,7 @@ class Sessions:
             marker = self._marker()
             sql = (
                 f"MERGE INTO {self._table} t USING ({newest}) s "
-                "ON t.kind = 'member' AND t.bucket = s.bucket AND t.member = s.member "
+                f"ON {noted('t.bucket')} AND t.kind = 'member' AND t.bucket = s.bucket AND t.member = s.member "
                 f"AND t.seq < s.newest AND t.seq <> {bigint(marker)} WHEN MATCHED THEN DELETE"
             )
             return Plan(Merge(self._table, sql, marker), lambda affected: affected.deleted)
@@ -343,8 +358,8 @@ class Sessions:
         bucket = integer(_FIRST_SLOT_BUCKET + seen.slot % _SLOT_BUCKETS)
         same = f"t.member <=> {string(seen.holder)} AND t.bound = {bigint(seen.bound)}"
         sql = (
-            f"MERGE INTO {self._table} t USING (SELECT 1 AS one) s ON t.bucket = {bucket} "
-            f"AND t.kind = 'slot' AND t.slot = {integer(seen.slot)} AND t.seq <> {bigint(marker)} "
+            f"MERGE INTO {self._table} t USING (SELECT 1 AS one) s "
+            f"ON {noted('t.bucket')} AND t.bucket = {bucket} AND t.kind = 'slot' AND t.slot = {integer(seen.slot)} AND t.seq <> {bigint(marker)} "
             f"WHEN MATCHED AND {same} THEN UPDATE SET member = {string(holder)}, "
             f"bound = {bigint(bound)} WHEN NOT MATCHED AND {bigint(seen.bound)} = 0L THEN INSERT "
             "(bucket, kind, slot, member, bound, seq) VALUES "

@@ -19,6 +19,7 @@ from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Append, Engine, Merge
 from tubeq_spark.storage.feed import note, note_of_take, removal
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
+from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
 from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.sources import rows_source
@@ -111,11 +112,12 @@ class Statements:
         source = f"(SELECT *, {bigint(self._table.id)} AS tube FROM {{rows}})"
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON t.segment IN ({bigints([MARKS, *segments, marker])}) AND t.tube = s.tube "
+            f"ON {noted('t.segment')} AND t.segment IN ({bigints([MARKS, *segments, marker])}) "
+            f"AND t.tube = s.tube "
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(INSERTED)}, tube, attempts) "
             f"VALUES ({values}, s.tube, CAST(0 AS INT))"
         )
-        return Merge(self._table.name, sql, marker, {"rows": rows}, size)
+        return Merge(self._table.name, sql, marker, {"rows": rows}, size, size)
 
     def append(self, rows: DataFrame, count: int, identity: PutIdentity | None) -> Append:
         """Append `count` rows (columns of `INSERTED`), with an identity once for it."""
@@ -151,11 +153,11 @@ class Statements:
         literals = bigints([*segments, *(claim for _, claim in claims), marker])
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT 1 AS one) s "
-            f"ON t.segment IN ({literals}) "
+            f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
             f"AND {self._table.mine('t.')} AND {self.takeable(last[0], now_us)} "
             f"WHEN MATCHED THEN {self.taking(claims, owner, now_us)}"
         )
-        return Merge(self._table.name, sql, marker, size=size)
+        return Merge(self._table.name, sql, marker, size=size, tasks=size)
 
     def takeable(self, cut: Cut, now_us: int) -> str:
         """Condition of a take: what may be taken, up to a place in the order."""
@@ -178,7 +180,7 @@ class Statements:
     def delete_segments(self, segments: Sequence[int]) -> Merge:
         """Remove whole segments, whatever they hold: only metadata is written."""
         marker = self._fresh()
-        where = f"segment IN ({bigints([*segments, marker])})"
+        where = f"{noted('segment')} AND segment IN ({bigints([*segments, marker])})"
         return Merge(self._table.name, f"DELETE FROM {self._table.name} WHERE {where}", marker)
 
     def drain(self, now_us: int) -> Merge:
@@ -192,7 +194,8 @@ class Statements:
         ended = removal(self._table, self._fresh(), None)
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT TRUE AS mark UNION ALL SELECT FALSE) s "
-            f"ON t.segment <> {bigint(marker)} AND {self._table.mine('t.')} "
+            f"ON {noted('t.segment')} AND t.segment <> {bigint(marker)} "
+            f"AND {self._table.mine('t.')} "
             f"AND s.mark = (t.segment = {bigint(MARKS)}) "
             f"WHEN MATCHED AND NOT s.mark AND {held} "
             f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
@@ -234,8 +237,11 @@ class Statements:
         source, frames = rows_source(self._engine, columns, values)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON t.segment IN ({literals}) AND t.segment = s.segment {same_task}"
+            f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
+            f"AND t.segment = s.segment {same_task}"
             f"AND {self._table.mine('t.')} {' '.join(clauses)} "
             f"WHEN NOT MATCHED THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
         )
-        return Merge(self._table.name, sql, marker, frames, len(rows))
+        # Without the rest of their claims, which moves along; of whole segments nobody knows here.
+        tasks = None if whole else sum(row.chosen for row in rows)
+        return Merge(self._table.name, sql, marker, frames, len(rows), tasks)

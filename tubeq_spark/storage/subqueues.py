@@ -16,6 +16,7 @@ from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Engine, Merge
 from tubeq_spark.storage.layout import Cut, TubeTable
+from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
 from tubeq_spark.storage.sources import INLINE_ROWS, rows_source
@@ -225,11 +226,12 @@ class Subqueues:
         source, frames = rows_source(self._engine, columns, places)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON t.segment IN ({bigints([*segments, *claims, *burnt, marker])}) "
+            f"ON {noted('t.segment')} "
+            f"AND t.segment IN ({bigints([*segments, *claims, *burnt, marker])}) "
             f"AND t.utube <=> s.utube AND ({self._takeable(now_us)}) {self._fail_if_burnt} "
             f"WHEN MATCHED THEN {move_to_claim(self._table, 's.claim', owner, now_us)}"
         )
-        return Merge(self._table.name, sql, marker, frames, size)
+        return Merge(self._table.name, sql, marker, frames, size, size)
 
     def exchange(
         self,
@@ -263,7 +265,7 @@ class Subqueues:
         literals = bigints([*gone, *segments, claim, *burnt, marker])
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON t.segment IN ({literals}) AND t.utube <=> s.utube "
+            f"ON {noted('t.segment')} AND t.segment IN ({literals}) AND t.utube <=> s.utube "
             f"AND (({self._table.mine('t.')} AND t.segment = s.acked) "
             f"OR (s.acked IS NULL AND ({self._takeable(now_us)}))) "
             f"WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_burnt} "
@@ -271,7 +273,7 @@ class Subqueues:
             "WHEN NOT MATCHED AND s.acked IS NOT NULL "
             f"THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
         )
-        return Merge(self._table.name, sql, marker, frames, size)
+        return Merge(self._table.name, sql, marker, frames, size, size)
 
     def _takeable(self, now_us: int) -> str:
         """What may be taken up to a share's place, and the mark that its token was burnt."""
@@ -299,8 +301,8 @@ class Subqueues:
         source, frames = rows_source(self._engine, columns, values)
         segments = bigints([*sorted({claim - _BURNT for claim, _ in claims}), marker])
         sql = (
-            f"MERGE INTO {self._table.name} t USING {source} s ON t.segment IN ({segments}) "
-            f"AND t.segment = s.segment AND t.tube = {tube} AND t.utube <=> s.utube "
+            f"MERGE INTO {self._table.name} t USING {source} s ON {noted('t.segment')} "
+            f"AND t.segment IN ({segments}) AND t.segment = s.segment AND t.tube = {tube} AND t.utube <=> s.utube "
             "WHEN NOT MATCHED THEN INSERT (segment, tube, utube, created) "
             f"VALUES (s.segment, {tube}, s.utube, {at})"
         )

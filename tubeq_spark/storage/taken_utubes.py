@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.segmenting import hash_of
 from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Engine, Merge
+from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, bigints, moment, string
 from tubeq_spark.storage.sources import rows_source
 
@@ -86,7 +87,8 @@ class TakenUtubes:
         source, frames = rows_source(self._engine, columns, rows)
         at = moment(now_us)
         sql = (
-            f"MERGE INTO {self._table} t USING {source} s ON t.tube_id = {bigint(self._tube)} "
+            f"MERGE INTO {self._table} t USING {source} s ON {noted('t.tube_id')} "
+            f"AND t.tube_id = {bigint(self._tube)} "
             f"AND t.bucket IN ({_buckets(utube for utube, _, _ in wanted)}) AND t.bucket = s.bucket "
             f"AND t.utube <=> s.utube AND t.claim <> {bigint(marker)} "
             f"WHEN MATCHED AND t.claim = s.seen THEN UPDATE SET claim = s.claim, "
@@ -103,7 +105,8 @@ class TakenUtubes:
         rows = [(bucket_of(utube), utube) for utube in utubes]
         source, frames = rows_source(self._engine, columns, rows)
         sql = (
-            f"MERGE INTO {self._table} t USING {source} s ON t.tube_id = {bigint(self._tube)} "
+            f"MERGE INTO {self._table} t USING {source} s ON {noted('t.tube_id')} "
+            f"AND t.tube_id = {bigint(self._tube)} "
             f"AND t.bucket IN ({_buckets(utubes)}) AND t.bucket = s.bucket "
             f"AND t.utube <=> s.utube AND t.claim IN ({bigints([*claims, marker])}) "
             "WHEN MATCHED THEN DELETE"
@@ -122,7 +125,8 @@ class TakenUtubes:
         """
         near = "" if utubes is None else f" AND bucket IN ({_buckets(utubes)})"
         where = f"tube_id = {bigint(self._tube)} AND claim IN ({bigints([*claims, marker])}){near}"
-        return Merge(self._table, f"DELETE FROM {self._table} WHERE {where}", marker)
+        sql = f"DELETE FROM {self._table} WHERE {noted('tube_id')} AND {where}"
+        return Merge(self._table, sql, marker)
 
 
 def _buckets(utubes: Iterable[str | None]) -> str:

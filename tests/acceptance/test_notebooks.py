@@ -1,0 +1,66 @@
+"""Each notebook runs from top to bottom, and is stored as it was written: without outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import nbformat
+import pytest
+from matplotlib import pyplot as plt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+NOTEBOOKS = sorted(Path(__file__).parents[2].joinpath("notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture
+def figures() -> Iterator[None]:
+    """Plots that nobody looks at, drawn all the same."""
+    mpl.use("Agg")
+    yield
+    for number in plt.get_fignums():
+        plt.figure(number).canvas.draw()
+    plt.close("all")
+
+
+def cells(path: Path, kind: str) -> list[Any]:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return [cell for cell in notebook.cells if cell.cell_type == kind]
+
+
+def test_notebooks_when_listed_are_those_that_users_were_promised() -> None:
+    assert [path.stem for path in NOTEBOOKS] == [
+        "01_quickstart",
+        "02_utubes",
+        "03_streaming",
+        "04_operating",
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_when_stored_has_no_outputs_and_says_what_it_shows(path: Path) -> None:
+    code = cells(path, "code")
+
+    assert cells(path, "markdown")[0].source.startswith("# ")
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+@pytest.mark.usefixtures("figures")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_when_run_from_top_to_bottom_works(
+    path: Path, spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUBEQ_LOCATION", location)
+    names: dict[str, Any] = {"spark": spark}
+
+    for number, cell in enumerate(cells(path, "code"), start=1):
+        exec(compile(cell.source, f"{path.name} [{number}]", "exec"), names)
+
+    assert names["location"] == location
+    assert names["queue"].state() == "WAITING"

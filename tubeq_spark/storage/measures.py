@@ -1,0 +1,127 @@
+"""What is measured of a tube: its tasks by state and age, its table's files and log. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from tubeq_spark.storage import predicates
+from tubeq_spark.storage.quoting import moment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.layout import TubeTable
+
+__all__ = ["Depth", "Extent", "depth", "extent", "last_commit"]
+
+#: A commit's file in a log, and a checkpoint of any kind.
+_COMMIT = r"/(\d{20})\.json$"
+_CHECKPOINT = r"/(\d{20})\.checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """The tasks of a tube at a moment.
+
+    Attributes:
+        states: How many, by the letter of the effective state.
+        oldest_ready_us: When the oldest ready task was put.
+        leases_ending: Leases that end soon.
+        unswept: Tasks that time has changed and nobody has written down.
+        unswept_since_us: When the first of these changed.
+    """
+
+    states: Mapping[str, int]
+    oldest_ready_us: int | None
+    leases_ending: int
+    unswept: int
+    unswept_since_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A table's files and log.
+
+    Attributes:
+        files: Data files of its newest version.
+        size_bytes: Their bytes.
+        version: Its newest version: commits since it was created.
+        committed_us: When the storage says that this was committed.
+        log_commits: Commits since the last checkpoint, which every reader goes through; `None`
+            where the log cannot be listed.
+    """
+
+    files: int
+    size_bytes: int
+    version: int
+    committed_us: int
+    log_commits: int | None
+
+
+def depth(
+    engine: Engine, table: TubeTable, now_us: int, soon_us: int, max_attempts: int | None
+) -> Depth:
+    """Measure a tube's tasks by one aggregate over narrow columns.
+
+    Args:
+        engine: The seam to Spark.
+        table: The tube.
+        now_us: The moment.
+        soon_us: Leases that end by then count as ending.
+        max_attempts: Of the tube.
+    """
+    due = predicates.is_due(now_us)
+    ending = f"state = 't' AND next_event > {moment(now_us)} AND next_event <= {moment(soon_us)}"
+    found = engine.rows(
+        f"SELECT {predicates.effective_state(now_us, max_attempts)} AS state, count(*) AS n, "
+        f"unix_micros(min(created)) AS oldest, count_if({ending}) AS ending, "
+        f"count_if({due}) AS due, "
+        f"unix_micros(min(CASE WHEN {due} THEN {predicates.due_at()} END)) AS since "
+        f"FROM {table.name} WHERE {table.mine()} GROUP BY 1"
+    )
+    return Depth(
+        {row["state"]: row["n"] for row in found if row["state"] is not None},
+        next((row["oldest"] for row in found if row["state"] == "r"), None),
+        sum(row["ending"] for row in found),
+        sum(row["due"] for row in found),
+        min((row["since"] for row in found if row["since"] is not None), default=None),
+    )
+
+
+def extent(engine: Engine, table: str) -> Extent:
+    """Measure a table by its newest version's detail and one listing of its log."""
+    modified = F.unix_micros("lastModified")
+    detail = engine.frame(f"DESCRIBE DETAIL {table}")
+    location, files, size_bytes, committed_us = detail.select(
+        "location", "numFiles", "sizeInBytes", modified
+    ).collect()[0]
+    log = _log(engine, f"{location}/_delta_log")
+    if log is None:
+        version, committed_us = last_commit(engine, table)
+        return Extent(files, size_bytes, version, committed_us, None)
+    version, checkpoint = log
+    return Extent(files, size_bytes, version, committed_us, version - checkpoint)
+
+
+def last_commit(engine: Engine, table: str) -> tuple[int, int]:
+    """A table's newest version, and the storage's time of it."""
+    history = engine.frame(f"DESCRIBE HISTORY {table} LIMIT 1")
+    version, committed_us = history.select("version", F.unix_micros("timestamp")).collect()[0]
+    return version, committed_us
+
+
+def _log(engine: Engine, log: str) -> tuple[int, int] | None:
+    """The newest version of a log and its last checkpoint, -1 when there is none yet."""
+    numbers = [F.regexp_extract("path", pattern, 1) for pattern in (_COMMIT, _CHECKPOINT)]
+    newest = [F.max(F.when(number != "", number.cast("bigint"))) for number in numbers]
+    try:
+        version, checkpoint = engine.files(log).agg(*newest).collect()[0]
+    except PySparkException:
+        # Catalogs may keep a managed table's directory to themselves.
+        return None
+    return None if version is None else (version, -1 if checkpoint is None else checkpoint)
