@@ -8,10 +8,13 @@ BIN := .venv/bin
 # Each has a Spark session of its own; one session alone leaves half of two cores idle.
 WORKERS ?= 2
 STAMP := .venv/.installed
+# What both kinds of session must agree on, and what is about Connect alone.
+CONNECT_TESTS = $(BIN)/python -m pytest --connect -m "not benchmark" -n $(WORKERS) --dist loadfile \
+	tests/connect tests/acceptance/test_case_*.py
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup demo check fmt test test-unit bench clean java
+.PHONY: help setup demo check fmt test test-unit test-connect wheel bench clean java
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -34,12 +37,21 @@ fmt: setup ## Format the code and fix what ruff can fix
 
 # By file, as its tests share a queue; in the order of testpaths, not the file of most tests first:
 # those are the short ones.
-test: setup ## Run all tests but the benchmarks
-	$(BIN)/python -m pytest -m "not benchmark" -n $(WORKERS) --dist loadfile \
-		--no-loadscope-reorder $(ARGS)
+test: setup ## Run all tests but the benchmarks, and a selection on Spark Connect
+	@status=0; \
+	$(if $(ARGS),,$(CONNECT_TESTS) || status=1;) \
+	$(BIN)/python -m pytest -m "not benchmark and not connect" -n $(WORKERS) --dist loadfile \
+		--no-loadscope-reorder $(ARGS) || status=1; \
+	exit $$status
+
+test-connect: setup ## Run the selection of tests on Spark Connect
+	$(CONNECT_TESTS) $(ARGS)
 
 test-unit: setup ## Run the tests that need no Spark (seconds)
 	$(BIN)/python -m pytest -m "not benchmark" tests/unit $(ARGS)
+
+wheel: setup ## Build the wheel that --py-files takes, in dist
+	@$(BIN)/python -m hatchling build --target=wheel
 
 bench: setup ## Measure the verbs beside bare Delta statements
 	@$(BIN)/python jobs/benchmark.py $(ARGS)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.connect_server import ConnectServer, connect_server, connected
 from tubeq_spark.spark_session import local_session
 
 if TYPE_CHECKING:
@@ -15,16 +16,37 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of the run; a JVM takes seconds to start."""
-    session = local_session(
-        "tubeq-tests",
-        **{
-            "spark.master": "local[2]",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        },
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of Spark: a process has either kind of session, never both."""
+    parser.addoption(
+        "--connect",
+        action="store_true",
+        help="run on Spark Connect, on a server that is started on loopback and stopped",
     )
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """The Spark Connect server of a run with `--connect`."""
+    with connect_server(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """The one session of the run; a JVM takes seconds to start."""
+    if request.config.getoption("--connect"):
+        session = connected(request.getfixturevalue("server").url)
+    else:
+        session = local_session(
+            "tubeq-tests",
+            **{
+                "spark.master": "local[2]",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            },
+        )
     yield session
     session.stop()
 

@@ -76,12 +76,23 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
         msg = f"location {location.text!r} cannot be used: {str(error).strip().splitlines()[0]}"
         raise StoreError(msg) from error
     root = uri.rsplit("/", 1)[0]
-    directory = local_directory(uri)
     danger = unsafe_storage(engine, root)
     if danger is not None:
         warnings.warn(danger, stacklevel=3)
-    locks = None if directory is None else directory.parent / LOCKS
-    return OpenedLocation(location, root, locks)
+    directory = local_directory(uri)
+    if directory is not None and not _is_seen(directory):
+        warnings.warn(
+            f"{root} is on the disk of a Spark Connect server and not on this host's, so no lock "
+            "file keeps other servers from overwriting its commits: let only this one work on it",
+            stacklevel=3,
+        )
+        directory = None
+    return OpenedLocation(location, root, None if directory is None else directory.parent / LOCKS)
+
+
+def _is_seen(table: Path) -> bool:
+    """Whether a table on local files is on this host, which a Connect server's need not be."""
+    return (table / "_delta_log").is_dir()
 
 
 def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
@@ -108,8 +119,18 @@ def _creating(engine: Engine, location: Location) -> Iterator[None]:
     if directory is None or (":" not in location.text and not default.startswith("file:")):
         yield
         return
-    with lane_of(location.text, TUBES, directory / LOCKS).writing():
+    locks = directory / LOCKS
+    new = [path for path in (locks, directory, *directory.parents) if not path.exists()]
+    with contextlib.ExitStack() as stack:
+        # A directory that cannot be here is perhaps a Connect server's, on another host.
+        with contextlib.suppress(OSError):
+            stack.enter_context(lane_of(location.text, TUBES, locks).writing())
         yield
+    if not _is_seen(directory / TUBES):
+        with contextlib.suppress(OSError):
+            (locks / f"{TUBES}.lock").unlink(missing_ok=True)
+            for path in new:
+                path.rmdir()
 
 
 def create_table(engine: Engine, statement: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from enum import Enum, auto
 
 from delta import exceptions as delta_errors
@@ -39,7 +40,12 @@ _MISSING = frozenset(
 )
 
 
+#: What the Connect client raises, this class itself, when no error of the engine reached it.
+_UNANSWERED = "SparkConnectGrpcException"
+#: A Connect server that forgot the statement, or started anew; half of an answer had come.
+_UNHEARD = frozenset({"INVALID_HANDLE", "INVALID_CURSOR", "RESPONSE_ALREADY_RECEIVED"})
 _RAISED = "USER_RAISED_EXCEPTION"
+_RAISED_BELOW = re.compile(rf"\[{_RAISED}\] (tubeq:\w+)")
 
 
 class Outcome(Enum):
@@ -61,17 +67,28 @@ def classify(error: BaseException) -> Outcome:
         return Outcome.CONFLICT
     if raised_message(error) == STALE:
         return Outcome.STALE
+    return Outcome.FAILED if _is_answer(error) else Outcome.LOST
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Whether it is the engine that failed, and not the way to it."""
+    if isinstance(error, PySparkException):
+        condition = error.getCondition() or ""
+        return type(error).__name__ != _UNANSWERED and condition.split(".")[0] not in _UNHEARD
     # An error that carries a Java exception is an answer, too, only of a class that PySpark does
     # not translate.
-    answered = isinstance(error, PySparkException) or hasattr(error, "java_exception")
-    return Outcome.FAILED if answered else Outcome.LOST
+    return hasattr(error, "java_exception")
 
 
 def raised_message(error: BaseException) -> str | None:
     """The text given to `raise_error` by the statement that failed."""
     if isinstance(error, PySparkException) and error.getCondition() == _RAISED:
         return (error.getMessageParameters() or {}).get("errorMessage")
-    # Raised while a file is written, it is the cause of an error that PySpark does not translate.
+    # Raised while a file is written, it is a cause: of an error of the Connect client in its text
+    # alone, of a classic one as an exception of Java, which PySpark does not translate.
+    if hasattr(error, "getStackTrace"):
+        told = _RAISED_BELOW.search(error.getStackTrace() or "")
+        return None if told is None else told[1]
     cause = getattr(error, "java_exception", None)
     while cause is not None:
         named = cause.getClass().getName() == "org.apache.spark.SparkRuntimeException"

@@ -1,0 +1,175 @@
+"""What is different on Spark Connect: errors come as messages, files lie where the server is."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from tests.concurrency.support import Probe, on_another_host
+from tests.connect_server import connect_server, connected
+from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
+from tubeq_spark.spark_settings import missing_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.connect_server import ConnectServer
+
+pytestmark = pytest.mark.connect
+
+LARGE = 40_000
+_MODE = "spark.sql.codegen.factoryMode"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _only_on_connect(request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("--connect"):
+        pytest.skip("needs --connect: a process has either kind of session")
+
+
+def json_of(column: str) -> Any:
+    """A payload that holds a column."""
+    return F.to_json(F.struct(column)).alias("data")
+
+
+def test_take_when_a_rival_of_another_session_comes_first_takes_the_next(
+    spark: SparkSession, location: str
+) -> None:
+    probe = Probe()
+    config = QueueConfig(observer=probe, backoff_first=0.0, backoff_most=0.0)
+    queue = on_another_host(Queue(spark, location, config=config))
+    rival = on_another_host(Queue(spark.cloneSession(), location))
+    with queue, rival:
+        tube = queue.create_tube("shared")
+        tube.put_many(["a", "b"])
+
+        with probe.interrupted("decided", "take", lambda: rival["shared"].take(0)):
+            task = tube.take(0)
+
+        assert task is not None
+        assert task.data == "b"
+        assert ("conflicted", "take") in probe.events
+
+
+def test_put_df_when_more_rows_come_than_were_counted_says_so(
+    spark: SparkSession, location: str
+) -> None:
+    source = f"{location}-source"
+    spark.range(10).write.format("delta").save(source)
+    rows = spark.read.format("delta").load(source).select(json_of("id"))
+
+    def add_rows() -> None:
+        spark.range(10).coalesce(1).write.format("delta").mode("append").save(source)
+
+    probe = Probe()
+    with Queue(spark, location, config=QueueConfig(observer=probe)) as queue:
+        tube = queue.create_tube("t")
+        with (
+            probe.interrupted("decided", "put", add_rows),
+            pytest.raises(StoreError, match="more rows when written than when counted"),
+        ):
+            tube.put_df(rows)
+        assert queue.statistics("t")["tasks"]["total"] == 0
+
+
+def test_put_df_of_many_rows_switches_code_generation_and_back(
+    spark: SparkSession, location: str
+) -> None:
+    assert missing_settings(spark) == []
+    assert spark.conf.get(_MODE) == "NO_CODEGEN"
+
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("t")
+        first = tube.put_df(spark.range(LARGE).select(json_of("id")))
+        second = tube.put_df(spark.range(LARGE).select(json_of("id")), key="once")
+
+    assert (first.count, second.count) == (LARGE, LARGE)
+    assert spark.conf.get(_MODE) == "NO_CODEGEN"
+
+
+def test_one_session_in_many_threads_keeps_their_statements_apart(
+    spark: SparkSession, location: str
+) -> None:
+    done: dict[str, list[object]] = {}
+
+    def work(name: str) -> None:
+        tube = queue.create_tube(name)
+        tube.put_many([[name, number] for number in range(3)])
+        tasks = tube.take_many(3)
+        done[name] = [task.data for task in tasks]
+        tube.ack_many([task.task_id for task in tasks])
+
+    with Queue(spark, location) as queue:
+        threads = [threading.Thread(target=work, args=(name,)) for name in "abc"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert done == {name: [[name, number] for number in range(3)] for name in "abc"}
+
+
+def test_queue_on_a_server_with_a_disk_of_its_own_warns_and_leaves_nothing_here(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Linux resolves this path in each process by itself: the server has another directory there.
+    location = f"/proc/self/cwd/{tmp_path.name}"
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.warns(UserWarning, match="not on this host's"):
+        queue = Queue(spark, location)
+    with queue:
+        tube = queue.create_tube("t")
+        tube.put("x")
+        task = tube.take(0)
+
+    assert task is not None
+    assert task.data == "x"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_queue_on_the_servers_host_holds_the_same_lock_files_as_others(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as queue:
+        queue.create_tube("t").put("x")
+
+    assert Path(location, "_tubeq_locks", "t.lock").exists()
+
+
+def test_readme_example_when_run_prints_what_it_says(
+    server: ConnectServer, spark: SparkSession, location: str
+) -> None:
+    readme = Path(__file__).parents[2].joinpath("README.md").read_text(encoding="utf-8")
+    [shown] = re.findall(r"```pycon\n(.*?)```", readme, flags=re.DOTALL)
+    shown = shown.replace("sc://localhost:15002", server.url).replace("/data/q", location)
+    example = doctest.DocTestParser().get_doctest(shown, {}, "README", "README.md", 0)
+
+    result = doctest.DocTestRunner().run(example)
+
+    assert (result.failed, result.attempted) == (0, len(example.examples))
+
+
+@pytest.mark.processes
+def test_put_when_the_server_died_may_have_landed(tmp_path: Path, location: str) -> None:
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
+
+    with connect_server(tmp_path) as server:
+        session = connected(server.url)
+        session.client.set_retry_policies([DefaultPolicy(max_retries=0)])
+        queue = Queue(session, location)
+        tube = queue.create_tube("t")
+        tube.put("there")
+
+        os.killpg(server.group, signal.SIGKILL)
+
+        with pytest.raises(CommitUnknownError):
+            tube.put("x")

@@ -1,0 +1,88 @@
+"""A Spark Connect server on loopback, in a process that ends with the one that started it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from tubeq_spark import local_session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+
+
+def connected(url: str) -> SparkSession:
+    """A new session on a server."""
+    return SparkSession.builder.remote(url).create()
+
+
+@dataclass(frozen=True)
+class ConnectServer:
+    """A running server: its URL, and the number of its process group."""
+
+    url: str
+    group: int
+
+
+@contextmanager
+def connect_server(warehouse: Path) -> Iterator[ConnectServer]:
+    """Run a server until the block is left.
+
+    Args:
+        warehouse: Where its catalog keeps tables; also its working directory.
+    """
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    # Set in a process that is a client; the server is a classic one.
+    environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
+    with subprocess.Popen(
+        [sys.executable, __file__, str(warehouse)],
+        cwd=warehouse,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().strip()
+            assert port.isdecimal(), "the server did not start: see its stderr"
+            yield ConnectServer(f"sc://127.0.0.1:{port}", process.pid)
+        finally:
+            # It ends when nobody holds the other end of its input: also after a crash of ours.
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+
+
+def serve(warehouse: str) -> None:
+    """Start a server, tell its port, and serve until standard input ends."""
+    spark = local_session(
+        "tubeq-connect-server",
+        **{
+            "spark.master": "local[2]",
+            "spark.sql.warehouse.dir": warehouse,
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": "0",
+        },
+    )
+    services = spark._jvm.org.apache.spark.sql.connect.service
+    service = getattr(getattr(services, "SparkConnectService$"), "MODULE$")
+    sys.stdout.write(f"{service.localPort()}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
