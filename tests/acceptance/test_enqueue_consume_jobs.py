@@ -193,6 +193,7 @@ def test_enqueue_when_used_badly_says_why_and_puts_nothing(
         (str(lines), to, "--pri=n", "--where=n = 1"): "a fifo",
         (str(lines), to, "--option=x"): "must be NAME=VALUE",
         (str(lines), to, "--data=n", "--select=n"): "exclude each other",
+        (str(lines), "--tube=new", "--create=fifo", "--data=m"): "the columns are: ",
     }.items():
         code, printed, sentence = put_rows(*options)
         assert (code, printed) == (2, "")
@@ -200,6 +201,7 @@ def test_enqueue_when_used_badly_says_why_and_puts_nothing(
         assert len(sentence.splitlines()) == 1
 
     assert ready(tube) == []
+    assert "new" not in place
 
 
 # -- consume ----------------------------------------------------------------------------------

@@ -179,7 +179,8 @@ def _terminating() -> Iterator[None]:
         return
 
     def end(_number: int, _frame: object) -> None:
-        raise typer.Exit(_TERMINATED)
+        # No typer.Exit: what catches errors on the way must let it through.
+        sys.exit(_TERMINATED)
 
     before = signal.signal(signal.SIGTERM, end)
     try:
