@@ -8,9 +8,12 @@ BIN := .venv/bin
 # Each has a Spark session of its own; one session alone leaves half of two cores idle.
 WORKERS ?= 2
 STAMP := .venv/.installed
-# What both kinds of session must agree on, and what is about Connect alone.
-CONNECT_TESTS = $(BIN)/python -m pytest --connect -m "not benchmark" -n $(WORKERS) --dist loadfile \
-	tests/connect tests/acceptance/test_case_*.py
+# What both kinds of session must agree on, and what is about Connect alone: a part of it with each
+# `make test`, all of it by `make test-connect`.
+ON_CONNECT = $(BIN)/python -m pytest --connect -m "not benchmark" -n $(WORKERS) --dist loadfile
+CONNECT_PART = tests/connect $(patsubst %,tests/acceptance/test_case_%.py,\
+	010_fifo 020_fifottl 030_utube 100_limfifottl)
+CONNECT_ALL = tests/connect tests/acceptance/test_case_*.py
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
@@ -37,15 +40,15 @@ fmt: setup ## Format the code and fix what ruff can fix
 
 # By file, as its tests share a queue; in the order of testpaths, not the file of most tests first:
 # those are the short ones.
-test: setup ## Run all tests but the benchmarks, and a selection on Spark Connect
+test: setup ## Run all tests but the benchmarks, and a part of them on Spark Connect
 	@status=0; \
-	$(if $(ARGS),,$(CONNECT_TESTS) || status=1;) \
+	$(if $(ARGS),,$(ON_CONNECT) $(CONNECT_PART) || status=1;) \
 	$(BIN)/python -m pytest -m "not benchmark and not connect" -n $(WORKERS) --dist loadfile \
 		--no-loadscope-reorder $(ARGS) || status=1; \
 	exit $$status
 
-test-connect: setup ## Run the selection of tests on Spark Connect
-	$(CONNECT_TESTS) $(ARGS)
+test-connect: setup ## Run the tests of all cases on Spark Connect
+	$(ON_CONNECT) $(or $(ARGS),$(CONNECT_ALL))
 
 test-unit: setup ## Run the tests that need no Spark (seconds)
 	$(BIN)/python -m pytest -m "not benchmark" tests/unit $(ARGS)

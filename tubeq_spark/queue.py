@@ -364,6 +364,35 @@ class Queue:
             finally:
                 self._context.state = QueueState.WAITING
 
+    def hand_over(self, ttr: float) -> uuid.UUID:
+        """Close this queue object, but leave what it holds to its session, for others to join.
+
+        Whoever joins the session in time (`session_uuid=`, `identify`) acks, releases and touches
+        these tasks. Then, or when their own ttr ends, they come back by themselves.
+
+        Args:
+            ttr: Seconds for which the session lives on, > 0.
+
+        Returns:
+            The session's uuid.
+
+        Raises:
+            InvalidOptionError: `ttr` is bad, or this queue has temporary tubes.
+
+        Commits: 1 to the sessions; 2 when the session had no lease, or it had run out.
+        """
+        seconds = checks.lease("ttr", ttr)
+        with self._lock:
+            self._context.require_running()
+            if any(tube.options.temporary for tube in self._tubes.values()):
+                msg = "a queue with temporary tubes cannot be handed over: they end with it"
+                raise InvalidOptionError(msg)
+            session = self._context.session
+            session.stop()
+            session.hand_over(seconds)
+            self._context.state = QueueState.WAITING
+            return session.uuid
+
     def _drop_temporary(self, tube: Tube) -> None:
         ctx = tubes.context_of(tube)
         ending.release_taken(ctx, None)

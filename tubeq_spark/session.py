@@ -245,6 +245,13 @@ class Session:
                 self.member = str(self._new_uuid())
             self._registered = self._announced = False
 
+    def hand_over(self, ttr: float) -> None:
+        """Write a last lease of `ttr` seconds, and the counters. At most 2 commits."""
+        with self._lock:
+            self.ttr = ttr
+            self.hold()
+            self._beat(self._now())
+
     def stop(self) -> None:
         """End the heartbeat."""
         self._stop.set()

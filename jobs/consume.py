@@ -1,0 +1,32 @@
+"""Consumes a tube with a function of yours, a batch at a time.
+
+    python jobs/consume.py --location /data/q --tube crawl --results /data/pages work:fetch
+    python jobs/consume.py --location main.tubeq --tube mail --once work:send
+
+`fetch(df)` gets the tasks as a DataFrame (`task_id, data, attempts` and more) and returns one with
+a `task_id` for the table of results, or None. The order of the steps, and what a crash between any
+two leaves, is told in `consumer/loop.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    try:
+        from consumer.command import main as consume  # noqa: PLC0415  its packages may be missing
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").partition(".")[0]
+        sys.stderr.write(f"{package} is not installed: pip install 'tubeq-spark[spark]'\n")
+        return 1
+    return consume(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+r"""Puts the rows of files or of a table into a tube, all in one commit.
+
+    python jobs/enqueue.py --location /data/q --tube crawl urls.jsonl --key urls-2026-11-21
+    python jobs/enqueue.py --location main.tubeq --tube mail main.shop.orders \
+        --where "status = 'new'" --select id --select email --utube customer --create utubettl
+
+A repeated `--key` adds nothing, so a run that may have failed is simply run again.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program; returns its exit code."""
+    try:
+        from producer.command import main as enqueue  # noqa: PLC0415  its packages may be missing
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").partition(".")[0]
+        sys.stderr.write(f"{package} is not installed: pip install 'tubeq-spark[spark]'\n")
+        return 1
+    return enqueue(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

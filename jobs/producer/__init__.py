@@ -1,0 +1,3 @@
+"""Parts of `jobs/enqueue.py`: what it reads, and the tasks that it makes of it."""
+
+from __future__ import annotations

@@ -1,0 +1,51 @@
+"""Options that several programs have, and the kinds of their values."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+__all__ = ["EPILOG", "add_queue_options", "count", "positive_count", "seconds"]
+
+EPILOG = "Exit codes: 0 done, 1 failed, 2 bad use, 130 or 143 stopped by a signal."
+
+
+def add_queue_options(parser: argparse.ArgumentParser) -> None:
+    """Add what names a queue, and how it is reached."""
+    add = parser.add_argument
+    add("--location", help="of the queue: a path, a URI, or catalog.schema")
+    add("--remote", metavar="URL", help="Spark Connect server instead of a Spark of its own")
+    add(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="defaults of these, as conf/tubeq.toml shows them (TUBEQ_CONFIG, or tubeq.toml here)",
+    )
+    add("--verbose", action="store_true", help="show where an error came from")
+
+
+def count(text: str) -> int:
+    """A whole number, 0 or more."""
+    number = int(text)
+    if number < 0:
+        msg = "must be 0 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return number
+
+
+def positive_count(text: str) -> int:
+    """A whole number, 1 or more."""
+    number = int(text)
+    if number < 1:
+        msg = "must be 1 or more"
+        raise argparse.ArgumentTypeError(msg)
+    return number
+
+
+def seconds(text: str) -> float:
+    """A duration of less than a year."""
+    number = float(text)
+    if not 0 <= number < 366 * 86_400:
+        msg = "must be 0 or more, and less than a year"
+        raise argparse.ArgumentTypeError(msg)
+    return number

@@ -1,0 +1,367 @@
+"""`jobs/enqueue.py` and `jobs/consume.py`: from files and tables to tasks, from tasks to results."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import consume
+import enqueue
+import pytest
+from consumer.loop import Consumer, Ending, Settings
+from consumer.results import ResultTable
+from pyspark.sql import functions as F
+
+from tests.acceptance.support import counts
+from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubeq_spark import Task, Tube
+
+ROOT = Path(__file__).parents[2]
+LONG = 300
+_numbers = itertools.count(1)
+
+HANDLER = """
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+def double(number):  # runs on the executors
+    return None if number is None else 2 * number
+
+def work(df):
+    number = F.get_json_object("data", "$.n").cast("int")
+    return df.select("task_id", F.udf(double, T.IntegerType())(number).alias("twice"))
+
+def fail(df):
+    raise RuntimeError("no such luck")
+
+def wrong(df):
+    return df.select("data")
+"""
+
+
+class Program(Protocol):
+    """Runs a program on the module's queue; returns its exit code, and what it printed and said."""
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]: ...
+
+
+@pytest.fixture(scope="module")
+def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+    """The module's queue, in real time as that of the programs."""
+    with Queue(spark, str(tmp_path_factory.mktemp("jobs"))) as queue:
+        yield queue
+
+
+@pytest.fixture
+def tube_name() -> str:
+    """A name that no other test has."""
+    return f"tube_{next(_numbers)}"
+
+
+def running(main: Callable[[list[str]], int], queue: Queue, capsys: Any) -> Program:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["--location", queue.location, *arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def put_rows(place: Queue, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> Program:
+    """`jobs/enqueue.py` in this process, with its Spark session."""
+    return running(enqueue.main, place, capsys)
+
+
+@pytest.fixture
+def handlers(tmp_path: Path) -> str:
+    """A module of handlers, of a name of its own: a process imports a name once."""
+    name = f"handlers_{next(_numbers)}"
+    (tmp_path / f"{name}.py").write_text(HANDLER)
+    return name
+
+
+@pytest.fixture
+def do_tasks(place: Queue, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Program:
+    """`jobs/consume.py --once` in this process."""
+    run = running(consume.main, place, capsys)
+    return lambda *arguments: run("--once", "--path", str(tmp_path), *arguments)
+
+
+def ready(tube: Tube) -> list[Task]:
+    return list(tube.tasks_by_state("r"))
+
+
+# -- enqueue ----------------------------------------------------------------------------------
+
+
+def test_json_lines_become_tasks_as_they_are_and_once_for_a_key(
+    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
+) -> None:
+    lines = tmp_path / "tasks.jsonl"
+    lines.write_text('{"b": 1.0, "a": null}\n\n"text"\n[1, 12345678901234567890]\n')
+    options = (str(lines), f"--tube={tube_name}", "--create=fifo", "--key=one")
+
+    code, said, _ = put_rows(*options)
+    again = put_rows(*options)
+
+    assert code == 0
+    assert said.startswith(f"put 3 tasks into {tube_name}: ")
+    assert [task.data for task in ready(place.tube(tube_name))] == [
+        {"b": 1.0, "a": None},
+        "text",
+        [1, 12345678901234567890],
+    ]
+    assert again[:2] == (
+        0,
+        f"put nothing into {tube_name}: there are no rows or the key 'one' was used before\n",
+    )
+
+
+def test_fields_of_rows_become_payloads_and_options_by_expressions(
+    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
+) -> None:
+    lines = tmp_path / "orders.json"
+    lines.write_text('{"id": 1, "who": "ann", "n": 2}\n{"id": 2, "who": null, "n": 9}\n')
+    csv = tmp_path / "orders.csv"
+    csv.write_text("id;who\n007;bob\n008;\n")
+    tube = place.create_tube(tube_name, "utubettl")
+    to = f"--tube={tube_name}"
+
+    codes = [
+        put_rows(str(lines), to, "--where=n < 5", "--utube=who", "--pri=n + 1")[0],
+        put_rows(str(lines), to, "--data=who", "--ttl=60 * n", "--where=n > 5")[0],
+        put_rows(str(csv), to, "--option=sep=;", "--select=id", "--select=upper(who) AS who")[0],
+    ]
+
+    assert codes == [0, 0, 0]
+    found = sorted(ready(tube), key=lambda task: task.task_id)
+    assert [(task.data, task.utube, task.pri, task.ttl) for task in found] == [
+        ({"id": 1, "who": "ann", "n": 2}, "ann", 3, None),
+        (None, None, 0, 540),
+        ({"id": "007", "who": "BOB"}, None, 0, None),
+        ({"id": "008", "who": None}, None, 0, None),
+    ]
+
+
+def test_tables_and_parquet_become_tasks_typed_where_the_tube_is(
+    put_rows: Program, place: Queue, spark: SparkSession, tube_name: str, tmp_path: Path
+) -> None:
+    tube = place.create_tube(tube_name, "fifo", schema="n BIGINT, twice BIGINT")
+    spark.range(3).write.parquet(str(tmp_path / "three.parquet"))
+    spark.range(10, 12).write.format("delta").save(str(tmp_path / "two"))
+    fields = ("--select=id AS n", "--select=2 * id AS twice", f"--tube={tube_name}")
+
+    assert put_rows(str(tmp_path / "three.parquet"), *fields)[0] == 0
+    assert put_rows(str(tmp_path / "two"), *fields)[0] == 0
+
+    found = sorted(
+        task.data["n"] for task in ready(tube) if task.data["twice"] == 2 * task.data["n"]
+    )
+    assert found == [0, 1, 2, 10, 11]
+
+
+def test_enqueue_when_used_badly_says_why_and_puts_nothing(
+    put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
+) -> None:
+    tube = place.create_tube(tube_name, "fifo")
+    lines = tmp_path / "tasks.jsonl"
+    lines.write_text('{"n": 1}\n{bad\n')
+    to = f"--tube={tube_name}"
+
+    for options, said in {
+        (str(lines), to): "1 bad rows",
+        (str(lines), "--tube=nowhere"): "no tube named 'nowhere'",
+        (str(tmp_path / "none.jsonl"), to, "--data=n"): "cannot be read as json",
+        (str(tmp_path / "none"), to): "cannot be read as delta",
+        (str(lines), to, "--data=m"): "the columns are: ",
+        (str(lines), to, "--data=n +"): "the columns are: ",
+        (str(lines), to, "--pri=n", "--where=n = 1"): "a fifo",
+        (str(lines), to, "--option=x"): "must be NAME=VALUE",
+        (str(lines), to, "--data=n", "--select=n"): "exclude each other",
+        (str(lines), "--tube=new", "--create=fifo", "--data=m"): "the columns are: ",
+    }.items():
+        code, printed, sentence = put_rows(*options)
+        assert (code, printed) == (2, "")
+        assert said in sentence
+        assert len(sentence.splitlines()) == 1
+
+    assert ready(tube) == []
+    assert "new" not in place
+
+
+# -- consume ----------------------------------------------------------------------------------
+
+
+def test_once_does_all_tasks_and_stores_what_the_handler_returns(
+    do_tasks: Program,
+    place: Queue,
+    spark: SparkSession,
+    tube_name: str,
+    tmp_path: Path,
+    handlers: str,
+) -> None:
+    tube = place.create_tube(tube_name, "fifo")
+    ids = [task.task_id for task in tube.put_many([{"n": n} for n in range(5)])]
+    results = str(tmp_path / "results")
+    options = (f"--tube={tube_name}", f"--results={results}", "--batch-size=3", f"{handlers}:work")
+
+    code, log, said = do_tasks(*options)
+    assert (code, len(log.splitlines())) == (0, 2)
+    assert said == "consume.py: finished: 5 tasks, 0 failed batches\n"
+    stored = spark.read.format("delta").load(results).collect()
+    assert {row["task_id"]: row["twice"] for row in stored} == dict(
+        zip(ids, range(0, 10, 2), strict=True)
+    )
+    assert len(stored) == 5
+    assert counts(place, tube) == {"done": 5, "total": 0}
+
+
+def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
+    do_tasks: Program, place: Queue, tube_name: str, handlers: str
+) -> None:
+    tube = place.create_tube(tube_name, "fifottl")
+    tube.put_many(["a", "b"])
+    to = f"--tube={tube_name}"
+
+    code, log, said = do_tasks(to, "--max-failures=1", f"{handlers}:fail")
+    assert code == 1
+    assert log.endswith("a batch of 2 failed, 2 tasks released, 0 buried: no such luck\n")
+    assert said == "consume.py: gave up: 0 tasks, 1 failed batches\n"
+    assert counts(place, tube) == {"ready": 2, "total": 2}
+    code, _, said = do_tasks(to, "--max-attempts=2", f"{handlers}:fail")
+    assert (code, said) == (1, "consume.py: finished: 0 tasks, 1 failed batches\n")
+    assert counts(place, tube) == {"buried": 2, "total": 2}
+
+
+def test_consume_when_used_badly_says_why_and_gives_back_what_it_took(
+    do_tasks: Program, place: Queue, tube_name: str, tmp_path: Path, handlers: str
+) -> None:
+    tube = place.create_tube(tube_name, "fifo")
+    tube.put("a")
+    to = f"--tube={tube_name}"
+    (tmp_path / "broken.py").write_text("1 / 0")
+
+    for options, said in {
+        (to, "work"): "must be module:function",
+        (to, "no_such_module:work"): "No module named 'no_such_module'",
+        (to, "broken:work"): "division by zero",
+        (to, f"{handlers}:nothing"): "has no function nothing",
+        (to, f"{handlers}:work"): "say by --results where it shall go",
+        (to, f"--results={tmp_path}/r", f"{handlers}:wrong"): "needs a column task_id BIGINT",
+        (to, f"--results={place.location}/{tube_name}", f"{handlers}:work"): "is the tube itself",
+        ("--tube=nowhere", f"{handlers}:work"): "no tube named 'nowhere'",
+    }.items():
+        code, printed, sentence = do_tasks(*options)
+        assert (code, printed) == (2, "")
+        assert said in sentence
+
+    assert [task.data for task in ready(tube)] == ["a"]
+
+
+class ProcessEndError(BaseException):
+    """The process ends here; nothing that follows in it is run."""
+
+
+def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    clock = ManualClock()
+    results = ResultTable(spark, str(tmp_path / "results"))
+    ended: list[str] = []
+
+    def observe(step: str, operation: str) -> None:
+        if ended or operation == "ack":
+            ended.append(step)
+            raise ProcessEndError
+
+    def two_rows_a_task(df: DataFrame) -> DataFrame:
+        return df.select(
+            "task_id", "attempts", F.explode(F.array(F.lit(1), F.lit(2))).alias("part")
+        )
+
+    def consumer(queue: Queue) -> Consumer:
+        settings = Settings(once=True, batch_size=3)
+        return Consumer(queue["work"], two_rows_a_task, results, settings, lambda: False)
+
+    config = QueueConfig(observer=observe)
+    first = Queue(spark, location, clock=clock, config=config)
+    first.create_tube("work", "fifottl", ttr=60).put_many(["a", "b", "c"])
+    with pytest.raises(ProcessEndError):
+        consumer(first).run()
+    clock.advance(61)
+
+    with Queue(spark, location, clock=clock) as second:
+        second["work"].put("d")
+        assert consumer(second).run() is Ending.FINISHED
+        assert counts(second, second["work"])["total"] == 0
+
+    stored = spark.read.format("delta").load(str(tmp_path / "results"))
+    rows = sorted((row["attempts"], row["part"]) for row in stored.collect())
+    # The batch that was done twice has the rows of the first time only.
+    assert rows == [(1, 1)] * 4 + [(1, 2)] * 4
+    assert stored.select("task_id").distinct().count() == 4
+    ended.clear()
+    first.close()  # ends its heartbeat
+
+
+@pytest.mark.processes
+@pytest.mark.slow
+def test_programs_put_and_consume_until_a_signal_comes(
+    spark: SparkSession, location: str, tmp_path: Path, handlers: str
+) -> None:
+    with Queue(spark, location) as queue:
+        queue.create_tube("work", "fifo")
+    lines = tmp_path / "tasks.jsonl"
+    lines.write_text("".join(f"{json.dumps({'n': n})}\n" for n in range(4)))
+    results = str(tmp_path / "results")
+    common = ["--location", location, "--tube=work"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    with subprocess.Popen(
+        [
+            *(sys.executable, str(ROOT / "jobs" / "consume.py"), *common),
+            *(f"--results={results}", f"--path={tmp_path}", f"{handlers}:work"),
+        ],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as consumer:
+        try:
+            put = subprocess.run(
+                [sys.executable, str(ROOT / "jobs" / "enqueue.py"), *common, str(lines)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LONG,
+            )
+            assert (put.returncode, put.stderr) == (0, "")
+            assert put.stdout.startswith("put 4 tasks into work: ")
+            assert consumer.stdout is not None
+            first = consumer.stdout.readline()
+            consumer.send_signal(signal.SIGTERM)
+            rest, said = consumer.communicate(timeout=LONG)
+        finally:
+            consumer.kill()
+
+    assert "4 tasks done: 4 in " in first
+    assert (consumer.returncode, rest) == (0, "")
+    assert said.endswith("consume.py: stopped: 4 tasks, 0 failed batches\n")
+    stored = spark.read.format("delta").load(results).select("twice").collect()
+    assert sorted(row["twice"] for row in stored) == [0, 2, 4, 6]

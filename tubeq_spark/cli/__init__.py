@@ -1,0 +1,28 @@
+"""The `tubeq` command line; typer and rich come with the extra `cli`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run `tubeq` with the arguments of the process, and end it."""
+    try:
+        from tubeq_spark.cli.app import app  # noqa: PLC0415  the extra may be missing
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        sys.stderr.write(f"tubeq: {package} is not installed: pip install 'tubeq-spark[cli]'\n")
+        sys.exit(2)
+    if "--verbose" not in sys.argv:
+        # What went wrong is one sentence of ours; where it did is for those who ask.
+        logging.getLogger("tubeq_spark").setLevel(logging.CRITICAL)
+    warnings.showwarning = _warn
+    app(prog_name="tubeq")
+
+
+def _warn(message: Warning | str, *_where: object, **_how: object) -> None:
+    sys.stderr.write(f"tubeq: {message}\n")

@@ -1,0 +1,8 @@
+"""`python -m tubeq_spark.cli`, where the script `tubeq` is not on the path."""
+
+from __future__ import annotations
+
+from tubeq_spark.cli import main
+
+if __name__ == "__main__":
+    main()

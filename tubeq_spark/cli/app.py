@@ -1,0 +1,118 @@
+"""The commands of `tubeq`, and the options before their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tubeq_spark.cli import put, settle, take, top, tubes
+from tubeq_spark.cli.call import BAD_USE, Call, Outside
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.settings_file import read_defaults
+
+__all__ = ["app"]
+
+
+class _Group(TyperGroup):
+    """Takes `--json` wherever it stands."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        options = [argument for argument in args[:end] if argument != "--json"]
+        if len(options) < end:
+            options.insert(0, "--json")
+        return super().parse_args(ctx, options + args[end:])
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit codes: 0 done; 1 nothing was taken, or a full tube took nothing; 2 bad use, or "
+    "refused (unknown tube or task, not held by that session); 3 failed; 130, 143 stopped by a "
+    "signal.",
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"tubeq {version('tubeq-spark')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    location: Annotated[
+        str | None,
+        typer.Option(help="Of the queue: a path, a URI, or catalog.schema [env: TUBEQ_LOCATION]"),
+    ] = None,
+    remote: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Spark Connect server, sc://host:15002; without one each call starts a Spark of "
+            "its own, which takes seconds [env: TUBEQ_REMOTE]",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, a line a result")] = False,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Defaults, as conf/tubeq.toml shows them [env: TUBEQ_CONFIG; default: tubeq.toml "
+            "in the working directory]",
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show where an error came from")
+    ] = False,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version"),
+    ] = False,
+) -> None:
+    """Put, take and look after tasks in Delta tables."""
+    outside = ctx.obj if isinstance(ctx.obj, Outside) else Outside()
+    try:
+        defaults = read_defaults(config)
+    except InvalidOptionError as error:
+        Call.tell(str(error))
+        raise typer.Exit(BAD_USE) from None
+    ctx.obj = Call(
+        outside=outside,
+        location=location or defaults.location,
+        remote=remote or defaults.remote,
+        ttr=defaults.ttr,
+        config=defaults.config,
+        json=json,
+        verbose=verbose,
+    )
+
+
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    tubes.create,
+    put.put,
+    take.take,
+    settle.ack,
+    settle.release,
+    settle.touch,
+    settle.bury,
+    settle.kick,
+    settle.peek,
+    settle.delete,
+    tubes.tubes,
+    tubes.stats,
+    top.top,
+    tubes.sweep,
+    tubes.drop,
+)
+for _command in _COMMANDS:
+    app.command()(_command)

@@ -1,0 +1,135 @@
+"""`tubeq put`: JSON lines from a file or from standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tubeq_spark.cli.call import NOTHING, Call
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.payload import encode
+from tubeq_spark.task import Task
+
+__all__ = ["put"]
+
+
+def put(
+    ctx: typer.Context,
+    tube: str,
+    file: Annotated[
+        Path, typer.Argument(help="JSON lines, each the data of a task; - is standard input")
+    ] = Path("-"),
+    pri: Annotated[int | None, typer.Option(help="0 is the highest")] = None,
+    ttl: Annotated[float | None, typer.Option(help="Seconds to live")] = None,
+    ttr: Annotated[float | None, typer.Option(help="Seconds that a taker may hold it")] = None,
+    delay: Annotated[float | None, typer.Option(help="Seconds before it can be taken")] = None,
+    utube: Annotated[str | None, typer.Option(help="Sub-queue")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for room (limfifottl)")] = 0,
+    batch: Annotated[int, typer.Option(min=1, help="Lines that share a commit")] = 5_000,
+) -> None:
+    """Put tasks, a JSON line each.
+
+    A line that is no JSON is refused before anything of its batch is put; earlier batches stay.
+    """
+    call: Call = ctx.obj
+    options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
+    with call.answering(), _opened(file) as stream, call.queue() as queue:
+        target = queue.tube(tube)
+        done = _Done()
+        with _showing(stream, file) as shown:
+            for items in _batches(stream, str(file), batch, done):
+                tasks = target.put_many(items, timeout=timeout, **options)
+                if items and not tasks:
+                    call.tell(f"tube {tube} is full; {done.count:,} tasks were put before")
+                    call.show(done.as_dict(tube), done.sentence(tube))
+                    raise typer.Exit(NOTHING)
+                done.add(tasks)
+                shown(done.count)
+        call.show(done.as_dict(tube), done.sentence(tube))
+
+
+class _Done:
+    """What was put so far."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: int | None = None
+        self._last: int | None = None
+
+    def add(self, tasks: list[Task]) -> None:
+        if tasks:
+            self.count += len(tasks)
+            self._first = tasks[0].task_id if self._first is None else self._first
+            self._last = tasks[-1].task_id
+
+    def as_dict(self, tube: str) -> dict[str, Any]:
+        ids = {"first_task_id": self._first, "last_task_id": self._last}
+        return {"tube": tube, "count": self.count, **ids}
+
+    def sentence(self, tube: str) -> str:
+        ids = f": {self._first} to {self._last}" if self.count else ""
+        return f"put {self.count:,} tasks into {tube}{ids}"
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    if str(file) != "-":
+        with file.open("rb") as stream:
+            yield stream
+        return
+    if sys.stdin.isatty():
+        Call.tell("reading JSON lines from the terminal; Ctrl-D ends them")
+    yield sys.stdin.buffer
+
+
+def _batches(stream: BinaryIO, name: str, size: int, done: _Done) -> Iterator[list[Any]]:
+    lines = enumerate(stream, start=1)
+    while some := list(islice(lines, size)):
+        yield [_parsed(line, number, name, done) for number, line in some if line.strip()]
+
+
+def _parsed(line: bytes, number: int, name: str, done: _Done) -> Any:
+    try:
+        data = json.loads(line, parse_constant=_refuse_constant)
+        encode(data)  # what could not be stored is refused here, where the line is known
+    except (ValueError, RecursionError) as error:
+        where = "standard input" if name == "-" else name
+        what = error if isinstance(error, json.JSONDecodeError) else "not a JSON value in UTF-8"
+        msg = f"line {number} of {where} is no JSON: {what}; {done.count:,} tasks were put before"
+        raise InvalidOptionError(msg) from None
+    return data
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+@contextmanager
+def _showing(stream: BinaryIO, file: Path) -> Iterator[Any]:
+    """A bar on a terminal, nothing elsewhere; by bytes of a file, as its lines are not known."""
+    console = Console(stderr=True)
+    size = file.stat().st_size if str(file) != "-" and file.is_file() else None
+    columns = (
+        TextColumn("put {task.fields[count]:,}"),
+        BarColumn(bar_width=40),
+        TextColumn("{task.percentage:3.0f} %" if size else ""),
+        TimeElapsedColumn(),
+    )
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as bar:
+        task = bar.add_task("", total=size, count=0)
+
+        def show(count: int) -> None:
+            bar.update(task, count=count, completed=stream.tell() if size else 0)
+
+        yield show

@@ -1,0 +1,89 @@
+"""`tubeq ack release touch`, of a kept session's tasks, and `bury delete peek kick`, of anybody's."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tubeq_spark.cli.call import Call
+
+__all__ = ["ack", "bury", "delete", "kick", "peek", "release", "touch"]
+
+_Ids = Annotated[list[int], typer.Argument(metavar="TASK_ID...", show_default=False)]
+_Session = Annotated[
+    str,
+    typer.Option(
+        metavar="UUID",
+        envvar="TUBEQ_SESSION",
+        help="Which holds them: printed by take --keep, and alive for as long as that said",
+    ),
+]
+
+
+def ack(ctx: typer.Context, tube: str, task_ids: _Ids, session: _Session) -> None:
+    """Remove tasks that are done, all or none."""
+    call: Call = ctx.obj
+    with call.queue(session) as queue:
+        call.show_tasks(queue.tube(tube).ack_many(task_ids))
+
+
+def release(
+    ctx: typer.Context,
+    tube: str,
+    task_ids: _Ids,
+    session: _Session,
+    delay: Annotated[float, typer.Option(help="Seconds before they are ready again")] = 0,
+) -> None:
+    """Give tasks back, all or none."""
+    call: Call = ctx.obj
+    with call.queue(session) as queue:
+        call.show_tasks(queue.tube(tube).release_many(task_ids, delay=delay))
+
+
+def touch(
+    ctx: typer.Context,
+    tube: str,
+    task_id: int,
+    increment: Annotated[float, typer.Argument(help="Seconds")],
+    session: _Session,
+) -> None:
+    """Give a task more time; its session's lease stays as it was."""
+    call: Call = ctx.obj
+    with call.queue(session) as queue:
+        task = queue.tube(tube).touch(task_id, increment)
+        call.show_tasks([] if task is None else [task])
+
+
+def bury(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
+    """Set tasks aside until they are kicked, all or none."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        call.show_tasks(queue.tube(tube).bury_many(task_ids))
+
+
+def kick(
+    ctx: typer.Context,
+    tube: str,
+    count: Annotated[int, typer.Argument(min=0, help="How many at most")] = 1,
+) -> None:
+    """Make buried tasks ready again, the first in order first."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        kicked = queue.tube(tube).kick(count)
+        call.show({"tube": tube, "kicked": kicked}, f"kicked {kicked:,} tasks of {tube}")
+
+
+def peek(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
+    """Look at tasks without taking them."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        source = queue.tube(tube)
+        call.show_tasks([source.peek(task_id) for task_id in task_ids])
+
+
+def delete(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
+    """Remove tasks, whatever their state, all or none."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        call.show_tasks(queue.tube(tube).delete_many(task_ids))

@@ -1,0 +1,146 @@
+"""`tubeq take`: tasks for a shell.
+
+A session ends with the process that holds it, and what it holds goes back. So a call that takes a
+task must also say what becomes of it: it is acked once it is printed, or when a command has done it,
+or its session is left alive for a later call to ack it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from typing import Annotated
+
+import typer
+
+from tubeq_spark.cli.call import FAILED, NOTHING, Call
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.task import Task
+from tubeq_spark.tube import Tube
+
+__all__ = ["take"]
+
+
+def take(
+    ctx: typer.Context,
+    tube: str,
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Tasks at most")] = 1,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for a task")] = 0,
+    per_utube: Annotated[int, typer.Option(min=1, help="Tasks of one sub-queue at most")] = 1,
+    command: Annotated[
+        str | None,
+        typer.Option(
+            "--exec",
+            metavar="CMD",
+            help="Run this for each task, its data as JSON on standard input, its id and attempts "
+            "in TUBEQ_TASK_ID and TUBEQ_ATTEMPTS; ack it on exit 0, else release it and stop. No "
+            "shell: for pipes say sh -c '...'",
+        ),
+    ] = None,
+    bury: Annotated[
+        bool, typer.Option("--bury", help="With --exec: bury what fails, and go on")
+    ] = False,
+    delay: Annotated[
+        float, typer.Option(help="With --exec: seconds before what fails is ready again")
+    ] = 0,
+    keep: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Leave them taken for so many seconds (or for their ttr, if that is less): ack or "
+            "release them by the session that is printed with them",
+        ),
+    ] = None,
+) -> None:
+    """Take tasks: print them, and ack them once they are printed.
+
+    With --exec a command does them, with --keep a later call acks them.
+    """
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        source = queue.tube(tube)
+        if command is not None:
+            if keep is not None:
+                msg = "--keep and --exec exclude each other: a command's exit code acks its task"
+                raise InvalidOptionError(msg)
+            _work(call, source, _Command(command, timeout, delay, bury=bury), count)
+            return
+        if bury or delay:
+            msg = "--bury and --delay are for what fails under --exec"
+            raise InvalidOptionError(msg)
+        tasks = source.take_many(count, timeout=timeout, per_utube=per_utube)
+        if not tasks:
+            raise typer.Exit(NOTHING)
+        if keep is not None:
+            # First handed over, then told of: whoever reads it can rely on it.
+            call.show_tasks(tasks, queue.hand_over(keep))
+            return
+        call.show_tasks(tasks)
+        source.ack_many([task.task_id for task in tasks])
+
+
+class _Command:
+    """What does tasks, and what becomes of those that it fails at."""
+
+    def __init__(self, text: str, timeout: float, delay: float, *, bury: bool) -> None:
+        """Check it, before anything is taken.
+
+        Raises:
+            InvalidOptionError: There is no such program.
+        """
+        try:
+            self._words = shlex.split(text)
+        except ValueError as error:
+            msg = f"--exec {text!r}: {error}"
+            raise InvalidOptionError(msg) from None
+        if not self._words or shutil.which(self._words[0]) is None:
+            msg = f"--exec {text!r}: there is no such program"
+            raise InvalidOptionError(msg)
+        self.timeout = timeout
+        self.delay = delay
+        self.bury = bury
+
+    def run(self, task: Task) -> int:
+        """Do a task; returns the exit code."""
+        variables = {"TUBEQ_TASK_ID": str(task.task_id), "TUBEQ_ATTEMPTS": str(task.attempts)}
+        if task.utube is not None:
+            variables["TUBEQ_UTUBE"] = task.utube
+        payload = json.dumps(task.data, ensure_ascii=False) + "\n"
+        # The words are the user's own, and no shell reads them.
+        ended = subprocess.run(  # noqa: S603
+            self._words, input=payload.encode(), env=os.environ | variables, check=False
+        )
+        return ended.returncode
+
+
+def _work(call: Call, source: Tube, command: _Command, count: int) -> None:
+    """Do up to `count` tasks, one at a time, so that none waits in a lease that is running out."""
+    done = failed = 0
+    while done + failed < count:
+        task = source.take(timeout=command.timeout)
+        if task is None:
+            break
+        code = command.run(task)
+        if code == 0:
+            source.ack(task.task_id)
+            done += 1
+            continue
+        failed += 1
+        if command.bury:
+            source.bury(task.task_id)
+        else:
+            source.release(task.task_id, delay=command.delay)
+        fate = "buried" if command.bury else "released"
+        call.tell(f"task {task.task_id} was {fate}: the command ended with {code}")
+        if not command.bury:
+            break
+    call.show(
+        {"tube": source.name, "done": done, "failed": failed}, f"{done:,} done, {failed:,} failed"
+    )
+    if failed:
+        raise typer.Exit(FAILED)
+    if not done:
+        raise typer.Exit(NOTHING)

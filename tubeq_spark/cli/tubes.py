@@ -1,0 +1,118 @@
+"""`tubeq create tubes stats sweep drop`: what is about whole tubes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from tubeq_spark.cli.call import BAD_USE, FAILED, Call
+from tubeq_spark.cli.tables import print_table, statistics_table
+from tubeq_spark.queue import Queue
+
+__all__ = ["create", "drop", "stats", "sweep", "tubes"]
+
+
+def create(
+    ctx: typer.Context,
+    tube: str,
+    type_name: Annotated[
+        str,
+        typer.Argument(metavar="TYPE", help="fifo, fifottl, limfifottl, utube or utubettl"),
+    ] = "fifo",
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="One of this type may be there already")
+    ] = False,
+    pri: Annotated[int | None, typer.Option(help="Default of its tasks")] = None,
+    ttl: Annotated[float | None, typer.Option(help="Default, in seconds")] = None,
+    ttr: Annotated[float | None, typer.Option(help="Default, in seconds")] = None,
+    delay: Annotated[float | None, typer.Option(help="Default, in seconds")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Tasks it may hold (limfifottl)")] = None,
+    storage_mode: Annotated[str, typer.Option(help="default or ready_buffer")] = "default",
+    schema: Annotated[str | None, typer.Option(help="DDL of a typed payload")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="Bury after so many takes")] = None,
+    change_feed: Annotated[
+        bool, typer.Option("--change-feed", help="Keep Delta's change data feed")
+    ] = False,
+) -> None:
+    """Create a tube."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        made = queue.create_tube(
+            tube,
+            type_name,
+            if_not_exists=if_not_exists,
+            pri=pri,
+            ttl=ttl,
+            ttr=ttr,
+            delay=delay,
+            capacity=capacity,
+            storage_mode=storage_mode,
+            schema=schema,
+            max_attempts=max_attempts,
+            change_feed=change_feed,
+        )
+        shown = {"tube": made.name, "type": made.type, "options": dict(made.options)}
+        call.show(shown, f"tube {made.name} of type {made.type}")
+
+
+def tubes(ctx: typer.Context) -> None:
+    """List the tubes, a name a line."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        for name in queue.tubes():
+            call.show({"tube": name}, name)
+
+
+def stats(ctx: typer.Context, tube: Annotated[str | None, typer.Argument()] = None) -> None:
+    """Count tasks by state, and calls of the verbs."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        found = queue.statistics() if tube is None else {tube: queue.statistics(tube)}
+        if call.json:
+            for name, counts in found.items():
+                call.show({"tube": name, "type": queue.tube(name).type, **counts}, "")
+        else:
+            print_table(statistics_table(found, types_of(queue, found)))
+
+
+def types_of(queue: Queue, names: Iterable[str]) -> dict[str, str]:
+    """The types of tubes."""
+    return {name: queue.tube(name).type for name in names}
+
+
+def sweep(ctx: typer.Context) -> None:
+    """Write down what time has changed in all tubes, and tidy up: one pass of the sweeper."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        report = queue.sweep()
+        for name, tube in report.tubes.items():
+            counts = {"readied": tube.readied, "expired": tube.expired, "released": tube.released}
+            text = ", ".join(f"{count:,} {what}" for what, count in counts.items())
+            call.show({"tube": name, **asdict(tube)}, f"{name}: {text}, {tube.folded:,} folded")
+            if tube.error is not None:
+                call.tell(f"tube {name} failed: {tube.error}")
+        if any(tube.error is not None for tube in report.tubes.values()):
+            raise typer.Exit(FAILED)
+
+
+def drop(
+    ctx: typer.Context,
+    tube: str,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+) -> None:
+    """Remove a tube with all its tasks; on a terminal it asks before."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        dropped = queue.tube(tube)
+        if (
+            sys.stdin.isatty()
+            and not yes
+            and not typer.confirm(f"Drop {tube} with all its tasks?", err=True)
+        ):
+            call.end("nothing was dropped", BAD_USE)
+        dropped.drop()
+        call.show({"tube": tube, "dropped": True}, f"dropped {tube}")
