@@ -12,7 +12,7 @@ import crawler
 from crawler.frontier import Frontier
 from crawler.hosts import Hosts
 from crawler.ledger import Ledger
-from crawler.loop import FETCH_TAG, Consumer, Shared
+from crawler.loop import Consumer, Shared
 from crawler.settings import Ending
 from crawler.tables import PageTable
 from tubeq_spark import SystemClock
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Crawler"]
 
-#: Seconds between two attempts to interrupt the fetching.
+#: Seconds between two looks whether all that go on are fetching.
 _INSIST_S = 0.5
 
 
@@ -92,7 +92,6 @@ class Crawler:
             KeyboardInterrupt: It came while they worked; the batches in hand were given back.
         """
         shared = Shared(
-            spark=self._spark,
             pages=self.pages,
             hosts=Hosts(self._settings),
             ledger=Ledger(self.pages.fetched_count(), self._settings.max_pages),
@@ -134,7 +133,8 @@ class Crawler:
     def _give_up(self, ledger: Ledger, runs: Sequence[Future[Ending]]) -> None:
         """Make the consumers give back their batches at once."""
         ledger.given_up.set()
-        while wait(runs, timeout=0).not_done:
-            # Again and again: one may have come to its fetching just after the last time.
-            self._spark.interruptTag(FETCH_TAG)
-            wait(runs, timeout=_INSIST_S)
+        while left := wait(runs, timeout=_INSIST_S).not_done:
+            # Who does not fetch ends by itself, and what it gives back must not be interrupted.
+            # Spark knows tags only in the thread that set them; so all of the session has to end.
+            if ledger.fetching == len(left):
+                self._spark.interruptAll()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from crawler.settings import Progress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tubeq_spark import Clock
 
@@ -40,13 +41,29 @@ class Ledger:
         self.given_up = threading.Event()
         self.failed = threading.Event()
         self._stored, self._limit = stored, limit
-        self._in_hand = self._failures = self._batches = 0
+        self._in_hand = self._failures = self._batches = self._fetching = 0
         self._lock = threading.Lock()
 
     @property
     def in_hand(self) -> int:
         """Tasks in batches that are being worked on."""
         return self._in_hand
+
+    @property
+    def fetching(self) -> int:
+        """How many consumers are fetching."""
+        return self._fetching
+
+    @contextmanager
+    def while_fetching(self) -> Iterator[None]:
+        """Count a consumer as fetching while the block runs."""
+        with self._lock:
+            self._fetching += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._fetching -= 1
 
     @property
     def batches(self) -> int:

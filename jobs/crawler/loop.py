@@ -30,7 +30,6 @@ Steps 1 and 3 read the page table and the tube whole, if only the URLs: for some
 from __future__ import annotations
 
 import uuid
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,9 +41,9 @@ from crawler.settings import Ending
 from crawler.tables import FETCH_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from crawler.frontier import Frontier, Look
     from crawler.hosts import Hosts
@@ -54,10 +53,8 @@ if TYPE_CHECKING:
     from crawler.urls import Scope
     from tubeq_spark import Batch, Clock
 
-__all__ = ["FETCH_TAG", "Consumer", "GivenUpError", "Shared"]
+__all__ = ["Consumer", "GivenUpError", "Shared"]
 
-#: What Spark knows the fetching by, for those who cannot wait for its end.
-FETCH_TAG = "tubeq-crawl-fetch"
 #: Seconds that a consumer waits for a free host; a request to stop is seen as often.
 _WAIT_S = 2.0
 
@@ -71,7 +68,6 @@ class Shared:
     """What the consumers of a crawl share.
 
     Attributes:
-        spark: A session with Delta.
         pages: Where pages go.
         hosts: Where the crawl may go.
         ledger: What they know of each other.
@@ -79,7 +75,6 @@ class Shared:
         clock: How they wait.
     """
 
-    spark: SparkSession
     pages: PageTable
     hosts: Hosts
     ledger: Ledger
@@ -178,16 +173,8 @@ class Consumer:
         # and all that it fetched with it.
         spread = missing.localCheckpoint().repartition(self._settings.partitions)
         fetched = spread.mapInArrow(fetcher(scope, self._settings.limits), FETCH_COLUMNS)
-        with self._interruptible():
+        with self._ledger.while_fetching():
             self._pages.append(fetched, consumer=self._name, batch=name)
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        self._shared.spark.addTag(FETCH_TAG)
-        try:
-            yield
-        finally:
-            self._shared.spark.removeTag(FETCH_TAG)
 
     def _put_links(self, claimed: DataFrame, name: str, *, had_stored_pages: bool) -> None:
         """Step 3."""
