@@ -236,6 +236,7 @@ def test_crawl_that_ends_between_two_commits_loses_nothing(
     assert tasks(spark, location)["total"] == 0
 
 
+@pytest.mark.slow
 def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
     spark: SparkSession,
     location: str,
@@ -249,14 +250,14 @@ def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
         tree.mkdir()
         for number in range(FILES):
             (tree / f"{number}.txt").write_text("x")
-    handler.pause = 0.05
+    handler.pause = 0.05  # So that fetches last a while.
     with serve(trees, handler=handler) as (left, right, shared):
         # What both of the first pages link to is found by two consumers at the same moment.
         names = [f"{number}.txt" for number in range(FILES)]
         links = "".join(f'<a href="{name}">1</a><a href="{shared}{name}">2</a>' for name in names)
         for tree in trees[:2]:
             (tree / "index.html").write_text(links)
-        crawler = new_crawler(Meeting(2), consumers=2, batch_size=4)
+        crawler = new_crawler(Meeting(2), consumers=2)
         for seed in (left, right, f"{shared}0.txt"):
             crawler.add_seeds([seed])
 
