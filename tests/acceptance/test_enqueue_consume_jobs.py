@@ -197,8 +197,10 @@ def test_enqueue_when_used_badly_says_why_and_puts_nothing(
     }.items():
         code, printed, sentence = put_rows(*options)
         assert (code, printed) == (2, "")
-        assert said in sentence
-        assert len(sentence.splitlines()) == 1
+        # Spark's own log goes the same way.
+        lines_of_ours = [line for line in sentence.splitlines() if not line.startswith("{")]
+        assert len(lines_of_ours) == 1
+        assert said in lines_of_ours[0]
 
     assert ready(tube) == []
     assert "new" not in place
@@ -228,7 +230,7 @@ def test_once_does_all_tasks_and_stores_what_the_handler_returns(
         zip(ids, range(0, 10, 2), strict=True)
     )
     assert len(stored) == 5
-    assert counts(place, tube) == {"done": 5, "total": 0}
+    assert counts(place, tube) == {"done": 5}
 
 
 def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
@@ -308,7 +310,7 @@ def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
     with Queue(spark, location, clock=clock) as second:
         second["work"].put("d")
         assert consumer(second).run() is Ending.FINISHED
-        assert counts(second, second["work"])["total"] == 0
+        assert counts(second, second["work"]) == {"done": 4}
 
     stored = spark.read.format("delta").load(str(tmp_path / "results"))
     rows = sorted((row["attempts"], row["part"]) for row in stored.collect())
