@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.connect_server import ConnectServer, connect_server, connected
+from tests.connect_server import connect_server, connected
 from tubeq_spark.spark_session import local_session
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The Spark Connect server of a run with `--connect`."""
-    with connect_server(tmp_path_factory.mktemp("server")) as server:
-        yield server
+    with connect_server(tmp_path_factory.mktemp("server")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -38,7 +38,7 @@ def spark(
 ) -> Iterator[SparkSession]:
     """The one session of the run; a JVM takes seconds to start."""
     if request.config.getoption("--connect"):
-        session = connected(request.getfixturevalue("server").url)
+        session = connected(request.getfixturevalue("server_url"))
     else:
         session = local_session(
             "tubeq-tests",

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,17 +24,9 @@ def connected(url: str) -> SparkSession:
     return SparkSession.builder.remote(url).create()
 
 
-@dataclass(frozen=True)
-class ConnectServer:
-    """A running server: its URL, and the number of its process group."""
-
-    url: str
-    group: int
-
-
 @contextmanager
-def connect_server(warehouse: Path) -> Iterator[ConnectServer]:
-    """Run a server until the block is left.
+def connect_server(warehouse: Path) -> Iterator[str]:
+    """Run a server until the block is left; gives its URL.
 
     Args:
         warehouse: Where its catalog keeps tables; also its working directory.
@@ -50,13 +41,12 @@ def connect_server(warehouse: Path) -> Iterator[ConnectServer]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
     ) as process:
         try:
             assert process.stdout is not None
             port = process.stdout.readline().strip()
             assert port.isdecimal(), "the server did not start: see its stderr"
-            yield ConnectServer(f"sc://127.0.0.1:{port}", process.pid)
+            yield f"sc://127.0.0.1:{port}"
         finally:
             # It ends when nobody holds the other end of its input: also after a crash of ours.
             assert process.stdin is not None

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import doctest
-import os
 import re
-import signal
+import socket
+import socketserver
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from tests.concurrency.support import Probe, on_another_host
-from tests.connect_server import connect_server, connected
+from tests.connect_server import connected
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
 from tubeq_spark.spark_settings import missing_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
-    from tests.connect_server import ConnectServer
 
 pytestmark = pytest.mark.connect
 
@@ -146,11 +149,11 @@ def test_queue_on_the_servers_host_holds_the_same_lock_files_as_others(
 
 
 def test_readme_example_when_run_prints_what_it_says(
-    server: ConnectServer, spark: SparkSession, location: str
+    server_url: str, spark: SparkSession, location: str
 ) -> None:
     readme = Path(__file__).parents[2].joinpath("README.md").read_text(encoding="utf-8")
     [shown] = re.findall(r"```pycon\n(.*?)```", readme, flags=re.DOTALL)
-    shown = shown.replace("sc://localhost:15002", server.url).replace("/data/q", location)
+    shown = shown.replace("sc://localhost:15002", server_url).replace("/data/q", location)
     example = doctest.DocTestParser().get_doctest(shown, {}, "README", "README.md", 0)
 
     result = doctest.DocTestRunner().run(example)
@@ -158,18 +161,81 @@ def test_readme_example_when_run_prints_what_it_says(
     assert (result.failed, result.attempted) == (0, len(example.examples))
 
 
-@pytest.mark.processes
-def test_put_when_the_server_died_may_have_landed(tmp_path: Path, location: str) -> None:
-    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
+class Way(socketserver.ThreadingTCPServer):
+    """A way to a server on loopback that can be cut."""
 
-    with connect_server(tmp_path) as server:
-        session = connected(server.url)
-        session.client.set_retry_policies([DefaultPolicy(max_retries=0)])
-        queue = Queue(session, location)
-        tube = queue.create_tube("t")
-        tube.put("there")
+    daemon_threads = True
 
-        os.killpg(server.group, signal.SIGKILL)
+    def __init__(self, target: str) -> None:
+        host, port = target.removeprefix("sc://").split(":")
+        self.target = host, int(port)
+        self.is_cut = False
+        self.ends: list[socket.socket] = []
+        super().__init__(("127.0.0.1", 0), Passage)
 
-        with pytest.raises(CommitUnknownError):
-            tube.put("x")
+    @property
+    def url(self) -> str:
+        """Where it begins."""
+        return f"sc://127.0.0.1:{self.server_address[1]}"
+
+    def cut(self) -> None:
+        """Let nothing through from now on."""
+        self.is_cut = True
+        for end in self.ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+class Passage(socketserver.BaseRequestHandler):
+    """One connection over a way."""
+
+    server: Way
+
+    def handle(self) -> None:
+        if self.server.is_cut:
+            return
+        with socket.create_connection(self.server.target) as there:
+            self.server.ends += [self.request, there]
+            back = threading.Thread(target=self.carry, args=(there, self.request))
+            back.start()
+            self.carry(self.request, there)
+            back.join()
+
+    @staticmethod
+    def carry(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65_536):
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def way(server_url: str) -> Iterator[Way]:
+    with Way(server_url) as way:
+        threading.Thread(target=way.serve_forever, args=(0.05,), daemon=True).start()
+        yield way
+        way.cut()
+        way.shutdown()
+
+
+# The client warns when it gives up: here at once.
+@pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
+def test_put_when_the_connection_breaks_may_have_landed(
+    spark: SparkSession, way: Way, location: str
+) -> None:
+    probe = Probe()
+    with Queue(spark, location) as queue:
+        queue.create_tube("t")
+        remote = connected(way.url)
+        remote.client.set_retry_policies([DefaultPolicy(max_retries=0)])
+        far = Queue(remote, location, config=QueueConfig(observer=probe))["t"]
+
+        with (
+            probe.interrupted("decided", "put", way.cut),
+            pytest.raises(CommitUnknownError),
+        ):
+            far.put("x")
+
+        assert queue.statistics("t")["tasks"]["total"] == 0
+    remote.stop()
