@@ -7,6 +7,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from pyspark.logger import PySparkLogger
+
 from tubeq_spark import (
     InvalidOptionError,
     Queue,
@@ -34,6 +36,9 @@ __all__ = [
     "tell",
 ]
 
+#: Print each error of a statement as JSON, before it is raised.
+_SPARKS_OWN = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
 EXIT_FAILED = 1
 EXIT_BAD_USE = 2
 EXIT_INTERRUPTED = 130
@@ -59,6 +64,8 @@ def run(
     if not arguments.verbose:
         # What went wrong is a sentence of ours; where it did is for those who ask.
         logging.getLogger("tubeq_spark").setLevel(logging.CRITICAL)
+        for name in _SPARKS_OWN:
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:
         return _run(program, arguments, work)
     except (BadUseError, InvalidOptionError, TubeExistsError, TubeNotFoundError) as error:
