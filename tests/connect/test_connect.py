@@ -77,7 +77,7 @@ def test_put_df_when_more_rows_come_than_were_counted_says_so(
         tube = queue.create_tube("t")
         with (
             probe.interrupted("decided", "put", add_rows),
-            pytest.raises(StoreError, match="more rows when written than when counted"),
+            pytest.raises(StoreError, match="other rows when written than when counted"),
         ):
             tube.put_df(rows)
         assert queue.statistics("t")["tasks"]["total"] == 0
