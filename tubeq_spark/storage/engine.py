@@ -155,10 +155,17 @@ class Engine:
         if isinstance(statement, Append):
             with compiled(statement.rows.sparkSession, statement.size):
                 return self._append(statement, note)
-        # The rows of a micro-batch belong to a session that its query has for itself.
-        spark = next((rows.sparkSession for rows in statement.sources.values()), self.spark)
+        spark = self._session_of(statement)
         with compiled(spark, statement.size):
             return self._merge(spark, statement, note)
+
+    def _session_of(self, statement: Merge) -> SparkSession:
+        """Where its sources are: a micro-batch belongs to a session that its query has for itself."""
+        ours = self.spark.range(0).sparkSession
+        others = [
+            s for s in (rows.sparkSession for rows in statement.sources.values()) if s is not ours
+        ]
+        return others[0] if others else self.spark
 
     def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected:
         said = string(str(note))
