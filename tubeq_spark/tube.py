@@ -209,7 +209,7 @@ class Tube:
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
                 nothing was written.
-            StoreError: The DataFrame had more rows when written than when counted; nothing was.
+            StoreError: The DataFrame had other rows when written than when counted; nothing was.
 
         Commits: 1, an append. Conflicts with nothing but a put of the same key. In a tube with a
         capacity a MERGE, which conflicts with other puts; without room for all of `df`, none, and
