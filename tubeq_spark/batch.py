@@ -16,7 +16,7 @@ from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.group import each
 from tubeq_spark.lifecycle import due
 from tubeq_spark.moments import FOREVER_S, plus, us_from_seconds
-from tubeq_spark.settling import release_action, touch_action
+from tubeq_spark.settling import Memory, release_action, touch_action
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.feed import note
 from tubeq_spark.storage.statements import Chosen
@@ -216,13 +216,12 @@ class Batch:
             if named:
                 self._refuse(named)
             return 0
-        trusted = [True]
+        memory = Memory()
 
         def attempt() -> Plan[int]:
             # What lost to others may have been moved by them: look where it is.
-            if not trusted[0]:
+            if not memory.once():
                 self._find()
-            trusted[0] = False
             self._require_lease()
             return self._plan(event, action) if named is None else self._plan_some(named, action)
 

@@ -1,7 +1,8 @@
 """changes: where in the versions of a tube's table its feed of changes starts.
 
-A stream keeps its place in its own checkpoint; the start is asked for only when it has none. So a
-start must not depend on anything that a later call would see differently, such as a filter by now.
+A stream keeps its place in its own checkpoint; but Delta asks for the start again as long as that
+holds no more than the first batch, and fails when it is a later one by then. So whoever starts a
+stream again passes a start that does not move.
 """
 
 from __future__ import annotations

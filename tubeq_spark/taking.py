@@ -17,7 +17,7 @@ from tubeq_spark import taking_subqueues
 from tubeq_spark.ending import end_dead_sessions, end_due, write_down
 from tubeq_spark.group import each
 from tubeq_spark.moments import plus
-from tubeq_spark.settling import Located, ack, held
+from tubeq_spark.settling import Located, Memory, ack, held
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigints
@@ -162,13 +162,12 @@ def exchange(ctx: TubeContext, ids: Sequence[int], wanted: Wanted) -> list[Task]
 def _exchange(
     ctx: TubeContext, ids: Sequence[int], wanted: Wanted
 ) -> tuple[Located, list[StoredTask]] | None:
-    trusted = [True]
+    memory = Memory()
 
     def attempt() -> Plan[tuple[Located, list[StoredTask]] | None]:
-        remembered, trusted[0] = trusted[0], False
         owner = ctx.queue.session.hold()
         now_us = ctx.queue.now_us()
-        found = held(ctx, ids, now_us, remembered=remembered)
+        found = held(ctx, ids, now_us, remembered=memory.once())
         rows = ctx.tasks.ready(now_us, wanted.count, ctx.max_attempts) if found.whole else []
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             return Plan(None, lambda _: None)

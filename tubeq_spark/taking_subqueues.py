@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.claiming import Claimed, Take, shares_of
 from tubeq_spark.ending import write_down
 from tubeq_spark.moments import plus
-from tubeq_spark.settling import Located, held
+from tubeq_spark.settling import Located, Memory, held
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.taken import LotOfTasks, Wanted, read_back, taken_row
@@ -130,13 +130,12 @@ def exchange(
         What was acked and what was taken; `None`: the tasks are not whole claims, or nothing is
         ready. Then nothing was done.
     """
-    trusted = [True]
+    memory = Memory()
 
     def attempt(take: Take) -> Plan[tuple[Located, list[StoredTask]] | None]:
-        remembered, trusted[0] = trusted[0], False
         # Its epoch may have ended, and with it what it held.
         ctx.queue.session.hold()
-        found = held(ctx, ids, ctx.queue.now_us(), remembered=remembered)
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         mine = {row.utube: row.claim for row in found.rows if row.claim is not None}
         claimed = take.claimed(mine) if found.whole else None
         if claimed is None:

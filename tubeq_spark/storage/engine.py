@@ -161,11 +161,11 @@ class Engine:
 
     def _session_of(self, statement: Merge) -> SparkSession:
         """Where its sources are: a micro-batch belongs to a session that its query has for itself."""
+        if not statement.sources:
+            return self.spark
         ours = self.spark.range(0).sparkSession
-        others = [
-            s for s in (rows.sparkSession for rows in statement.sources.values()) if s is not ours
-        ]
-        return others[0] if others else self.spark
+        sessions = (rows.sparkSession for rows in statement.sources.values())
+        return next((session for session in sessions if session is not ours), self.spark)
 
     def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected:
         said = string(str(note))
