@@ -15,19 +15,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from program.starting import start
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
-    try:
-        from crawler.command import main as crawl  # noqa: PLC0415  its packages may be missing
-    except ModuleNotFoundError as exc:
-        package = (exc.name or "").partition(".")[0]
-        sys.stderr.write(f"{package} is not installed: pip install 'tubeq-spark[spark,jobs]'\n")
-        return 1
-    return crawl(argv)
+    return start("crawler.command", "spark,jobs", argv)
 
 
 if __name__ == "__main__":

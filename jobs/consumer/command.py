@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crawler.stopping import Stop
 from program.arguments import add_queue_options, count, positive_count, seconds
 from program.running import EXIT_FAILED, note, run
+from program.stopping import Stop
 
 from consumer.handler import load
 from consumer.loop import Consumer, Ending, Settings

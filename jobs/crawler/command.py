@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from program.arguments import EPILOG, positive_count
 from rich.console import Console
 
 from crawler.fetch import Limits
@@ -34,20 +35,56 @@ def _parser() -> argparse.ArgumentParser:
         description="Crawl web sites on a tubeq_spark queue. Pages go to the Delta table "
         "_crawl_pages at the location, failures are tried three times. Without URLs it goes on "
         "with what is queued there.",
-        epilog="Exit codes: 0 done, 1 failed, 2 bad use, 130 or 143 stopped by a signal.",
+        epilog=EPILOG,
     )
     add = parse.add_argument
     add("urls", nargs="*", metavar="URL", help="where to begin; only these hosts are visited")
     add("--location", required=True, help="of the queue: a path, a URI, or catalog.schema")
     add("--seeds", type=Path, metavar="FILE", help="more URLs, one a line")
-    add("--max-pages", type=_count, metavar="N", help="stop at so many pages (default: no limit)")
-    add("--max-depth", type=_count, metavar="N", help="links from the seeds (default: no limit)")
-    add("--consumers", type=_count, default=1, metavar="N", help="hosts at a time (%(default)s)")
-    add("--batch-size", type=_count, default=400, metavar="N", help="URLs of a batch (%(default)s)")
-    add("--partitions", type=_count, default=4, metavar="N", help="of a batch (%(default)s)")
-    add("--threads", type=_count, default=8, metavar="N", help="of a partition (%(default)s)")
+    add(
+        "--max-pages",
+        type=positive_count,
+        metavar="N",
+        help="stop at so many pages (default: no limit)",
+    )
+    add(
+        "--max-depth",
+        type=positive_count,
+        metavar="N",
+        help="links from the seeds (default: no limit)",
+    )
+    add(
+        "--consumers",
+        type=positive_count,
+        default=1,
+        metavar="N",
+        help="hosts at a time (%(default)s)",
+    )
+    add(
+        "--batch-size",
+        type=positive_count,
+        default=400,
+        metavar="N",
+        help="URLs of a batch (%(default)s)",
+    )
+    add(
+        "--partitions", type=positive_count, default=4, metavar="N", help="of a batch (%(default)s)"
+    )
+    add(
+        "--threads",
+        type=positive_count,
+        default=8,
+        metavar="N",
+        help="of a partition (%(default)s)",
+    )
     add("--timeout", type=_seconds, default=10.0, metavar="S", help="of a page (%(default)g s)")
-    add("--max-bytes", type=_count, default=1_000_000, metavar="N", help="of a page (%(default)s)")
+    add(
+        "--max-bytes",
+        type=positive_count,
+        default=1_000_000,
+        metavar="N",
+        help="of a page (%(default)s)",
+    )
     add("--retry-delay", type=_seconds, default=30.0, metavar="S", help="(%(default)g s)")
     add(
         "--lease",
@@ -59,14 +96,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--agent", default="tubeq-crawl/1", help="name given to servers (%(default)s)")
     add("--kick", action="store_true", help="try again what was buried")
     return parse
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        msg = "must be 1 or more"
-        raise argparse.ArgumentTypeError(msg)
-    return number
 
 
 def _seconds(text: str) -> float:

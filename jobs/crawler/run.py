@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from filelock import FileLock, Timeout
+from program.stopping import Stop
 
 from crawler.crew import Crawler
 from crawler.frontier import TUBE
 from crawler.screen import Screen, host_table, proof, task_table
 from crawler.settings import Ending, Settings
-from crawler.stopping import Stop
 from tubeq_spark import Queue, SystemClock
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from crawler.stopping import Stop
 from program.arguments import EPILOG, add_queue_options
 from program.running import EXIT_BAD_USE, EXIT_FAILED, BadUseError, note, run
+from program.stopping import Stop
 
 from producer.source import FORMATS, Source
 from producer.tasks import OPTIONS, Tasks

@@ -24,22 +24,18 @@ def add_queue_options(parser: argparse.ArgumentParser) -> None:
     add("--verbose", action="store_true", help="show where an error came from")
 
 
-def count(text: str) -> int:
+def count(text: str, least: int = 0) -> int:
     """A whole number, 0 or more."""
     number = int(text)
-    if number < 0:
-        msg = "must be 0 or more"
+    if number < least:
+        msg = f"must be {least} or more"
         raise argparse.ArgumentTypeError(msg)
     return number
 
 
 def positive_count(text: str) -> int:
     """A whole number, 1 or more."""
-    number = int(text)
-    if number < 1:
-        msg = "must be 1 or more"
-        raise argparse.ArgumentTypeError(msg)
-    return number
+    return count(text, least=1)
 
 
 def seconds(text: str) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, TextIO
 
 from pyspark.logger import PySparkLogger
 
@@ -21,7 +22,7 @@ from tubeq_spark.settings_file import read_defaults
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -61,13 +62,9 @@ def run(
     Returns:
         The exit code: `work`'s, or that of what was raised, which is told in a sentence.
     """
-    if not arguments.verbose:
-        # What went wrong is a sentence of ours; where it did is for those who ask.
-        logging.getLogger("tubeq_spark").setLevel(logging.CRITICAL)
-        for name in _SPARKS_OWN:
-            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        return _run(program, arguments, work)
+        with nullcontext() if arguments.verbose else _quiet():
+            return _run(program, arguments, work)
     except (BadUseError, InvalidOptionError, TubeExistsError, TubeNotFoundError) as error:
         code, sentence = EXIT_BAD_USE, sentence_of(error)
     except KeyboardInterrupt:
@@ -78,6 +75,23 @@ def run(
             traceback.print_exc()
     note(program, sentence)
     return code
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What goes wrong is a sentence of ours; where it did is for those who ask."""
+    loggers = [
+        logging.getLogger("tubeq_spark"),
+        *(PySparkLogger.getLogger(name) for name in _SPARKS_OWN),
+    ]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _run(
@@ -116,7 +130,8 @@ def note(program: str, sentence: str) -> None:
     sys.stderr.flush()
 
 
-def tell(sentence: str) -> None:
+def tell(sentence: str, stream: TextIO | None = None) -> None:
     """Print a line of a log, with the time."""
-    sys.stdout.write(f"{SystemClock().now():%Y-%m-%dT%H:%M:%SZ} {sentence}\n")
-    sys.stdout.flush()  # a log is read while it is written
+    stream = stream or sys.stdout
+    stream.write(f"{SystemClock().now():%Y-%m-%dT%H:%M:%SZ} {sentence}\n")
+    stream.flush()  # a log is read while it is written

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
 import os
 import re
 import signal
@@ -73,21 +72,18 @@ def an_hour_ago(spark: SparkSession, location: str) -> Iterator[Queue]:
 def sweep_here(
     spark: SparkSession,
     capsys: pytest.CaptureFixture[str],
-) -> Iterator[Callable[..., tuple[int, str, str]]]:
+) -> Callable[..., tuple[int, str, str]]:
     """The program on the session of this process: its exit code and what it said.
 
     A process of its own takes most of a minute to start and to get warm.
     """
-    log = logging.getLogger("tubeq_spark.sweeper")
-    before = log.level
 
     def run(*options: str) -> tuple[int, str, str]:
         capsys.readouterr()
         code = main(options)
         return code, *capsys.readouterr()
 
-    yield run
-    log.setLevel(before)
+    return run
 
 
 def stored_states(tube: Tube) -> dict[object, str]:
@@ -165,13 +161,20 @@ def test_streaming_sweeps_until_a_signal_comes(
     assert re.fullmatch(f"{STAMP}nothing was due\n", second)
     assert seen == {"ready": 2, "total": 2}
     assert sweeper.returncode == 0
-    assert re.fullmatch(r"sweeper\.py: stopped after \d+ passes\n", said)
+    assert re.fullmatch(
+        r"sweeper\.py: finishing the pass that goes on\nsweeper\.py: stopped after \d+ passes\n",
+        said,
+    )
     assert list(checkpoint.glob("commits/*"))
 
 
 def test_bad_use_is_refused_before_spark_starts() -> None:
-    for arguments in (["--once"], ["--location=q", "--interval=0"], ["--location=q", "--x"]):
+    for arguments, said in (
+        (["--once"], "sweeper.py: which queue? "),
+        (["--location=q", "--interval=0"], "usage: sweeper.py "),
+        (["--location=q", "--x"], "usage: sweeper.py "),
+    ):
         result = run_sweeper(sys.executable, str(ROOT / "jobs" / "sweeper.py"), *arguments)
 
         assert result.returncode == 2
-        assert result.stderr.startswith("usage: sweeper.py ")
+        assert result.stderr.startswith(said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import doctest
 import re
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sweeper
 from pyspark.sql import functions as F
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -19,6 +21,7 @@ from tests.concurrency.support import Probe, on_another_host
 from tests.connect_server import connected
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
 from tubeq_spark.spark_settings import missing_settings
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,6 +149,22 @@ def test_queue_on_the_servers_host_holds_the_same_lock_files_as_others(
         queue.create_tube("t").put("x")
 
     assert Path(location, "_tubeq_locks", "t.lock").exists()
+
+
+def test_sweeper_over_connect_makes_one_pass_and_refuses_to_stream(
+    server_url: str, spark: SparkSession, location: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--location", location, "--remote", server_url]
+    hour_ago = ManualClock(dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
+    with Queue(spark, location, clock=hour_ago) as queue:
+        queue.create_tube("timed", "fifottl").put("delayed", delay=60)
+
+    assert sweeper.main([*arguments, "--once"]) == 0
+    assert capsys.readouterr().out.endswith("timed: 1 readied\n")
+    assert sweeper.main(arguments) == 2
+    assert capsys.readouterr().err == (
+        "sweeper.py: a Spark Connect server cannot run the query of this program: add --once\n"
+    )
 
 
 def test_readme_example_when_run_prints_what_it_says(

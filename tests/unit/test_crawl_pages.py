@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from crawler import command
 from crawler.fetch import PAGE_SCHEMA, Limits, Outcome, Page, fetch, fetcher, load_robots
-from crawler.stopping import Stop
 from crawler.tables import FETCH_COLUMNS
 from crawler.urls import Scope, host_of, links_of, normalise, parse_robots
 from loopback import FAULTS, TreeHandler, serve
+from program.stopping import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,30 @@
+"""Starts a program whose packages may be missing: then one clear sentence, not a stack trace."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["start"]
+
+
+def start(command: str, extra: str, argv: Sequence[str] | None) -> int:
+    """Run a program; returns its exit code.
+
+    Args:
+        command: The module whose `main` it is.
+        extra: What brings its packages.
+        argv: Its arguments; those of the process if not given.
+    """
+    try:
+        module = importlib.import_module(command)
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").partition(".")[0]
+        sys.stderr.write(f"{package} is not installed: pip install 'tubeq-spark[{extra}]'\n")
+        return 1
+    code: int = module.main(argv)
+    return code

@@ -1,0 +1,65 @@
+"""Passes of the sweeper, and what it tells of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from program.running import sentence_of, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark import Queue, SweepReport
+
+__all__ = ["Passes"]
+
+
+class Passes:
+    """Makes passes, and tells of them."""
+
+    def __init__(self, queue: Queue, *, verbose: bool) -> None:
+        """Sweep a queue.
+
+        Args:
+            queue: The queue.
+            verbose: Whether to tell of passes that changed nothing, too.
+        """
+        self._queue = queue
+        self._verbose = verbose
+        self.count = 0
+
+    def make(self) -> bool:
+        """Make a pass; returns whether all of it went well."""
+        report = self._queue.sweep()
+        self.count += 1
+        changed = _changed(report)
+        if changed or self._verbose:
+            tell(changed or "nothing was due")
+        for name, tube in report.tubes.items():
+            if tube.error is not None:
+                tell(f"tube {name} failed: {tube.error}", sys.stderr)
+        return all(tube.error is None for tube in report.tubes.values())
+
+    def tick(self, _goes_on: Callable[[], bool]) -> None:
+        """Make a pass for a streaming query, which shall outlive one that fails."""
+        try:
+            self.make()
+        except Exception as error:  # noqa: BLE001  storage may be back for the next one
+            tell(f"the pass failed: {sentence_of(error)}", sys.stderr)
+
+
+def _changed(report: SweepReport) -> str:
+    """What a pass changed, tube by tube."""
+    lines = []
+    for name, tube in report.tubes.items():
+        counts = {
+            "readied": tube.readied,
+            "expired": tube.expired,
+            "released": tube.released,
+            "segments folded": tube.folded,
+        }
+        told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        if told:
+            lines.append(f"{name}: {told}")
+    return "; ".join(lines)
