@@ -15,8 +15,9 @@ from tubeq_spark.ending import back_to_tube
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.group import each
 from tubeq_spark.lifecycle import due
+from tubeq_spark.locating import Memory
 from tubeq_spark.moments import FOREVER_S, plus, us_from_seconds
-from tubeq_spark.settling import Memory, release_action, touch_action
+from tubeq_spark.rewriting import release_action, touch_action
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.feed import note
 from tubeq_spark.storage.statements import Chosen

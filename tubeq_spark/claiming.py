@@ -43,7 +43,6 @@ class Claimed:
         tokens: The claim of each call; `None` for one that found nothing.
         kept: Tokens of sub-queues that were held already.
         quotas: For each call: how many tasks of each sub-queue.
-        last: The head of the last sub-queue.
         whole: Whether that is all that these sub-queues have.
     """
 
@@ -52,7 +51,6 @@ class Claimed:
     tokens: list[int | None]
     kept: Mapping[str | None, int]
     quotas: list[dict[str | None, int]]
-    last: Cut
     whole: bool
 
     @property
@@ -114,10 +112,9 @@ class Take:
             raise Stale
         fresh = iter(ctx.queue.session.segments(sum(bool(quota) for quota in quotas)))
         tokens = [next(fresh) if quota else None for quota in quotas]
-        last = next(head.first for head in reversed(heads) if head.utube in chosen)
         counts = {head.utube: head.count for head in heads}
         whole = all(n >= counts[utube] for quota in quotas for utube, n in quota.items())
-        claimed = Claimed(owner, now_us, tokens, mine, quotas, last, whole)
+        claimed = Claimed(owner, now_us, tokens, mine, quotas, whole)
         seen = {orphan.utube: orphan.claim for orphan in met}
         wanted = [(u, t, seen.get(u)) for u, t in claimed.token_of().items() if u not in mine]
         if not wanted:

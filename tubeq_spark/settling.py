@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.ending import back_to_tube, end_due, write_down
 from tubeq_spark.errors import NotTakenError, TaskNotFoundError
 from tubeq_spark.group import each
-from tubeq_spark.lifecycle import after_giving_back
-from tubeq_spark.moments import FOREVER_S, LAST_US, plus
+from tubeq_spark.locating import Memory, anywhere, fresh_places, held
+from tubeq_spark.rewriting import release_action, released_row, touch_action, touched_row
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan, Stale
-from tubeq_spark.storage.feed import note, note_of_release, removal, what_time_did
-from tubeq_spark.storage.quoting import bigint, moment
-from tubeq_spark.storage.statements import Chosen, moved_segment
+from tubeq_spark.storage.feed import note, removal, what_time_did
+from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.subqueues import given_back
 from tubeq_spark.task import Task, TaskState
 
@@ -31,137 +29,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.context import TubeContext
+    from tubeq_spark.locating import Located
     from tubeq_spark.storage.engine import Affected, Merge
     from tubeq_spark.storage.rows import StoredTask
 
 __all__ = [
-    "Located",
-    "Memory",
     "ack",
     "ack_group",
     "bury",
     "changed",
     "delete",
-    "fresh_places",
-    "held",
     "kick",
-    "located",
     "release",
     "released",
     "run",
     "touch",
 ]
 
-_FOREVER_US = int(FOREVER_S * 1_000_000)
-
-
-@dataclass(slots=True)
-class Located:
-    """Named tasks, and everything else in the claims that they are in."""
-
-    rows: list[StoredTask]
-    #: All ids of each claim.
-    claims: dict[int, list[int]] = field(default_factory=dict)
-
-    @property
-    def segments(self) -> list[int]:
-        """Where the named tasks are."""
-        return list(dict.fromkeys(row.segment for row in self.rows))
-
-    @property
-    def whole(self) -> bool:
-        """Whether the named tasks are whole claims and nothing else."""
-        named = {row.task_id for row in self.rows}
-        return len(self.claims) == len(self.segments) and all(
-            named.issuperset(ids) for ids in self.claims.values()
-        )
-
-    @property
-    def chosen(self) -> str:
-        """The condition for the named tasks among the rows of `source`."""
-        return "TRUE" if self.whole else "s.chosen"
-
-    def source(self) -> list[Chosen]:
-        """Source rows for a MERGE: named tasks, and the rest of their claims."""
-        if self.whole:
-            return [Chosen(segment, None) for segment in self.segments]
-        named = {row.task_id for row in self.rows}
-        chosen = [Chosen(row.segment, row.task_id) for row in self.rows]
-        rest = [
-            Chosen(claim, task_id, chosen=False)
-            for claim, ids in self.claims.items()
-            for task_id in ids
-            if task_id not in named
-        ]
-        return chosen + rest
-
-
-def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Located:
-    """Find out what else is in the claims of these rows."""
-    claims = list(dict.fromkeys(r.segment for r in rows if r.state is TaskState.TAKEN))
-    found = Located(rows)
-    unknown = []
-    for claim in claims:
-        members = ctx.queue.holdings.members(claim) if remembered else None
-        if members is None:
-            unknown.append(claim)
-        else:
-            found.claims[claim] = members
-    if unknown:
-        read: dict[int, list[int]] = defaultdict(list)
-        for segment, task_id in ctx.tasks.ids_in(unknown):
-            read[segment].append(task_id)
-        found.claims.update(read)
-    return found
-
-
-def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool) -> Located:
-    """Tasks that this session holds in leases that last.
-
-    Raises:
-        NotTakenError: Any of them is not.
-    """
-    owner = ctx.queue.session.owner
-    known = ctx.queue.holdings.find(ctx.record.id, ids) if remembered else None
-    if known is not None and all(row.held_by(owner, now_us) for row in known):
-        return located(ctx, known, remembered=True)
-    rows = []
-    for task_id, row in zip(ids, _in_order(ids, ctx.tasks.by_ids(ids)), strict=True):
-        if row is None or not row.held_by(owner, now_us):
-            msg = f"task {task_id} was not taken by this session, or its time to run has ended"
-            raise NotTakenError(msg)
-        rows.append(row)
-    return located(ctx, rows, remembered=False)
-
-
-def _in_order(ids: Sequence[int], rows: list[StoredTask]) -> list[StoredTask | None]:
-    by_id = {row.task_id: row for row in rows}
-    return [by_id.get(task_id) for task_id in ids]
-
-
-class Memory:
-    """Trusts what the queue object remembers in the first attempt only."""
-
-    def __init__(self) -> None:
-        """Trust it."""
-        self.trusted = True
-
-    def once(self) -> bool:
-        """Whether to trust it now."""
-        trusted, self.trusted = self.trusted, False
-        return trusted
-
 
 def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
     """Run a verb that may begin with what is remembered, and reads anew when that was wrong."""
     memory = Memory()
     return ctx.queue.loop.run(name, ctx.lane, lambda: attempt(memory))
-
-
-def fresh_places(ctx: TubeContext, found: Located) -> tuple[int, dict[int, int]]:
-    """A fresh segment, and a fresh claim for the rest of each claim."""
-    dest, *fresh = ctx.queue.session.segments(1 + len(found.claims))
-    return dest, dict(zip(found.claims, fresh, strict=True))
 
 
 def _removal(
@@ -249,7 +138,7 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
         dest, moves = fresh_places(ctx, found)
-        after = [_released(row, delay_us, now_us, ctx.max_attempts) for row in found.rows]
+        after = [released_row(row, delay_us, now_us, ctx.max_attempts) for row in found.rows]
 
         action = release_action(ctx, dest, delay_us, now_us)
         return changed(ctx, found, action, moves, lambda: released(ctx, after))
@@ -265,62 +154,6 @@ def released(ctx: TubeContext, after: list[StoredTask]) -> list[Task]:
     return ctx.happened("release", after)
 
 
-def release_action(ctx: TubeContext, dest: int, delay_us: int | None, now_us: int) -> str:
-    """The action of a release, for rows whose columns decide between ready and buried."""
-    readied = predicates.readied_state(ctx.max_attempts, "t.")
-    told = note_of_release(ctx.table, ctx.max_attempts)
-    if delay_us == 0:
-        return back_to_tube(dest, readied) + told
-    worn = f"({readied}) = '!'"
-    due = plus(now_us, delay_us)
-    grown = _grown("ttl", delay_us)
-    end = _end("expires_at", delay_us)
-    return (
-        f"UPDATE SET segment = {bigint(dest)}, owner = NULL, claim = NULL, "
-        f"state = CASE WHEN {worn} THEN '!' ELSE '~' END, "
-        f"next_event = CASE WHEN {worn} THEN t.expires_at ELSE {moment(due)} END, "
-        f"ttl = CASE WHEN {worn} THEN t.ttl ELSE {grown} END, "
-        f"expires_at = CASE WHEN {worn} THEN t.expires_at ELSE {end} END{told}"
-    )
-
-
-def _grown(column: str, amount_us: int | None) -> str:
-    """A duration made longer; a hundred years or more is never."""
-    if amount_us is None:
-        return "CAST(NULL AS BIGINT)"
-    longer = f"t.{column} + {bigint(amount_us)}"
-    return f"CASE WHEN {longer} < {bigint(_FOREVER_US)} THEN {longer} END"
-
-
-def _end(column: str, amount_us: int | None) -> str:
-    """The end of a life whose ttl grows."""
-    if amount_us is None:
-        return "CAST(NULL AS TIMESTAMP)"
-    longer = f"t.ttl + {bigint(amount_us)} < {bigint(_FOREVER_US)}"
-    return f"CASE WHEN {longer} THEN {predicates.plus_us('t.' + column, amount_us, LAST_US)} END"
-
-
-def _longer(duration_us: int | None, amount_us: int | None) -> int | None:
-    total = plus(duration_us, amount_us)
-    return None if total is None or total >= _FOREVER_US else total
-
-
-def _released(
-    row: StoredTask, delay_us: int | None, now_us: int, max_attempts: int | None
-) -> StoredTask:
-    state = after_giving_back(row.attempts, max_attempts)
-    if delay_us == 0 or state is TaskState.BURIED:
-        return replace(row, state=state, next_event=row.expires_at)
-    ttl = _longer(row.ttl, delay_us)
-    return replace(
-        row,
-        state=TaskState.DELAYED,
-        next_event=plus(now_us, delay_us),
-        ttl=ttl,
-        expires_at=None if ttl is None else plus(row.expires_at, delay_us),
-    )
-
-
 def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
     """Give a held task more time: its lease, its life, and the ttr of later takes."""
 
@@ -328,15 +161,7 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
         moves = fresh_places(ctx, found)[1]
         row = found.rows[0]
-        ttl = _longer(row.ttl, increment_us)
-        after = replace(
-            row,
-            segment=moves[row.segment],
-            next_event=plus(row.next_event, increment_us),
-            ttl=ttl,
-            ttr=_longer(row.ttr, increment_us),
-            expires_at=None if ttl is None else plus(row.expires_at, increment_us),
-        )
+        after = touched_row(row, moves[row.segment], increment_us)
 
         def finish(_affected: Affected) -> list[Task]:
             holdings = ctx.queue.holdings
@@ -352,47 +177,12 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
     return run(ctx, "touch", attempt)[0]
 
 
-def touch_action(ctx: TubeContext, moves: dict[int, int], increment_us: int) -> str:
-    """The action of a touch: the whole claim moves, changed rows and rest to one fresh claim."""
-    return (
-        f"UPDATE SET segment = {moved_segment(moves)}, "
-        f"next_event = {predicates.plus_us('t.next_event', increment_us, LAST_US)}, "
-        f"ttl = {_grown('ttl', increment_us)}, ttr = {_grown('ttr', increment_us)}, "
-        f"expires_at = {_end('expires_at', increment_us)}" + note(ctx.table, "'touch'")
-    )
-
-
-def _anywhere(
-    ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool
-) -> tuple[Located, list[StoredTask]]:
-    """Tasks in any state, held by anybody: where they are, and as they are by now.
-
-    Raises:
-        TaskNotFoundError: Any of them does not exist, or its life is over.
-    """
-    rows: Sequence[StoredTask | None] | None = None
-    if remembered:
-        rows = ctx.queue.holdings.find(ctx.record.id, ids)
-    if rows is None:
-        remembered = False
-        rows = _in_order(ids, ctx.tasks.by_ids(ids))
-    stored, seen = [], []
-    for task_id, row in zip(ids, rows, strict=True):
-        now = None if row is None else row.seen_at(now_us, ctx.max_attempts)
-        if row is None or now is None:
-            msg = f"task {task_id} not found"
-            raise TaskNotFoundError(msg)
-        stored.append(row)
-        seen.append(now)
-    return located(ctx, stored, remembered=remembered), seen
-
-
 def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     """Remove tasks in any state."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
-        found, seen = _anywhere(ctx, ids, now_us, remembered=memory.once())
+        found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
         told = what_time_did(now_us, ctx.max_attempts, "delete")
         statement, moves = _removal(ctx, found, told)
 
@@ -424,7 +214,7 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
-        found, seen = _anywhere(ctx, ids, now_us, remembered=memory.once())
+        found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
         _refuse_done(seen)
         buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
         found.rows = [row for row in found.rows if row.task_id not in buried]

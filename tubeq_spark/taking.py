@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark import taking_subqueues
 from tubeq_spark.ending import end_dead_sessions, end_due, write_down
 from tubeq_spark.group import each
+from tubeq_spark.locating import Located, Memory, held
 from tubeq_spark.moments import plus
-from tubeq_spark.settling import Located, Memory, ack, held
+from tubeq_spark.settling import ack
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigints

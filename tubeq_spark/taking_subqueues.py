@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.claiming import Claimed, Take, shares_of
 from tubeq_spark.ending import write_down
+from tubeq_spark.locating import Located, Memory, held
 from tubeq_spark.moments import plus
-from tubeq_spark.settling import Located, Memory, held
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.taken import LotOfTasks, Wanted, read_back, taken_row
@@ -39,7 +39,7 @@ def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[list[StoredTa
         claimed = take.claimed()
         if claimed is None:
             return Plan(None, lambda _: [[] for _ in wanted])
-        rows = ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, claimed.quota, claimed.last)
+        rows = ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, claimed.quota)
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
         shares = shares_of(((row.utube, Cut(row.pri, row.task_id)) for row in rows), claimed)
@@ -76,9 +76,7 @@ def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | N
         if claimed is None:
             return Plan(None, lambda _: [None] * len(wanted))
         now_us, token_of = claimed.now_us, claimed.token_of()
-        cuts = ctx.subqueues.cuts(
-            now_us, ctx.max_attempts, claimed.quota, claimed.last, whole=claimed.whole
-        )
+        cuts = ctx.subqueues.cuts(now_us, ctx.max_attempts, claimed.quota, whole=claimed.whole)
         if not cuts or any(cut.in_claim for cut in cuts):
             raise Stale
         shares = shares_of(((cut.utube, cut.last) for cut in cuts), claimed)
@@ -140,7 +138,7 @@ def exchange(
         claimed = take.claimed(mine) if found.whole else None
         if claimed is None:
             return Plan(None, lambda _: None)
-        rows = ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, claimed.quota, claimed.last)
+        rows = ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, claimed.quota)
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
         return _exchange_plan(take, claimed, found, rows)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark import putting, settling
+from tubeq_spark import locating, putting, settling
 from tubeq_spark.counters import old_verb
 from tubeq_spark.ending import write_down
 from tubeq_spark.errors import TaskNotFoundError
@@ -138,10 +138,10 @@ def _held(
         NotTakenError: It does not.
     """
 
-    def attempt(memory: settling.Memory) -> Plan[list[Task]]:
+    def attempt(memory: locating.Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
-        found = settling.held(ctx, [task_id], now_us, remembered=memory.once())
-        dest, moves = settling.fresh_places(ctx, found)
+        found = locating.held(ctx, [task_id], now_us, remembered=memory.once())
+        dest, moves = locating.fresh_places(ctx, found)
         row = after(found.rows[0], now_us)
         action = move_as(dest, row, data=data) + told
         return settling.changed(ctx, found, action, moves, lambda: tell(row))
@@ -158,7 +158,7 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
         TaskNotFoundError: There is no such task, or it is not buried.
     """
 
-    def attempt(_memory: settling.Memory) -> Plan[list[Task]]:
+    def attempt(_memory: locating.Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         rows = ctx.tasks.by_ids([task_id])
         seen = rows[0].seen_at(now_us, ctx.max_attempts) if rows else None
@@ -166,8 +166,8 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
             there = "not found" if seen is None else f"is {seen.state.name.lower()}, not buried"
             msg = f"task {task_id} {there}"
             raise TaskNotFoundError(msg)
-        found = settling.located(ctx, rows, remembered=False)
-        dest, moves = settling.fresh_places(ctx, found)
+        found = locating.located(ctx, rows, remembered=False)
+        dest, moves = locating.fresh_places(ctx, found)
         ready = replace(seen, state=TaskState.READY, attempts=0)
 
         def finish() -> list[Task]:

@@ -195,3 +195,22 @@ def test_health_when_a_setting_is_off_names_it(spark: SparkSession, location: st
 
     assert [problem.kind for problem in found.problems] == ["settings"]
     assert name in found.problems[0].message
+
+
+def test_health_when_a_log_has_no_checkpoints_names_its_tube(
+    spark: SparkSession, location: str
+) -> None:
+    queue = Queue(spark, location)
+    queue.create_tube("tube").put("a")
+    log = Path(location, "tube", "_delta_log")
+    newest = max(int(file.stem) for file in log.glob("*.json"))
+    # Commits of nothing, as of a writer whose checkpoints fail.
+    for version in range(newest + 1, newest + 102):
+        log.joinpath(f"{version:020}.json").write_text(
+            '{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}\n'
+        )
+
+    [problem] = queue.health(drift=DAY).problems
+
+    assert (problem.kind, problem.tube) == ("log", "tube")
+    assert problem.message.startswith(f"{newest + 102} commits since the last checkpoint")

@@ -77,12 +77,31 @@ class Probe:
             if len(self.events) - first > point:
                 raise Stop(step, operation)
 
+        return self._is_stopped(stop, call)
+
+    def stopped_after(self, commits: int, call: Callable[[], object]) -> bool:
+        """Run `call` and stop it when it has made so many commits; 0 is at its first step.
+
+        To all others the steps between two commits are the same.
+
+        Returns:
+            False when it ended with fewer.
+        """
+        first = len(self.events)
+
+        def stop(step: str, operation: str) -> None:
+            if [seen for seen, _ in self.events[first:]].count("committed") >= commits:
+                raise Stop(step, operation)
+
+        return self._is_stopped(stop, call)
+
+    def _is_stopped(self, stop: Callable[[str, str], None], call: Callable[[], object]) -> bool:
         with self._hooked(stop):
             try:
                 call()
             except Stop:
                 return True
-            return False
+        return False
 
     @contextmanager
     def interrupted(

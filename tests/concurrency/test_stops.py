@@ -372,6 +372,29 @@ def test_close_when_it_stops_before_the_release_leaves_the_tasks_to_the_end_of_t
     assert world.stored() == "ar br"
 
 
+def test_hand_over_when_it_stops_at_any_step_leaves_the_tasks_to_the_old_lease_or_the_new_one(
+    world: World,
+) -> None:
+    put(world, "ab")
+
+    for point in range(MOST_STOPS):
+        queue = world.open_queue(ttr=10, observer=world.probe)
+        assert names(queue["shared"].take_many(2)) == "ab"
+        leases = world.version("_tubeq_sessions")
+        assert world.probe.stopped(point, partial(queue.hand_over, 100))
+        has_new_lease = world.version("_tubeq_sessions") > leases
+
+        world.clock.advance(11)
+        world.rivals.sweep()
+        assert world.stored() == ("at bt" if has_new_lease else "ar br")
+        if has_new_lease:
+            break
+
+    world.clock.advance(100)
+    world.rivals.sweep()
+    assert world.stored() == "ar br"
+
+
 def test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice(
     world: World,
 ) -> None:

@@ -136,9 +136,12 @@ def test_queue_on_a_server_with_a_disk_of_its_own_warns_and_leaves_nothing_here(
         tube = queue.create_tube("t")
         tube.put("x")
         task = tube.take(0)
+        [problem] = queue.health().problems
 
     assert task is not None
     assert task.data == "x"
+    assert problem.kind == "storage"
+    assert "not on this host's" in problem.message
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,7 +17,7 @@ from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Engine, Merge
 from tubeq_spark.storage.layout import Cut, TubeTable
 from tubeq_spark.storage.notes import noted
-from tubeq_spark.storage.quoting import bigint, bigints, integer, moment, string
+from tubeq_spark.storage.quoting import bigint, bigints, moment, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
 from tubeq_spark.storage.sources import INLINE_ROWS, rows_source
 from tubeq_spark.storage.statements import move_to_claim
@@ -99,24 +99,24 @@ class Subqueues:
         return heads
 
     def rows(
-        self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int], last: Cut
+        self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[StoredTask]:
         """The next tasks of some sub-queues, in the tube's order; arguments as of `cuts`."""
         columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
-        inner = self._numbered(now_us, max_attempts, quotas, last)
+        ready, frames = self._ready_among(now_us, max_attempts, quotas)
         with compiled(self._engine.spark, sum(quotas.values())):
             found = self._engine.arrow(
-                f"SELECT {columns} FROM ({inner}) WHERE {_within(quotas)} "
-                f"ORDER BY {self._table.in_order}"
+                f"SELECT {columns} FROM ({self._first_of(ready, quotas)}) "
+                f"ORDER BY {self._table.in_order}",
+                frames,
             )
-        return [row for row in stored_tasks(found) if row.utube in quotas]
+        return stored_tasks(found)
 
     def cuts(
         self,
         now_us: int,
         max_attempts: int | None,
         quotas: Mapping[str | None, int],
-        last: Cut,
         *,
         whole: bool = False,
     ) -> list[SubqueueCut]:
@@ -126,27 +126,28 @@ class Subqueues:
             now_us: The moment.
             max_attempts: Of the tube.
             quotas: At most so many tasks, by sub-queue.
-            last: The head of the last of these sub-queues.
             whole: Whether that is all there was: then nothing need be sorted to find the place.
         """
-        if whole and len(quotas) <= INLINE_ROWS:
-            named = f"{self._ready(now_us, max_attempts)} AND {predicates.of_utubes(quotas)}"
-            everything = self._cuts(f"SELECT * FROM {self._table.name} WHERE {named}", quotas)
+        ready, frames = self._ready_among(now_us, max_attempts, quotas)
+        if whole:
+            everything = self._cuts(ready, quotas, frames)
             found: Counter[str | None] = Counter()
             for cut in everything:
                 found[cut.utube] += cut.count
             # Puts since then may have added more than was asked for.
             if all(found[utube] <= quota for utube, quota in quotas.items()):
                 return everything
-        inner = self._numbered(now_us, max_attempts, quotas, last)
-        return self._cuts(f"SELECT * FROM ({inner}) WHERE {_within(quotas)}", quotas)
+        return self._cuts(self._first_of(ready, quotas), quotas, frames)
 
-    def _cuts(self, rows: str, quotas: Mapping[str | None, int]) -> list[SubqueueCut]:
+    def _cuts(
+        self, rows: str, quotas: Mapping[str | None, int], frames: dict[str, DataFrame]
+    ) -> list[SubqueueCut]:
         with compiled(self._engine.spark, sum(quotas.values())):
             found = self._engine.arrow(
                 "SELECT utube, segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
                 "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, "
-                f"min(ttr) AS ttr FROM ({rows}) GROUP BY utube, segment"
+                f"min(ttr) AS ttr FROM ({rows}) GROUP BY utube, segment",
+                frames,
             )
         return [
             SubqueueCut(
@@ -159,23 +160,23 @@ class Subqueues:
                 r["ttr"],
             )
             for r in found.to_pylist()
-            if r["utube"] in quotas
         ]
 
-    def _numbered(
-        self, now_us: int, max_attempts: int | None, utubes: Collection[str | None], last: Cut
-    ) -> str:
-        ready, here = self._ready(now_us, max_attempts), f"FROM {self._table.name}"
+    def _ready_among(
+        self, now_us: int, max_attempts: int | None, utubes: Collection[str | None]
+    ) -> tuple[str, dict[str, DataFrame]]:
+        """A query for the ready rows of some sub-queues, and the DataFrames that it names."""
+        frames: dict[str, DataFrame] = {}
+        named = predicates.of_utubes(utubes) if len(utubes) <= INLINE_ROWS else ""
+        if not named:
+            named, frames = self._exists(utubes)
+        ready = self._ready(now_us, max_attempts)
+        return f"SELECT * FROM {self._table.name} t WHERE {ready} AND {named}", frames
+
+    def _first_of(self, rows: str, quotas: Mapping[str | None, int]) -> str:
+        """A query for the first of these rows, within the quota of their sub-queue."""
         place = f"row_number() OVER (PARTITION BY utube ORDER BY {self._table.in_order})"
-        if len(utubes) <= INLINE_ROWS:
-            return f"SELECT *, {place} AS tubeq_place {here} WHERE {ready} AND {predicates.of_utubes(utubes)}"
-        # Too many to name: their heads are the first ones.
-        head = "min(struct(pri, task_id)) OVER (PARTITION BY utube)"
-        bound = f"struct({integer(last.pri)} AS pri, {bigint(last.task_id)} AS task_id)"
-        return (
-            f"SELECT * FROM (SELECT *, {place} AS tubeq_place, {head} AS tubeq_head "
-            f"{here} WHERE {ready}) WHERE tubeq_head <= {bound}"
-        )
+        return f"SELECT * FROM (SELECT *, {place} AS tubeq_place FROM ({rows})) WHERE {_within(quotas)}"
 
     def _ready(self, now_us: int, max_attempts: int | None) -> str:
         return f"{self._table.mine()} AND {predicates.is_ready(now_us, max_attempts)}"
@@ -193,11 +194,15 @@ class Subqueues:
         return {(row["claim"], row["utube"]) for row in found.to_pylist()}
 
     def _not_among(self, utubes: Collection[str | None]) -> tuple[str, dict[str, DataFrame]]:
-        if len(utubes) > INLINE_ROWS:
-            values = [(utube,) for utube in utubes]
-            source, frames = rows_source(self._engine, {"utube": "STRING"}, values)
-            return f"NOT EXISTS (SELECT 1 FROM {source} b WHERE b.utube <=> t.utube)", frames
-        return _none_of(utubes), {}
+        if len(utubes) <= INLINE_ROWS:
+            return _none_of(utubes), {}
+        some, frames = self._exists(utubes)
+        return f"NOT {some}", frames
+
+    def _exists(self, utubes: Collection[str | None]) -> tuple[str, dict[str, DataFrame]]:
+        values = [(utube,) for utube in utubes]
+        source, frames = rows_source(self._engine, {"utube": "STRING"}, values)
+        return f"EXISTS (SELECT 1 FROM {source} s WHERE s.utube <=> t.utube)", frames
 
     # -- statements ---------------------------------------------------------------------------
 
