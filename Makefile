@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 # What both kinds of session must agree on, and what is about Connect alone: a part of it with each
 # `make test`, all of it by `make test-connect`.
 ON_CONNECT = $(BIN)/python -m pytest --connect -m "not benchmark" -n $(WORKERS) --dist loadfile
-CONNECT_PART = tests/connect $(patsubst %,tests/acceptance/test_case_%.py,010_fifo 100_limfifottl)
+CONNECT_PART = tests/connect tests/acceptance/test_case_010_fifo.py
 CONNECT_ALL = tests/connect tests/acceptance/test_case_*.py
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -11,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from tubeq_spark import checks
-from tubeq_spark.ending import back_to_tube
-from tubeq_spark.errors import InvalidOptionError, NotTakenError
+from tubeq_spark.ending import back_to_tube, end_due
+from tubeq_spark.errors import InvalidOptionError, NotTakenError, TubeqError
 from tubeq_spark.group import each
 from tubeq_spark.lifecycle import due
 from tubeq_spark.locating import Memory
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Affected
 
 __all__ = ["Batch", "Whole", "ack_whole"]
+
+log = logging.getLogger(__name__)
 
 #: What an empty batch holds.
 _NO_LOT = LotOfTasks(claim=0, owner="", count=0, until=None)
@@ -204,6 +207,8 @@ class Batch:
             "touch", None, lambda _, moves: touch_action(self._ctx, moves, amount_us)
         )
         self._until = plus(self._until, amount_us)
+        if changed:
+            self._ctx.queue.holdings.add_lot(self._token, self._until)
         return changed
 
     # -- inside -------------------------------------------------------------------------------
@@ -217,13 +222,15 @@ class Batch:
             if named:
                 self._refuse(named)
             return 0
-        memory = Memory()
+        memory, worn = Memory(), 0
 
         def attempt() -> Plan[int]:
+            nonlocal worn
             # What lost to others may have been moved by them: look where it is.
             if not memory.once():
                 self._find()
             self._require_lease()
+            worn = self._worn(named) if event == "release" else 0
             return self._plan(event, action) if named is None else self._plan_some(named, action)
 
         def run() -> int:
@@ -232,15 +239,46 @@ class Batch:
         shared = done and named is None
         changed = self._group.submit(Whole(self._token, run)) if shared else run()
         self._ctx.count(event, changed, changed if done else 0)
+        self._ctx.count("bury", worn)
         if event != "touch":
             self._ctx.lane.changed()
         return changed
 
+    def _worn(self, named: set[int] | None) -> int:
+        """How many of the tasks a release buries."""
+        if self._ctx.max_attempts is None:
+            return 0
+        worn = self._ctx.tasks.worn_in(self._claims, self._ctx.max_attempts)
+        return len(worn if named is None else named.intersection(worn))
+
     def _require_lease(self) -> None:
         if due(self._until, self._ctx.queue.now_us()):
             self._forget()
+            try:
+                self._give_up()
+            except TubeqError:
+                log.warning("what is left of a batch is held until the session ends", exc_info=True)
             msg = f"the batch's lease has ended: the first of its {self.count} tasks ran out of ttr"
             raise NotTakenError(msg)
+
+    def _give_up(self) -> None:
+        """Release what is held in longer leases: nobody can settle it through this batch any more."""
+        ctx = self._ctx
+        end_due(ctx, ctx.queue.now_us())
+
+        def attempt() -> Plan[int]:
+            claims = ctx.tasks.claims_of(self._token, self._owner)
+            if not claims:
+                return Plan(None, lambda _: 0)
+            dest = ctx.queue.session.segments(1)[0]
+            action = release_action(ctx, dest, 0, ctx.queue.now_us())
+            source = [Chosen(claim, None) for claim in claims]
+            statement = ctx.statements.settle(source, [("TRUE", action)], {})
+            return Plan(statement, lambda affected: affected.total)
+
+        ctx.count("release", ctx.queue.loop.run("release", ctx.lane, attempt))
+        free_held(ctx, self._token, whole=True)
+        ctx.lane.changed()
 
     def _forget(self) -> None:
         self._left = False
@@ -319,5 +357,5 @@ class Batch:
         return Plan(statement, changed)
 
     def _refuse(self, ids: set[int]) -> None:
-        msg = f"df names tasks that are not in the batch: {sorted(ids)[:5]}"
+        msg = f"df names tasks that are not in the batch: {sorted(ids, key=str)[:5]}"
         raise NotTakenError(msg)

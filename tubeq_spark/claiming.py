@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark import subqueues
 from tubeq_spark.ending import back_to_tube, end_due
-from tubeq_spark.errors import ConflictError
+from tubeq_spark.errors import ConflictError, NotTakenError
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.feed import note
 from tubeq_spark.storage.statements import Chosen
@@ -82,10 +82,13 @@ class Take:
     def run(self, attempt: Callable[[Take], Plan[T]], operation: str = "take") -> T:
         """Commit what `attempt` decides; what was claimed in vain is freed."""
         try:
-            return self.ctx.queue.loop.run(operation, self.ctx.lane, lambda: attempt(self))
-        except ConflictError:
+            result = self.ctx.queue.loop.run(operation, self.ctx.lane, lambda: attempt(self))
+        except (ConflictError, NotTakenError):
             self._free_abandoned()
             raise
+        # Of an attempt that was repeated, and then found nothing to do.
+        self._free_abandoned()
+        return result
 
     def _free_abandoned(self) -> None:
         # Their MERGE has failed for good: nothing was, or will be, taken under these tokens.
@@ -100,6 +103,8 @@ class Take:
         """
         ctx, mine = self.ctx, mine or {}
         self._free_abandoned()
+        # A take that has waited for its turn must not have what a close gave back meanwhile.
+        ctx.queue.require_running()
         owner = ctx.queue.session.hold()
         now_us = ctx.queue.now_us()
         heads, orphans = self._free(now_us, mine)
@@ -119,7 +124,7 @@ class Take:
         wanted = [(u, t, seen.get(u)) for u, t in claimed.token_of().items() if u not in mine]
         if not wanted:
             return claimed
-        # Before the commit: a claim whose answer is lost is freed, too.
+        # Before the commit: one that was made, though it raised, is freed with the others.
         self._abandoned = claimed.claims
         try:
             subqueues.claim(ctx, wanted, owner, now_us)
@@ -140,7 +145,9 @@ class Take:
             if any(mine.get(orphan.utube) == orphan.claim for orphan in orphans):
                 raise Stale
             heads = ctx.subqueues.heads(now_us, ctx.max_attempts, busy, most)
-            if not any(head.in_claim for head in heads):
+            # A lease that has ended may not be ready any more: written down, no touch revives it.
+            ended = ctx.subqueues.has_ended({orphan.claim for orphan in orphans}, now_us)
+            if not ended and not any(head.in_claim for head in heads):
                 return heads, {orphan.utube: orphan for orphan in orphans}
             end_due(ctx, now_us)
         raise Stale
@@ -158,6 +165,8 @@ class Take:
         if max(claimed.quota.values()) == 1:
             return False
         ctx, tokens = self.ctx, sorted(set(claimed.token_of().values()))
+        # There are tasks under them, until they are given back.
+        abandoned, self._abandoned = self._abandoned, []
 
         def give_back() -> Plan[None]:
             segments = [s for t in tokens for s in ctx.tasks.claims_of(t, claimed.owner)]
@@ -171,6 +180,7 @@ class Take:
             return Plan(ctx.statements.settle(rows, [("TRUE", action)], {}), lambda _: None)
 
         ctx.queue.loop.run("give_back", ctx.lane, give_back)
+        self._abandoned = abandoned
         return True
 
     def taken(self, claimed: Claimed, utubes: Iterable[str | None]) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 __all__ = ["Clock", "SystemClock"]
 
 
+@runtime_checkable
 class Clock(Protocol):
     """Time as an argument: what the verbs compare, and how they wait."""
 

@@ -215,7 +215,7 @@ def _release_pass(ctx: TubeContext, owner: str | None) -> Plan[int]:
     statement = ctx.statements.settle(chosen, [("TRUE", action)], {})
 
     def finish(affected: Affected) -> int:
-        ctx.queue.holdings.forget(claims)
+        ctx.queue.holdings.gone(claims)
         ctx.count("release", affected.updated)
         ctx.count("bury", worn)
         for row in told:

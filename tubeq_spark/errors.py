@@ -80,7 +80,7 @@ class ConflictError(TubeqError):
 
 
 class CommitUnknownError(TubeqError):
-    """The answer to a commit was lost and storage could not be asked: it may have landed.
+    """The answer to a commit was lost, and storage does not tell: it has landed, or still may.
 
     Attributes:
         operation_id: The number that only this operation's predicate holds; look for it in the

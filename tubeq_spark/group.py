@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -59,9 +60,15 @@ class GroupCommit(Generic[Request, Result]):
         entry: _Entry[Request, Result] = _Entry(request)
         with self._list:
             self._waiting.append(entry)
-        with self._turn:
-            if not entry.done:
-                self._run_group()
+        try:
+            with self._turn:
+                if not entry.done:
+                    self._run_group()
+        except BaseException:
+            # Interrupted while it waited: nobody shall take a task for it any more.
+            with self._list, contextlib.suppress(ValueError):
+                self._waiting.remove(entry)
+            raise
         if entry.error is not None:
             raise entry.error
         return entry.result  # type: ignore[return-value]  # done without error: there is one

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tubeq_spark.context import QueueContext, TubeContext
+    from tubeq_spark.opening import OpenedLocation
     from tubeq_spark.storage.registry import TubeRecord
 
 __all__ = ["Health", "Limits", "Problem", "examine"]
@@ -82,7 +83,7 @@ class Limits:
 
 def examine(
     queue: QueueContext,
-    root: str,
+    opened: OpenedLocation,
     records: Iterable[TubeRecord],
     context_of: Callable[[TubeRecord], TubeContext],
     limits: Limits,
@@ -91,12 +92,12 @@ def examine(
 
     Args:
         queue: The queue object.
-        root: Where its tables are.
+        opened: Its location.
         records: The tubes.
         context_of: Opens one.
         limits: What is too much.
     """
-    found = [*_settings(queue), *_storage(queue, root)]
+    found = [*_settings(queue), *_storage(queue, opened)]
     owners: dict[str, set[str]] = defaultdict(set)
     newest = 0
     for record in sorted(records, key=lambda record: record.name):
@@ -123,8 +124,8 @@ def _settings(queue: QueueContext) -> Iterator[Problem]:
         yield Problem("settings", None, f"set {name}={setting.value}: {setting.reason}")
 
 
-def _storage(queue: QueueContext, root: str) -> Iterator[Problem]:
-    danger = unsafe_storage(queue.engine, root)
+def _storage(queue: QueueContext, opened: OpenedLocation) -> Iterator[Problem]:
+    danger = unsafe_storage(queue.engine, opened)
     if danger is not None:
         yield Problem("storage", None, danger)
 

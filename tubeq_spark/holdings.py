@@ -35,6 +35,8 @@ class Holdings:
         self._rows: dict[tuple[int, int], StoredTask] = {}
         self._claims: dict[int, set[tuple[int, int]]] = {}
         self._lots: dict[int, _Lot] = {}
+        #: Ends of leases of tasks that are held as far as we know, but whose claims we do not.
+        self._loose: dict[tuple[int, int], int | None] = {}
         self._lock = threading.Lock()
 
     def add(self, tube_id: int, rows: Iterable[StoredTask]) -> None:
@@ -46,8 +48,14 @@ class Holdings:
                 if former is not None and former.segment != row.segment:
                     # Taken again: the claim it was in is no longer whole.
                     self._forget(former.segment)
+                self._loose.pop(key, None)
                 self._rows[key] = row
                 self._claims.setdefault(row.segment, set()).add(key)
+
+    def add_loose(self, tube_id: int, row: StoredTask) -> None:
+        """Remember no more than that a task is held, and for how long."""
+        with self._lock:
+            self._loose[tube_id, row.task_id] = row.next_event
 
     def add_lot(self, claim: int, until: int | None) -> None:
         """Remember a batch, and when its first lease ends."""
@@ -76,6 +84,7 @@ class Holdings:
         """Some tasks left their claims, and the rest of those claims moved."""
         with self._lock:
             for task_id in ids:
+                self._loose.pop((tube_id, task_id), None)
                 row = self._rows.pop((tube_id, task_id), None)
                 if row is not None:
                     self._claims.get(row.segment, set()).discard((tube_id, task_id))
@@ -89,14 +98,23 @@ class Holdings:
                 del self._claims[claim]
 
     def forget(self, claims: Iterable[int]) -> None:
-        """Forget claims that were not found where they were remembered."""
+        """Forget claims that were not found where they were remembered; their tasks may be held."""
         with self._lock:
             for claim in claims:
                 self._forget(claim)
 
     def _forget(self, claim: int) -> None:
         for key in self._claims.pop(claim, ()):
-            self._rows.pop(key, None)
+            row = self._rows.pop(key, None)
+            if row is not None:
+                self._loose[key] = row.next_event
+
+    def gone(self, claims: Iterable[int]) -> None:
+        """Forget claims whose tasks were all given back."""
+        with self._lock:
+            for claim in claims:
+                for key in self._claims.pop(claim, ()):
+                    self._rows.pop(key, None)
 
     def clear(self) -> None:
         """Forget all: the session's epoch is over."""
@@ -104,10 +122,14 @@ class Holdings:
             self._rows.clear()
             self._claims.clear()
             self._lots.clear()
+            self._loose.clear()
 
     def any_at(self, now_us: int) -> bool:
         """Whether anything is held in a lease that lasts."""
         with self._lock:
-            return any(not due(lot.until, now_us) for lot in self._lots.values()) or any(
-                not due(row.next_event, now_us) for row in self._rows.values()
+            self._loose = {k: end for k, end in self._loose.items() if not due(end, now_us)}
+            return (
+                bool(self._loose)
+                or any(not due(lot.until, now_us) for lot in self._lots.values())
+                or any(not due(row.next_event, now_us) for row in self._rows.values())
             )

@@ -64,7 +64,7 @@ class Numbers:
     """Hands out the numbers of one leased slot, below the bound that was written to storage.
 
     Task ids and segments for moved rows come from two counters of the slot. Whoever needs a number
-    at or above the bound must first have the bound raised: `missing` says by how much.
+    at or above the bound must first have the bound raised: `needed` says by how much.
     """
 
     def __init__(self, slot: int, start: int, bound: int) -> None:

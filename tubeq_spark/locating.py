@@ -95,6 +95,7 @@ def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool)
     rows = []
     for task_id, row in zip(ids, _in_order(ids, ctx.tasks.by_ids(ids)), strict=True):
         if row is None or not row.held_by(owner, now_us):
+            ctx.queue.holdings.left(ctx.record.id, [task_id], {})
             msg = f"task {task_id} was not taken by this session, or its time to run has ended"
             raise NotTakenError(msg)
         rows.append(row)
@@ -137,6 +138,7 @@ def anywhere(
     for task_id, row in zip(ids, rows, strict=True):
         now = None if row is None else row.seen_at(now_us, ctx.max_attempts)
         if row is None or now is None:
+            ctx.queue.holdings.left(ctx.record.id, [task_id], {})
             msg = f"task {task_id} not found"
             raise TaskNotFoundError(msg)
         stored.append(row)

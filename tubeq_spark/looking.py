@@ -10,7 +10,7 @@ from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.feed import removal
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.notes import read_history
-from tubeq_spark.storage.quoting import bigint, string
+from tubeq_spark.storage.quoting import bigint, limited, string
 from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.task import Task, TaskState
 
@@ -48,7 +48,7 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:
     """The newest commits to the tube's table, by what they say of themselves."""
-    found = ctx.tasks.engine.frame(f"DESCRIBE HISTORY {ctx.table.name} LIMIT {limit}")
+    found = ctx.tasks.engine.frame(f"DESCRIBE HISTORY {ctx.table.name} {limited(limit)}")
     return read_history(found)
 
 

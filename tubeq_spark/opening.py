@@ -75,19 +75,14 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
     except AnalysisException as error:
         msg = f"location {location.text!r} cannot be used: {str(error).strip().splitlines()[0]}"
         raise StoreError(msg) from error
-    root = uri.rsplit("/", 1)[0]
-    danger = unsafe_storage(engine, root)
+    directory = local_directory(uri)
+    seen = directory is not None and _is_seen(directory)
+    locks = directory.parent / LOCKS if directory is not None and seen else None
+    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks)
+    danger = unsafe_storage(engine, opened)
     if danger is not None:
         warnings.warn(danger, stacklevel=3)
-    directory = local_directory(uri)
-    if directory is not None and not _is_seen(directory):
-        warnings.warn(
-            f"{root} is on the disk of a Spark Connect server and not on this host's, so no lock "
-            "file keeps other servers from overwriting its commits: let only this one work on it",
-            stacklevel=3,
-        )
-        directory = None
-    return OpenedLocation(location, root, None if directory is None else directory.parent / LOCKS)
+    return opened
 
 
 def _is_seen(table: Path) -> bool:
@@ -159,8 +154,14 @@ def warn_of_slow_session(spark: SparkSession) -> None:
         )
 
 
-def unsafe_storage(engine: Engine, root: str) -> str | None:
-    """What makes a location unsafe for several drivers, and what to set; `None` when nothing does."""
+def unsafe_storage(engine: Engine, opened: OpenedLocation) -> str | None:
+    """What makes a location unsafe for several drivers, and what helps; `None` when nothing does."""
+    root = opened.uri
+    if opened.locks is None and local_directory(root) is not None:
+        return (
+            f"{root} is on the disk of a Spark Connect server and not on this host's, so no lock "
+            "file keeps other servers from overwriting its commits: let only this one work on it"
+        )
     scheme = urlsplit(root).scheme
     if scheme not in ("s3", "s3a", "s3n"):
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import QueueStateError, TubeNotFoundError
+from tubeq_spark.errors import NotTakenError, QueueStateError, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ def work_off(
     take: Callable[[], Batch],
     handler: Callable[[DataFrame], object],
     goes_on: Callable[[], bool],
+    unsettled: list[Batch],
 ) -> None:
     """Take batches until nothing is ready, one of them fails, or nobody wants more.
 
@@ -36,14 +37,23 @@ def work_off(
         take: Takes the next batch, an empty one when nothing is ready.
         handler: Works on a batch; when it returns the batch is acked, when it raises it is released.
         goes_on: Whether to take another one.
+        unsettled: Batches that could be neither acked nor released; they are released first.
 
     Raises:
         QueueStateError: The queue was closed.
         TubeNotFoundError: The tube was dropped.
     """
+    for batch in list(unsettled):
+        if not _released(name, batch):
+            return
+        unsettled.remove(batch)
     while goes_on():
-        batch = _taken(name, take)
-        if batch is None or not batch.count or not _handled(name, batch, handler):
+        taken = _taken(name, take)
+        if taken is None or not taken.count:
+            return
+        if not _handled(name, taken, handler):
+            if not _released(name, taken):
+                unsettled.append(taken)
             return
 
 
@@ -65,5 +75,19 @@ def _handled(name: str, batch: Batch, handler: Callable[[DataFrame], object]) ->
     except Exception:
         # What is released comes back at once: without a pause a handler that is broken would spin.
         log.exception("tube %s: a batch of %d tasks was not acked", name, batch.count)
+        return False
+    return True
+
+
+def _released(name: str, batch: Batch) -> bool:
+    """Whether nothing of a batch is held any more."""
+    try:
+        batch.release()
+    except NotTakenError:
+        return True
+    except (QueueStateError, TubeNotFoundError):
+        raise
+    except Exception:
+        log.exception("tube %s: a batch of %d tasks is not released yet", name, batch.count)
         return False
     return True

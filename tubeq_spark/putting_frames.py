@@ -163,7 +163,8 @@ def _payload(ctx: TubeContext, df: DataFrame) -> list[str]:
     else:
         for field in expected:
             kind = df.schema[field.name].dataType
-            if kind != field.dataType:
+            # Not by the types: these tell NULLs inside of arrays apart, which are stored as they are.
+            if kind.simpleString() != field.dataType.simpleString():
                 refuse(
                     f"df column {field.name}", kind.simpleString(), field.dataType.simpleString()
                 )
@@ -224,7 +225,10 @@ def _bad_values(ctx: TubeContext, df: DataFrame, payload: list[str]) -> dict[str
     """Conditions for rows that are refused, by their column."""
     bad = {}
     if ctx.table.payload_columns is None:
-        bad["data"] = "data IS NULL OR try_parse_json(data) IS NULL"
+        # Spark's parser leaves what comes after a value alone. In a list it must be the end or a
+        # comma, in an object too, and after that no text goes on as both.
+        texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
+        bad["data"] = " OR ".join(f"try_parse_json({text}) IS NULL" for text in texts)
     for name in ("pri", "ttl", "ttr", "delay"):
         if name in df.columns and name not in payload:
             value = f"CAST({identifier(name)} AS DOUBLE)"

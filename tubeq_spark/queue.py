@@ -83,14 +83,17 @@ class Queue:
 
         Commits: none, 2 table creations in a fresh location; 1 when it joins a session.
         """
-        self._config = config or QueueConfig()
+        self._config = QueueConfig() if config is None else config
         if not isinstance(self._config, QueueConfig):
             checks.refuse("config", config, "a QueueConfig")
+        clock = SystemClock() if clock is None else clock
+        if not isinstance(clock, Clock):
+            checks.refuse("clock", clock, "a tubeq_spark.Clock")
         other = None if session_uuid is None else checks.session_uuid(session_uuid)
         engine = Engine(spark)
         self._opened = open_location(engine, location, self._config)
         warn_of_slow_session(spark)
-        self._context = self._make_context(engine, clock or SystemClock())
+        self._context = self._make_context(engine, clock)
         self._registry = Registry(
             engine,
             self._opened.location.table(TUBES),
@@ -99,6 +102,8 @@ class Queue:
             self._context.random,
         )
         self._tubes: dict[str, Tube] = {}
+        #: Temporary tubes that this queue made, and others may only use.
+        self._temporary: list[Tube] = []
         self._lock = threading.RLock()
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
@@ -230,8 +235,12 @@ class Queue:
         if temporary and self._in_replicaset:
             checks.refuse("temporary", temporary, "False while in_replicaset is True")
         with self._lock:
-            record = tubes.create(self._context, self._opened, self._registry, new, if_not_exists)
+            record, is_new = tubes.create(
+                self._context, self._opened, self._registry, new, if_not_exists
+            )
             tube = self._wrap(record)
+            if is_new and record.options.temporary:
+                self._temporary.append(tube)
             if on_task_change is not None:
                 tube.on_task_change(on_task_change)
             return tube
@@ -278,6 +287,9 @@ class Queue:
         with self._lock:
             tubes.drop(self._context, self._opened, self._registry, record)
             self._tubes.pop(record.name, None)
+            self._temporary = [
+                tube for tube in self._temporary if tubes.context_of(tube).record.id != record.id
+            ]
 
     # -- settings, session, state -------------------------------------------------------------
 
@@ -357,9 +369,8 @@ class Queue:
             try:
                 self._context.session.stop()
                 self._give_back()
-                for tube in list(self._tubes.values()):
-                    if tube.options.temporary:
-                        self._drop_temporary(tube)
+                for tube in list(self._temporary):
+                    self._drop_temporary(tube)
                 self._context.session.leave()
             finally:
                 self._context.state = QueueState.WAITING
@@ -384,7 +395,7 @@ class Queue:
         seconds = checks.lease("ttr", ttr)
         with self._lock:
             self._context.require_running()
-            if any(tube.options.temporary for tube in self._tubes.values()):
+            if self._temporary:
                 msg = "a queue with temporary tubes cannot be handed over: they end with it"
                 raise InvalidOptionError(msg)
             session = self._context.session
@@ -395,8 +406,8 @@ class Queue:
 
     def _drop_temporary(self, tube: Tube) -> None:
         ctx = tubes.context_of(tube)
-        ending.release_taken(ctx, None)
         try:
+            ending.release_taken(ctx, None)
             self._drop(ctx.record)
         except TubeNotFoundError:
             return  # somebody dropped it before
@@ -509,7 +520,7 @@ class Queue:
             checks.count("files", files, least=1),
         )
         records = self._registry.records()
-        return health.examine(self._context, self._opened.uri, records, self._context_of, limits)
+        return health.examine(self._context, self._opened, records, self._context_of, limits)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add a tube type of one's own; this queue object knows it from now on.
@@ -526,6 +537,7 @@ class Queue:
 
         Commits: none; drivers are not stored.
         """
+        self._context.require_running()
         tubes.register_driver(self._context, type_name, driver)
 
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:

@@ -59,6 +59,8 @@ class Session:
         self._slot: SlotLease | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
+        #: Set when the heart shall beat in another rhythm, or no more.
+        self._changed = threading.Event()
         self._beater: threading.Thread | None = None
         self.holds: Callable[[int], bool] = lambda now_us: False
         self.on_death: Callable[[], None] = lambda: None
@@ -81,18 +83,30 @@ class Session:
     # -- lease --------------------------------------------------------------------------------
 
     def hold(self) -> str:
-        """Make sure of a living lease before a take, and return the owner to write.
+        """Make sure of a lease that lasts before a take, and return the owner to write.
 
-        No commit while the lease lasts; else one, and two when the session was found dead.
+        No commit in the first half of a lease; else one, and two when the session was found dead.
+        What is taken late in a lease would be lost before the next beat comes.
         """
         with self._lock:
             now_us = self._now()
             if not self._registered:
                 self._beat(now_us)
-            elif self._lapsed(now_us) and not self._renew(now_us):
+            elif not self._lapsed(now_us):
+                if self._is_half_over(now_us):
+                    self._beat(now_us)
+            elif not self._renew(now_us):
                 self._begin_anew(now_us)
             self.start_beating()
             return self.owner
+
+    def _is_half_over(self, now_us: int) -> bool:
+        length = us_from_seconds(self.ttr)
+        return (
+            self._lease_until is not None
+            and length is not None
+            and self._lease_until - now_us < length // 2
+        )
 
     def _lapsed(self, now_us: int) -> bool:
         return self._lease_until is not None and now_us >= self._lease_until
@@ -112,7 +126,14 @@ class Session:
         late = live and known and due(former, self._now())
         if late and not self._renew(self._now()):
             self._begin_anew(self._now())
+        elif live and known and not late and self._is_dead():
+            # By a clock that is ahead of ours: all that we take would be released at once.
+            self._begin_anew(self._now())
         return row
+
+    def _is_dead(self) -> bool:
+        view = self._sessions.views(str(self.uuid)).get(str(self.uuid))
+        return view is not None and view.dead_epoch >= self.epoch
 
     def _renew(self, now_us: int) -> bool:
         row = self._row(now_us, live=True)
@@ -150,7 +171,10 @@ class Session:
 
     def _beat_on(self) -> None:
         # Real time: a clock that stands still would never let a heart beat.
-        while not self._stop.wait(min(self.ttr / 3, _BEAT_MOST)):
+        while not self._stop.is_set():
+            if self._changed.wait(min(self.ttr / 3, _BEAT_MOST)):
+                self._changed.clear()
+                continue
             try:
                 self.beat_if_needed()
             except Exception:
@@ -178,6 +202,7 @@ class Session:
             if self._registered:
                 self.hold()
                 self._beat(self._now())
+            self._changed.set()
 
     # -- identity -----------------------------------------------------------------------------
 
@@ -228,8 +253,9 @@ class Session:
         if not self._registered:
             return False
         view = self._sessions.views(str(self.uuid)).get(str(self.uuid))
+        skew = us_from_seconds(self._config.clock_skew) or 0
         return view is not None and any(
-            m.member != self.member and m.epoch == self.epoch and m.alive(self._now())
+            m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), skew)
             for m in view.members
         )
 
@@ -255,6 +281,7 @@ class Session:
     def stop(self) -> None:
         """End the heartbeat."""
         self._stop.set()
+        self._changed.set()
         beater = self._beater
         if beater is not None and beater is not threading.current_thread():
             beater.join(timeout=30)

@@ -168,7 +168,9 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
             holdings.left(ctx.record.id, [task_id], moves)
             if found.whole or holdings.members(after.segment) is not None:
                 holdings.add(ctx.record.id, [after])
-            # Else the rest of the claim is not remembered: of a claim all is known, or nothing.
+            else:
+                # The rest of the claim is not remembered: of a claim all is known, or nothing.
+                holdings.add_loose(ctx.record.id, after)
             return ctx.happened("touch", [after])
 
         actions = [(found.chosen, touch_action(ctx, moves, increment_us))]

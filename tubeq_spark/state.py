@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
 
-__all__ = ["QUEUE_MOVES", "QueueState"]
+__all__ = ["QueueState"]
 
 
 class QueueState(StrEnum):
@@ -16,12 +15,3 @@ class QueueState(StrEnum):
     RUNNING = "RUNNING"
     ENDING = "ENDING"
     WAITING = "WAITING"
-
-
-QUEUE_MOVES: Final[dict[QueueState, tuple[QueueState, ...]]] = {
-    QueueState.INIT: (QueueState.STARTUP,),
-    QueueState.STARTUP: (QueueState.RUNNING,),
-    QueueState.RUNNING: (QueueState.ENDING,),
-    QueueState.ENDING: (QueueState.WAITING,),
-    QueueState.WAITING: (),
-}

@@ -114,6 +114,7 @@ def take_lots(
 
 def _take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
     def attempt() -> Plan[LotOfTasks | None]:
+        ctx.queue.require_running()
         owner = ctx.queue.session.hold()
         now_us = ctx.queue.now_us()
         cuts = ctx.tasks.ready_segments(now_us, wanted, ctx.max_attempts)
@@ -166,6 +167,7 @@ def _exchange(
     memory = Memory()
 
     def attempt() -> Plan[tuple[Located, list[StoredTask]] | None]:
+        ctx.queue.require_running()
         owner = ctx.queue.session.hold()
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())

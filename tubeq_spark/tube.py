@@ -247,6 +247,7 @@ class Tube:
 
         Commits: 1 for each batch that has rows; conflicts as `put_df` with a key.
         """
+        self._ctx.queue.require_running()
         wait = None if timeout is None else checks.seconds("timeout", timeout)
         sink.require_identity(self._ctx, name)
 
@@ -423,10 +424,11 @@ class Tube:
         size = checks.count("batch_size", batch_size, least=1)
         self._wanted("batch_size", size, per_utube)
         self._ctx.queue.require_running()
+        unsettled: list[Batch] = []
 
         def tick(goes_on: Callable[[], bool]) -> None:
             take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
-            processing.work_off(self.name, take, handler, goes_on)
+            processing.work_off(self.name, take, handler, goes_on, unsettled)
 
         spark = self._ctx.tasks.engine.spark
         return start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)

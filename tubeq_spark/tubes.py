@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -31,7 +31,7 @@ from tubeq_spark.errors import (
 )
 from tubeq_spark.opening import OpenedLocation, create_table
 from tubeq_spark.options import TubeOptions, tube_options
-from tubeq_spark.payloads import JsonCodec, PayloadCodec, TypedCodec
+from tubeq_spark.payloads import JsonCodec, PayloadCodec, TypedCodec, payload_struct
 from tubeq_spark.storage.admission import Admission
 from tubeq_spark.storage.layout import TubeTable
 from tubeq_spark.storage.location import TAKEN_UTUBES
@@ -134,19 +134,8 @@ def check_new(
     driver = driver_of(queue, type_name)
     checked = tube_options(options, driver.tube_options, driver.name)
     if checked.schema is not None:
-        _payload_struct(checked.schema)
+        payload_struct(checked.schema)
     return NewTube(checked_name, driver, checked)
-
-
-def _payload_struct(ddl: str) -> T.StructType:
-    try:
-        struct = T.StructType.fromDDL(ddl)
-    except PySparkException as error:
-        msg = f"schema={ddl!r}: must be the DDL of the payload's columns, such as 'url STRING'"
-        raise InvalidOptionError(msg) from error
-    if not isinstance(struct, T.StructType) or not struct.fields:
-        checks.refuse("schema", ddl, "the DDL of at least one column")
-    return struct
 
 
 def create(
@@ -155,11 +144,15 @@ def create(
     registry: Registry,
     new: NewTube,
     if_not_exists: bool,  # noqa: FBT001  (as the verb has it)
-) -> TubeRecord:
-    """Register a tube and make its table, or return the one that is there.
+) -> tuple[TubeRecord, bool]:
+    """Register a tube and make its table, or find the one that is there.
+
+    Returns:
+        The tube, and whether it was made.
 
     Raises:
         TubeExistsError: The name is in use.
+        InvalidOptionError: Delta refuses the payload's columns; the tube is dropped again.
     """
     while True:
         known = registry.find(new.name)
@@ -167,15 +160,23 @@ def create(
             finish_drop(queue, opened, registry, known)
             continue
         if known is not None:
-            return _existing(known, new, if_not_exists)
+            return _existing(known, new, if_not_exists), False
         if not registry.add(new.name, new.driver.name, new.options, queue.now_us()):
             continue
         record = registry.live(new.name)
-        _make_table(queue, opened, record)
+        try:
+            _make_table(queue, opened, record)
+        except AnalysisException as error:
+            if record.options.schema is None:
+                raise
+            registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPED)
+            reason = str(error).strip().splitlines()[0]
+            msg = f"schema={record.options.schema!r}: {reason}"
+            raise InvalidOptionError(msg) from error
         with opened.lane(new.name).writing():
             note = Note("create_tube", str(queue.session.uuid))
             _fit_table(queue.engine, opened.location.table(new.name), record, note)
-        return record
+        return record, True
 
 
 def _existing(known: TubeRecord, new: NewTube, if_not_exists: bool) -> TubeRecord:  # noqa: FBT001
@@ -193,7 +194,7 @@ def _existing(known: TubeRecord, new: NewTube, if_not_exists: bool) -> TubeRecor
 def _make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
     payload = None
     if record.options.schema is not None:
-        payload = f"STRUCT<{_payload_struct(record.options.schema).toDDL()}>"
+        payload = f"STRUCT<{payload_struct(record.options.schema).toDDL()}>"
     statement = create_tube_table(
         opened.location.table(record.name),
         queue.config,
@@ -206,7 +207,7 @@ def _make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord)
 
 def _payload_type(record: TubeRecord) -> T.DataType:
     ddl = record.options.schema
-    return T.StringType() if ddl is None else _payload_struct(ddl)
+    return T.StringType() if ddl is None else payload_struct(ddl)
 
 
 def _fit_table(engine: Engine, table: str, record: TubeRecord, note: Note) -> None:

@@ -96,9 +96,7 @@ class Plan:
             rounds = _QUICK_ROUNDS
         elif self.rounds is None and session is Session.DEFAULT:
             rounds = (rounds + 1) // 2
-        # Of a session that is slow by seconds a rough answer needs no warm one.
-        rough = 0 if session is Session.DEFAULT else 1
-        warm_up = rough if self.quick else 4 if small else 1
+        warm_up = 4 if small and not self.quick else 1
         return Series(form, batch, rounds, warm_up)
 
     @property

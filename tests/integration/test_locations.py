@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as F
 
 from tubeq_spark import InvalidOptionError, Queue, StoreError, TubeExistsError, TubeNotFoundError
 
@@ -124,6 +125,20 @@ def test_typed_tube_when_put_and_taken_keeps_types_and_refuses_others(
     assert first is not None
     assert first.data == {"url": "http://x/", "depth": 3}
     assert rows == [{"url": "http://y/", "depth": 4}]
+
+
+def test_typed_tube_takes_arrays_whatever_their_type_says_of_nulls(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("t", schema="tags ARRAY<STRING>, inner STRUCT<n: INT>")
+        inner = F.struct(F.lit(1).alias("n"))
+        tube.put_df(spark.range(1).select(F.array(F.lit("a")).alias("tags"), inner.alias("inner")))
+
+        task = tube.take(0)
+
+    assert task is not None
+    assert task.data == {"tags": ["a"], "inner": {"n": 1}}
 
 
 def test_tube_when_made_anew_with_another_payload_fits_its_table(

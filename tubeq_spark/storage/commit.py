@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError
+from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.retry import Backoff
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
@@ -152,7 +152,13 @@ class CommitLoop:
             return plan.finish(Affected())
         self._observer("decided", operation)
         affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
-        return plan.finish(affected)
+        try:
+            return plan.finish(affected)
+        except (Stale, TubeqError):
+            raise
+        except Exception as error:
+            msg = f"{operation}: committed, but what it did could not be read: {_first_line(error)}"
+            raise CommitUnknownError(msg, plan.statement.marker) from error
 
     def _commit(self, note: Note, statement: Merge | Append) -> Affected:
         operation = note.operation

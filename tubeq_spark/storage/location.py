@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tubeq_spark.checks import refuse
-from tubeq_spark.storage.quoting import identifier, path_table, string
+from tubeq_spark.storage.quoting import identifier, path_table
 
 __all__ = ["SESSIONS", "TAKEN_UTUBES", "TUBES", "Location", "local_directory"]
 
@@ -64,10 +64,6 @@ class Location:
     def schema_query(self) -> str | None:
         """A statement that fails when the catalog's schema does not exist; paths need none."""
         return f"DESCRIBE SCHEMA {identifier(*self.parts)}" if self.parts else None
-
-    def tables_like(self, name: str) -> str:
-        """A statement that lists a table of the catalog's schema by its name."""
-        return f"SHOW TABLES IN {identifier(*self.parts)} LIKE {string(name)}"
 
 
 def local_directory(text: str) -> Path | None:

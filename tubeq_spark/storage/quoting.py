@@ -20,6 +20,7 @@ __all__ = [
     "boolean",
     "identifier",
     "integer",
+    "limited",
     "moment",
     "path_of",
     "path_table",
@@ -68,6 +69,11 @@ def bigints(values: Iterable[int]) -> str:
 def integer(value: int | None) -> str:
     """An INT literal."""
     return "CAST(NULL AS INT)" if value is None else f"CAST({int(value)} AS INT)"
+
+
+def limited(count: int) -> str:
+    """A LIMIT clause; Spark knows no larger number than that of an INT, and no more rows are read."""
+    return f"LIMIT {min(int(count), 2**31 - 1)}"
 
 
 def boolean(value: bool) -> str:  # noqa: FBT001  (the value is the point)

@@ -17,7 +17,7 @@ from tubeq_spark.storage.conflicts import STALE
 from tubeq_spark.storage.engine import Engine, Merge
 from tubeq_spark.storage.layout import Cut, TubeTable
 from tubeq_spark.storage.notes import noted
-from tubeq_spark.storage.quoting import bigint, bigints, moment, string
+from tubeq_spark.storage.quoting import bigint, bigints, limited, moment, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
 from tubeq_spark.storage.sources import INLINE_ROWS, rows_source
 from tubeq_spark.storage.statements import move_to_claim
@@ -88,7 +88,7 @@ class Subqueues:
                 "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
                 f"bool_or(state = 't') AS in_claim FROM {self._table.name} t "
                 f"WHERE {self._ready(now_us, max_attempts)} AND {others} "
-                f"GROUP BY utube ORDER BY first LIMIT {limit}",
+                f"GROUP BY utube ORDER BY first {limited(limit)}",
                 frames,
             )
         heads = [
@@ -192,6 +192,16 @@ class Subqueues:
             f"AND (next_event IS NULL OR next_event > {moment(now_us)})"
         )
         return {(row["claim"], row["utube"]) for row in found.to_pylist()}
+
+    def has_ended(self, claims: Collection[int], now_us: int) -> bool:
+        """Whether tasks are stored as taken under these tokens in leases that have ended."""
+        if not claims:
+            return False
+        found = self._engine.rows(
+            f"SELECT 1 AS one FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
+            f"AND claim IN ({bigints(claims)}) AND next_event <= {moment(now_us)} LIMIT 1"
+        )
+        return bool(found)
 
     def _not_among(self, utubes: Collection[str | None]) -> tuple[str, dict[str, DataFrame]]:
         if len(utubes) <= INLINE_ROWS:

@@ -12,13 +12,13 @@ from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.feed import GONE
 from tubeq_spark.storage.heads import HEAD_SEGMENTS, Heads, SegmentHead
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
-from tubeq_spark.storage.quoting import bigint, bigints, identifier, integer, string
+from tubeq_spark.storage.quoting import bigint, bigints, identifier, integer, limited, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
 from tubeq_spark.storage.sources import INLINE_ROWS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -87,7 +87,7 @@ class Tasks:
         columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
         text = f"SELECT {columns} FROM {self._table.name} WHERE {self._table.mine()} AND {where}"
         text += f" ORDER BY {order}" if order else ""
-        return text + (f" LIMIT {limit}" if limit is not None else "")
+        return text + (f" {limited(limit)}" if limit is not None else "")
 
     def read(self, where: str, order: str = "", limit: int | None = None) -> list[StoredTask]:
         """Whole rows; the caller knows their number or sets a limit."""
@@ -161,7 +161,7 @@ class Tasks:
             "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, min(ttr) AS ttr FROM ("
             f"SELECT segment, pri, task_id, state, ttr FROM {self._table.name} "
             f"WHERE {self._table.mine()} AND {where} "
-            f"ORDER BY {self._table.in_order} LIMIT {limit}) GROUP BY segment"
+            f"ORDER BY {self._table.in_order} {limited(limit)}) GROUP BY segment"
         )
         return [
             SegmentCut(
@@ -264,6 +264,15 @@ class Tasks:
             f"AND state = 't'{mine} GROUP BY segment ORDER BY segment LIMIT {limit}"
         )
         return [row["segment"] for row in found], sum(row["worn"] for row in found)
+
+    def worn_in(self, segments: Collection[int], max_attempts: int) -> list[int]:
+        """The ids of the tasks in some segments that were taken so often."""
+        found = self.engine.arrow(
+            f"SELECT task_id FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND segment IN ({bigints(segments)}) AND attempts >= {integer(max_attempts)}"
+        )
+        ids: list[int] = found.column("task_id").to_pylist()
+        return ids
 
     def owners(self, limit: int) -> list[str]:
         """Who holds tasks, in ended leases too."""

@@ -1,0 +1,151 @@
+"""A session lives while it holds tasks, however they were taken, touched or partly lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.acceptance.support import calls, counts, data_of, ids_of, take
+from tubeq_spark import NotTakenError, PutItem, Queue
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.acceptance.support import NewTube, Session
+    from tubeq_spark import Tube
+
+TTR = 60.0
+
+
+def pass_time(clock: ManualClock, alive: Queue, seconds: float = 3 * TTR) -> None:
+    """Let time pass, with the beats that a heart has in so much of it."""
+    for _ in range(round(seconds / 20)):
+        clock.advance(20)
+        alive._context.session.beat_if_needed()
+
+
+def test_take_late_in_a_lease_renews_it(
+    queue: Queue, session: Session, clock: ManualClock, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["first", "second"])
+    mine = session(ttr=TTR)[tube.name]
+    mine.ack(take(mine).task_id)
+    clock.advance(TTR - 1)
+
+    task = take(mine)
+    clock.advance(2)
+
+    assert queue.sweep().tubes[tube.name].released == 0
+    assert mine.ack(task.task_id).data == "second"
+
+
+def test_session_lives_as_long_as_its_batch_was_touched_for(
+    queue: Queue, session: Session, clock: ManualClock, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl", ttr=30)
+    tube.put("long work")
+    mine = session(ttr=TTR)
+    batch = mine[tube.name].take_df(1)
+
+    batch.touch(3600)
+    pass_time(clock, mine)
+
+    assert queue.sweep().tubes[tube.name].released == 0
+    assert batch.ack() == 1
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_session_lives_for_a_task_whose_neighbour_was_lost(
+    queue: Queue, session: Session, clock: ManualClock, new_tube: NewTube, *, goes_on: bool
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many([PutItem("short", ttr=10), PutItem("long", ttr=3600)])
+    mine = session(ttr=TTR)
+    ids = ids_of(mine[tube.name].take_many(2))
+    clock.advance(11)
+
+    if goes_on:
+        mine[tube.name].ack(take(mine[tube.name]).task_id)
+    else:
+        with pytest.raises(NotTakenError):
+            mine[tube.name].ack_many(ids)
+    pass_time(clock, mine)
+    queue.sweep()
+
+    assert mine[tube.name].ack(ids[1]).data == "long"
+
+
+def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_beat(
+    spark: SparkSession, queue: Queue, session: Session, clock: ManualClock, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["lost", "kept"])
+    mine = session(ttr=TTR)
+    lost = take(mine[tube.name])
+    ahead = ManualClock(clock.now() + dt.timedelta(seconds=TTR + 1))
+    with Queue(spark, queue.location, clock=ahead) as fast:
+        assert fast.sweep().tubes[tube.name].released == 1
+
+    mine._context.session.beat_if_needed()
+    task = take(mine[tube.name])
+    queue.sweep()
+
+    assert task.data == "lost"
+    assert task.task_id == lost.task_id
+    assert mine[tube.name].ack(task.task_id).data == "lost"
+
+
+def test_batch_whose_first_lease_has_ended_gives_the_others_back(
+    queue: Queue, clock: ManualClock, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many([PutItem("short", ttr=10), PutItem("long", ttr=3600)])
+    batch = tube.take_df(2)
+    clock.advance(11)
+
+    with pytest.raises(NotTakenError):
+        batch.ack()
+
+    assert counts(queue, tube) == {"ready": 2, "total": 2}
+    assert data_of(tube.take_many(2)) == ["short", "long"]
+
+
+def test_batch_release_that_buries_counts_both(queue: Queue, new_tube: NewTube) -> None:
+    tube = new_tube("fifo", max_attempts=1)
+    tube.put_many(list("abc"))
+    batch = tube.take_df(3)
+
+    batch.release(batch.df.limit(1))
+    batch.release()
+
+    assert calls(queue, tube) == {"put": 3, "take": 3, "release": 3, "bury": 3}
+    assert counts(queue, tube) == {"buried": 3, "total": 3}
+
+
+def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Session) -> None:
+    made: Tube = queue.create_tube("of_the_first", temporary=True)
+    made.put("a")
+
+    with session() as second:
+        second.statistics()
+        second.sweep()
+        assert take(second["of_the_first"]).data == "a"
+
+    assert counts(queue, made) == {"ready": 1, "total": 1}
+    made.drop()
+    assert "of_the_first" not in queue
+
+
+def test_counts_beyond_any_table_are_as_good_as_all(new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["a", "b"])
+
+    assert data_of(tube.take_many(2**40)) == ["a", "b"]
+    tube.release_all()
+    assert tube.take_df(2**40).bury() == 2
+    assert tube.kick(2**40) == 2
+    assert tube.history(2**40).count() > 4
