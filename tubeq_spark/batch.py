@@ -73,7 +73,8 @@ class Batch:
     """Tasks that this session holds together, as one claim; a context manager.
 
     Leaving the block acks what is left; on an exception it releases it. An empty batch (nothing
-    was ready) has `count` 0 and an empty `df`; all its methods do nothing.
+    was ready) has `count` 0 and an empty `df`; all its methods do nothing. When the first lease in it
+    has ended nothing can be settled any more: the next method gives the others back and raises.
 
     Attributes:
         count: Tasks in it when it was taken.

@@ -273,8 +273,8 @@ class Tube:
             ConflictError: Others came first until the retries were used up.
 
         Commits: 1, none when nothing is ready; one more when it meets leases that have ended, and
-        one to `_tubeq_sessions` with a session's first take. Conflicts only with takes (and folds)
-        of tasks in the same segment; never with a put.
+        one to `_tubeq_sessions` with a session's first take and in the second half of its lease.
+        Conflicts only with takes (and folds) of tasks in the same segment; never with a put.
         """
         limit = None if timeout is None else checks.seconds("timeout", timeout)
         tasks = self._take(Wanted(1), limit)
