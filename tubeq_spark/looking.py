@@ -29,6 +29,9 @@ __all__ = ["drain", "frame", "history", "peek", "tasks_by_state", "truncate"]
 _PAGE = 10_000
 _MOST_SEGMENTS = 100_000
 
+#: More commits than a log keeps; Delta refuses numbers about as large as an INT's.
+_HISTORY_MOST = 1_000_000
+
 
 def peek(ctx: TubeContext, task_id: int) -> Task:
     """One task in its effective state."""
@@ -48,7 +51,8 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:
     """The newest commits to the tube's table, by what they say of themselves."""
-    found = ctx.tasks.engine.frame(f"DESCRIBE HISTORY {ctx.table.name} {limited(limit)}")
+    most = min(limit, _HISTORY_MOST)
+    found = ctx.tasks.engine.frame(f"DESCRIBE HISTORY {ctx.table.name} {limited(most)}")
     return read_history(found)
 
 
