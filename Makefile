@@ -9,14 +9,16 @@ BIN := .venv/bin
 WORKERS ?= 2
 STAMP := .venv/.installed
 # What both kinds of session must agree on, and what is about Connect alone: a part of it with each
-# `make test`, all of it by `make test-connect`.
-ON_CONNECT = $(BIN)/python -m pytest --connect -m "not benchmark" -n $(WORKERS) --dist loadfile
-CONNECT_PART = tests/connect tests/acceptance/test_case_010_fifo.py
+# `make test`, all of it by `make test-connect`. A part is done before a second server is warm.
+ON_CONNECT = $(BIN)/python -m pytest --connect -m "not benchmark" --dist loadfile
+CONNECT_PART = -n 1 tests/connect tests/acceptance/test_case_010_fifo.py
 CONNECT_ALL = tests/connect tests/acceptance/test_case_*.py
+# Variants differ from another test in a name or a form only.
+MARKS = not benchmark and not connect and not variant
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup demo check fmt test test-unit test-connect wheel bench clean java
+.PHONY: help setup demo check fmt test test-unit test-all test-connect wheel bench clean java
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -39,15 +41,19 @@ fmt: setup ## Format the code and fix what ruff can fix
 
 # By file, as its tests share a queue; in the order of testpaths, not the file of most tests first:
 # those are the short ones.
-test: setup ## Run all tests but the benchmarks, and a part of them on Spark Connect
+test: setup ## Run the tests: all but variants, and a part of them on Spark Connect
 	@status=0; \
 	$(if $(ARGS),,$(ON_CONNECT) $(CONNECT_PART) || status=1;) \
-	$(BIN)/python -m pytest -m "not benchmark and not connect" -n $(WORKERS) --dist loadfile \
-		--no-loadscope-reorder $(ARGS) || status=1; \
+	$(BIN)/python -m pytest -m "$(MARKS)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		$(ARGS) || status=1; \
 	exit $$status
 
+test-all: ## Run all tests, on classic Spark and on Spark Connect
+	@$(MAKE) test MARKS="not benchmark and not connect" \
+		CONNECT_PART="-n $(WORKERS) $(CONNECT_ALL)"
+
 test-connect: setup ## Run the tests of all cases on Spark Connect
-	$(ON_CONNECT) $(or $(ARGS),$(CONNECT_ALL))
+	$(ON_CONNECT) -n $(WORKERS) $(or $(ARGS),$(CONNECT_ALL))
 
 test-unit: setup ## Run the tests that need no Spark (seconds)
 	$(BIN)/python -m pytest -m "not benchmark" tests/unit $(ARGS)

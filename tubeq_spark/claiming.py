@@ -103,9 +103,7 @@ class Take:
         """
         ctx, mine = self.ctx, mine or {}
         self._free_abandoned()
-        # A take that has waited for its turn must not have what a close gave back meanwhile.
-        ctx.queue.require_running()
-        owner = ctx.queue.session.hold()
+        owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         heads, orphans = self._free(now_us, mine)
         quotas = _shared_out(heads, self._wanted)

@@ -80,6 +80,17 @@ class QueueContext:
             msg = f"the queue is {self.state.value}, not {QueueState.RUNNING.value}"
             raise QueueStateError(msg)
 
+    def taker(self) -> str:
+        """Make sure of the session's lease before a take, and return the owner to write.
+
+        Asked again when a take's turn comes: it must not have what a close gave back meanwhile.
+
+        Raises:
+            QueueStateError: The queue is closed or closing.
+        """
+        self.require_running()
+        return self.session.hold()
+
 
 def dropped(ctx: TubeContext) -> TubeNotFoundError:
     """The error for a verb on a dropped tube."""

@@ -104,17 +104,17 @@ class Holdings:
                 self._forget(claim)
 
     def _forget(self, claim: int) -> None:
-        for key in self._claims.pop(claim, ()):
-            row = self._rows.pop(key, None)
-            if row is not None:
-                self._loose[key] = row.next_event
+        self._loose.update((key, row.next_event) for key, row in self._pop(claim).items())
+
+    def _pop(self, claim: int) -> dict[tuple[int, int], StoredTask]:
+        keys = self._claims.pop(claim, set())
+        return {key: self._rows.pop(key) for key in keys if key in self._rows}
 
     def gone(self, claims: Iterable[int]) -> None:
         """Forget claims whose tasks were all given back."""
         with self._lock:
             for claim in claims:
-                for key in self._claims.pop(claim, ()):
-                    self._rows.pop(key, None)
+                self._pop(claim)
 
     def clear(self) -> None:
         """Forget all: the session's epoch is over."""

@@ -10,7 +10,7 @@ from tubeq_spark.errors import SessionError
 from tubeq_spark.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.lifecycle import due
 from tubeq_spark.moments import plus, to_us, us_from_seconds
-from tubeq_spark.storage.sessions import Member, Sessions, SlotLease
+from tubeq_spark.storage.sessions import Member, Sessions, SessionView, SlotLease
 
 if TYPE_CHECKING:
     import uuid
@@ -123,17 +123,23 @@ class Session:
         self._sessions.beat(row, now_us)
         self._wrote(row)
         # It may have taken so long that somebody found us dead before the row came.
-        late = live and known and due(former, self._now())
-        if late and not self._renew(self._now()):
-            self._begin_anew(self._now())
-        elif live and known and not late and self._is_dead():
-            # By a clock that is ahead of ours: all that we take would be released at once.
-            self._begin_anew(self._now())
+        if live and known:
+            late = due(former, self._now())
+            if not self._renew(self._now()) if late else self._is_dead():
+                self._begin_anew(self._now())
         return row
 
     def _is_dead(self) -> bool:
-        view = self._sessions.views(str(self.uuid)).get(str(self.uuid))
+        """Whether a clock ahead of ours found us dead: all that we take would be released at once."""
+        view = self._view(self.uuid)
         return view is not None and view.dead_epoch >= self.epoch
+
+    def _view(self, session: uuid.UUID) -> SessionView | None:
+        return self._sessions.views(str(session)).get(str(session))
+
+    @property
+    def _skew(self) -> int:
+        return us_from_seconds(self._config.clock_skew) or 0
 
     def _renew(self, now_us: int) -> bool:
         row = self._row(now_us, live=True)
@@ -150,7 +156,7 @@ class Session:
     def _begin_anew(self, now_us: int) -> None:
         # What was held under the old epoch is lost to it, also what is not yet released.
         self.on_death()
-        view = self._sessions.views(str(self.uuid)).get(str(self.uuid))
+        view = self._view(self.uuid)
         if view is not None and view.alive(now_us):
             self.epoch = view.epoch
         else:
@@ -220,9 +226,8 @@ class Session:
         Raises:
             SessionError: It is dead or unknown.
         """
-        view = self._sessions.views(str(other)).get(str(other))
-        skew = us_from_seconds(self._config.clock_skew) or 0
-        if view is None or not view.alive(self._now(), skew):
+        view = self._view(other)
+        if view is None or not view.alive(self._now(), self._skew):
             msg = f"session {other} is unknown or no longer alive"
             raise SessionError(msg)
         return view.epoch
@@ -252,10 +257,9 @@ class Session:
         """Whether another queue object keeps this session alive."""
         if not self._registered:
             return False
-        view = self._sessions.views(str(self.uuid)).get(str(self.uuid))
-        skew = us_from_seconds(self._config.clock_skew) or 0
+        view = self._view(self.uuid)
         return view is not None and any(
-            m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), skew)
+            m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), self._skew)
             for m in view.members
         )
 

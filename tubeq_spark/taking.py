@@ -56,7 +56,7 @@ def take_group(ctx: TubeContext, wanted: list[Wanted]) -> list[list[Task] | Exce
 
 
 def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
-    owner = ctx.queue.session.hold()
+    owner = ctx.queue.taker()
     now_us = ctx.queue.now_us()
     rows = ctx.tasks.ready(now_us, sum(wanted), ctx.max_attempts)
     if any(row.state is TaskState.TAKEN for row in rows):
@@ -114,8 +114,7 @@ def take_lots(
 
 def _take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
     def attempt() -> Plan[LotOfTasks | None]:
-        ctx.queue.require_running()
-        owner = ctx.queue.session.hold()
+        owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         cuts = ctx.tasks.ready_segments(now_us, wanted, ctx.max_attempts)
         if any(cut.in_claim for cut in cuts):
@@ -167,8 +166,7 @@ def _exchange(
     memory = Memory()
 
     def attempt() -> Plan[tuple[Located, list[StoredTask]] | None]:
-        ctx.queue.require_running()
-        owner = ctx.queue.session.hold()
+        owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
         rows = ctx.tasks.ready(now_us, wanted.count, ctx.max_attempts) if found.whole else []

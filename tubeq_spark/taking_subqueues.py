@@ -132,7 +132,7 @@ def exchange(
 
     def attempt(take: Take) -> Plan[tuple[Located, list[StoredTask]] | None]:
         # Its epoch may have ended, and with it what it held.
-        ctx.queue.session.hold()
+        ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         mine = {row.utube: row.claim for row in found.rows if row.claim is not None}
         claimed = take.claimed(mine) if found.whole else None

@@ -25,7 +25,7 @@ def add_queue_options(parser: argparse.ArgumentParser) -> None:
 
 
 def count(text: str, least: int = 0) -> int:
-    """A whole number, 0 or more."""
+    """A whole number, `least` or more."""
     number = int(text)
     if number < least:
         msg = f"must be {least} or more"

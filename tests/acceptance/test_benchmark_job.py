@@ -42,23 +42,21 @@ def check_measured(of_verb: dict[str, Any], sides: tuple[str, str]) -> None:
         assert measured["commits"] == 1
 
 
-def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) -> None:
-    found = tmp_path / "found.json"
-
+def quick_run(folder: Path, *options: str) -> tuple[dict[str, Any], str]:
+    """What a run of one round found, and what it printed."""
+    found = folder / "found.json"
     result = run_benchmark(
-        "--quick",
-        "--only=batches,age,utubes",
-        f"--n={ROUNDS}",
-        "--batches=2,10000",
-        "--commits=3",
-        "--most-tasks=500",
-        f"--location={tmp_path}/tables",
-        f"--json={found}",
+        "--quick", f"--n={ROUNDS}", f"--location={folder}/tables", f"--json={found}", *options
     )
-
     assert result.returncode == 0, result.stderr
-    report = json.loads(found.read_text())
-    assert report.keys() == {"versions", "cores", "series", "age", "utubes", "targets"}
+    assert str(folder) not in found.read_text()
+    return json.loads(found.read_text()), result.stdout
+
+
+def test_quick_run_yields_its_parts_with_the_floor_beside_them(tmp_path: Path) -> None:
+    report, printed = quick_run(tmp_path, "--only=batches,age", "--batches=2,10000", "--commits=3")
+
+    assert report.keys() == {"versions", "cores", "series", "age", "targets"}
     assert report["versions"].keys() == {"tubeq_spark", "python", "java", "spark", "delta"}
     series = report["series"]
     assert [(s["session"], s["form"], s["batch"]) for s in series] == [
@@ -73,13 +71,21 @@ def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) ->
     assert report["age"]["commits"] >= 3
     for of_verb in report["age"]["verbs"].values():
         check_measured(of_verb, ("fresh", "aged"))
+    assert len(report["targets"]) == 3
+    for word in ("queue / floor", "recommended", "aged / fresh", *VERBS):
+        assert word in printed
+
+
+@pytest.mark.variant
+def test_quick_run_of_consumers_that_empty_subqueues_yields_each_type_and_mode(
+    tmp_path: Path,
+) -> None:
+    report, printed = quick_run(tmp_path, "--only=utubes", "--most-tasks=500")
+
     assert len(report["utubes"]) == 4
     for one in report["utubes"]:
         assert len(one["put_s"]) == len(one["take_ack_s"]) == ROUNDS
-    assert len(report["targets"]) == 3
-    assert str(tmp_path) not in found.read_text()
-    for word in ("queue / floor", "recommended", "aged / fresh", "take + ack", *VERBS):
-        assert word in result.stdout
+    assert "take + ack" in printed
 
 
 def test_bad_use_is_refused_before_spark_starts() -> None:

@@ -17,6 +17,7 @@ from tests.acceptance.support import (
     run_statistics_script,
     take,
 )
+from tests.variants import variants
 from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExistsError
 
 if TYPE_CHECKING:
@@ -28,12 +29,10 @@ if TYPE_CHECKING:
 
 MODES = ("default", "ready_buffer")
 KINDS = tuple(itertools.product(("utube", "utubettl"), MODES))
-ALL = pytest.mark.parametrize(("type_name", "mode"), KINDS)
 #: Each type and each mode once: nothing but the names depends on the pair.
-BOTH = pytest.mark.parametrize(
-    ("type_name", "mode"), [("utube", "ready_buffer"), ("utubettl", "default")]
-)
-TIMED = pytest.mark.parametrize("mode", MODES)
+ALL = pytest.mark.parametrize(("type_name", "mode"), [*KINDS[1:3], *variants(KINDS[0], KINDS[3])])
+BOTH = pytest.mark.parametrize(("type_name", "mode"), [KINDS[2], *variants(KINDS[1])])
+TIMED = pytest.mark.parametrize("mode", [*MODES[1:], *variants(*MODES[:1])])
 
 
 class SharedTubeOfMode(Protocol):
@@ -117,11 +116,10 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
     ("end", "type_name", "then"),
     [
         ("ack", "utube", "second"),
-        ("bury", "utube", "second"),
-        ("bury", "utubettl", "second"),
         ("release", "utubettl", "first"),
         ("delayed_release", "utubettl", "second"),
         ("delete", "utubettl", "second"),
+        *variants(("bury", "utube", "second"), ("bury", "utubettl", "second")),
     ],
 )
 def test_030_04_030_05_040_05_to_10_waiting_take_gets_what_the_end_of_the_first_frees(

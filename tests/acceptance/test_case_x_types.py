@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, put_and_take, take
+from tests.variants import variants
 from tubeq_spark import InvalidOptionError, NotTakenError, TaskNotFoundError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Task
     from tubeq_spark.testing import ManualClock
 
-TYPES = pytest.mark.parametrize("type_name", ["limfifottl", "utube", "utubettl"])
+TYPES = pytest.mark.parametrize("type_name", ["limfifottl", "utubettl", *variants("utube")])
 TIMED = pytest.mark.parametrize("type_name", ["limfifottl", "utubettl"])
 
 

@@ -24,6 +24,7 @@ from tests.concurrency.support import (
     names,
     stored,
 )
+from tests.variants import variants
 from tubeq_spark import (
     NotTakenError,
     PutItem,
@@ -225,7 +226,7 @@ def test_ack_after_a_touch_of_what_a_rival_moved_leaves_the_rest_of_the_claim(
     assert world.stored() == "bt c!"
 
 
-@pytest.mark.parametrize("verb", ["bury", "delete"])
+@pytest.mark.parametrize("verb", ["bury", *variants("delete")])
 def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_claim_acks_the_rest(
     world: World, verb: str
 ) -> None:
@@ -237,7 +238,7 @@ def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_claim_acks_the_rest(
     assert world.stored() == ("a!" if verb == "bury" else "")
 
 
-@pytest.mark.parametrize("verb", ["bury", "delete"])
+@pytest.mark.parametrize("verb", ["delete", *variants("bury")])
 def test_ack_of_all_when_a_rival_takes_one_out_of_the_claim_acks_none(
     world: World, verb: str
 ) -> None:
@@ -252,7 +253,7 @@ def test_ack_of_all_when_a_rival_takes_one_out_of_the_claim_acks_none(
     assert world.stored() == ("a! bt ct" if verb == "bury" else "bt ct")
 
 
-@pytest.mark.parametrize("mine", ["release", "bury", "touch"])
+@pytest.mark.parametrize("mine", ["release", "touch", *variants("bury")])
 def test_verb_on_the_rest_when_a_rival_takes_one_out_of_the_claim_works_on_the_rest(
     world: World, mine: str
 ) -> None:
@@ -269,6 +270,21 @@ def test_verb_on_the_rest_when_a_rival_takes_one_out_of_the_claim_works_on_the_r
     assert world.stored() == {"release": "br ct", "bury": "b! ct", "touch": "bt ct"}[mine]
 
 
+#: Each verb, and each rival's way to end a lease.
+LEASE_ENDS = {
+    "ack whole": "sweep",
+    "ack part": "take",
+    "release": "release_all",
+    "touch": "take",
+}.items()
+OTHER_LEASE_ENDS = [
+    (verb, rival)
+    for verb, chosen in LEASE_ENDS
+    for rival in ("sweep", "take", "release_all")
+    if rival != chosen
+]
+
+
 def owners_verbs(world: World, ids: list[int]) -> dict[str, Callable[[], object]]:
     return {
         "ack whole": lambda: world.tube.ack_many(ids),
@@ -278,8 +294,7 @@ def owners_verbs(world: World, ids: list[int]) -> dict[str, Callable[[], object]
     }
 
 
-@pytest.mark.parametrize("rival", ["sweep", "take", "release_all"])
-@pytest.mark.parametrize("verb", ["ack whole", "ack part", "release", "touch"])
+@pytest.mark.parametrize(("verb", "rival"), [*LEASE_ENDS, *variants(*OTHER_LEASE_ENDS)])
 def test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing(
     world: World, verb: str, rival: str
 ) -> None:
@@ -322,7 +337,7 @@ def test_bury_when_the_owner_acks_first_says_not_found(world: World) -> None:
 # -- batches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["ack", "release", "bury", "touch"])
+@pytest.mark.parametrize("verb", ["ack", "release", *variants("bury", "touch")])
 def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     world: World, verb: str
 ) -> None:
@@ -342,7 +357,7 @@ def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     assert world.stored() == "a!" + after[verb]
 
 
-@pytest.mark.parametrize("verb", ["ack", "release"])
+@pytest.mark.parametrize("verb", ["ack", *variants("release")])
 def test_batch_when_a_rival_has_released_all_of_it_says_not_taken(world: World, verb: str) -> None:
     put(world, "ab")
     batch = world.tube.take_df(2)

@@ -220,10 +220,12 @@ def test_foreign_verb_on_the_taken_task_frees_its_subqueue(hosts: Hosts, verb: s
     assert names(hosts.tube.take_many(1)) == "b"
 
 
-def test_take_when_it_stops_at_any_step_leaves_the_subqueue_to_the_next(hosts: Hosts) -> None:
-    for point in range(MOST_STOPS):
+def test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_next(
+    hosts: Hosts,
+) -> None:
+    for commits in range(MOST_STOPS):
         hosts.put("ab")
-        if not hosts.probe.stopped(point, lambda: hosts.tube.take(0)):
+        if not hosts.probe.stopped_after(commits, lambda: hosts.tube.take(0)):
             break
 
         is_taken = stored(hosts.tube) == "at br"
@@ -231,14 +233,16 @@ def test_take_when_it_stops_at_any_step_leaves_the_subqueue_to_the_next(hosts: H
         assert stored(hosts.rival) == "at br"
         hosts.rival.truncate()
     assert hosts.probe.events[-1] == ("committed", "take")
-    assert point > 4
+    assert commits > 2
 
 
-def test_ack_when_it_stops_at_any_step_has_acked_or_not_and_blocks_nobody(hosts: Hosts) -> None:
-    for point in range(MOST_STOPS):
+def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_nobody(
+    hosts: Hosts,
+) -> None:
+    for commits in range(MOST_STOPS):
         hosts.put("ab")
         task = hosts.tube.take_many(1)[0]
-        if not hosts.probe.stopped(point, partial(hosts.tube.ack, task.task_id)):
+        if not hosts.probe.stopped_after(commits, partial(hosts.tube.ack, task.task_id)):
             break
 
         is_acked = stored(hosts.tube) == "br"
@@ -248,7 +252,7 @@ def test_ack_when_it_stops_at_any_step_has_acked_or_not_and_blocks_nobody(hosts:
         assert names(hosts.rival.take_many(1)) == ("b" if is_acked else "a")
         hosts.rival.truncate()
     assert hosts.probe.events[-1] == ("committed", "free")
-    assert point > 2
+    assert commits > 2
 
 
 def test_sweep_frees_the_claim_of_a_take_that_stopped_and_its_take_never_lands(
