@@ -268,14 +268,18 @@ class Batch:
         end_due(ctx, ctx.queue.now_us())
 
         def attempt() -> Plan[int]:
-            claims = ctx.tasks.claims_of(self._token, self._owner)
-            if not claims:
+            self._claims = ctx.tasks.claims_of(self._token, self._owner)
+            if not self._claims:
                 return Plan(None, lambda _: 0)
+            worn = self._worn(None)
             dest = ctx.queue.session.segments(1)[0]
             action = release_action(ctx, dest, 0, ctx.queue.now_us())
-            source = [Chosen(claim, None) for claim in claims]
-            statement = ctx.statements.settle(source, [("TRUE", action)], {})
-            return Plan(statement, lambda affected: affected.total)
+
+            def finish(affected: Affected) -> int:
+                ctx.count("bury", worn)
+                return affected.total
+
+            return Plan(ctx.statements.settle_segments(self._claims, action), finish)
 
         ctx.count("release", ctx.queue.loop.run("release", ctx.lane, attempt))
         free_held(ctx, self._token, whole=True)
@@ -309,8 +313,7 @@ class Batch:
             return Plan(self._ctx.statements.delete_claim(self._claims[0]), self._all_acked)
         dest, *fresh = self._ctx.queue.session.segments(1 + len(self._claims))
         moves = dict(zip(self._claims, fresh, strict=True))
-        source = [Chosen(claim, None) for claim in self._claims]
-        statement = self._ctx.statements.settle(source, [("TRUE", action(dest, moves))], {})
+        statement = self._ctx.statements.settle_segments(self._claims, action(dest, moves))
         if event == "ack":
             return Plan(statement, self._all_acked)
         if event != "touch":

@@ -16,8 +16,7 @@ from tubeq_spark.ending import back_to_tube, end_due
 from tubeq_spark.errors import ConflictError, NotTakenError
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.feed import note
-from tubeq_spark.storage.statements import Chosen
-from tubeq_spark.storage.subqueues import SubqueueShare
+from tubeq_spark.storage.subqueue_statements import SubqueueShare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,6 +43,7 @@ class Claimed:
         kept: Tokens of sub-queues that were held already.
         quotas: For each call: how many tasks of each sub-queue.
         whole: Whether that is all that these sub-queues have.
+        alone: Whether one call has it all, nobody held a sub-queue, and no other had ready tasks.
     """
 
     owner: str
@@ -52,6 +52,7 @@ class Claimed:
     kept: Mapping[str | None, int]
     quotas: list[dict[str | None, int]]
     whole: bool
+    alone: bool
 
     @property
     def claims(self) -> list[int]:
@@ -105,7 +106,7 @@ class Take:
         self._free_abandoned()
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
-        heads, orphans = self._free(now_us, mine)
+        heads, orphans, none_busy = self._free(now_us, mine)
         quotas = _shared_out(heads, self._wanted)
         chosen = {utube for quota in quotas for utube in quota}
         if not chosen:
@@ -117,7 +118,8 @@ class Take:
         tokens = [next(fresh) if quota else None for quota in quotas]
         counts = {head.utube: head.count for head in heads}
         whole = all(n >= counts[utube] for quota in quotas for utube, n in quota.items())
-        claimed = Claimed(owner, now_us, tokens, mine, quotas, whole)
+        alone = whole and none_busy and len(tokens) == 1 and len(chosen) == len(heads)
+        claimed = Claimed(owner, now_us, tokens, mine, quotas, whole, alone)
         seen = {orphan.utube: orphan.claim for orphan in met}
         wanted = [(u, t, seen.get(u)) for u, t in claimed.token_of().items() if u not in mine]
         if not wanted:
@@ -133,8 +135,13 @@ class Take:
 
     def _free(
         self, now_us: int, mine: Mapping[str | None, int]
-    ) -> tuple[list[SubqueueHead], dict[str | None, TakenUtube]]:
-        """The heads of sub-queues that nobody holds, and the orphaned claims among these."""
+    ) -> tuple[list[SubqueueHead], dict[str | None, TakenUtube], bool]:
+        """Sub-queues that can be claimed.
+
+        Returns:
+            The heads of those that nobody holds, one more than is wanted; the orphaned claims among
+            these; whether nobody holds any.
+        """
         ctx = self.ctx
         most = sum(wanted.count for wanted in self._wanted)
         for _ in range(2):
@@ -142,11 +149,11 @@ class Take:
             busy = {taken.utube for taken in live if mine.get(taken.utube) != taken.claim}
             if any(mine.get(orphan.utube) == orphan.claim for orphan in orphans):
                 raise Stale
-            heads = ctx.subqueues.heads(now_us, ctx.max_attempts, busy, most)
+            heads = ctx.subqueues.heads(now_us, ctx.max_attempts, busy, most + 1)
             # A lease that has ended may not be ready any more: written down, no touch revives it.
             ended = ctx.subqueues.has_ended({orphan.claim for orphan in orphans}, now_us)
             if not ended and not any(head.in_claim for head in heads):
-                return heads, {orphan.utube: orphan for orphan in orphans}
+                return heads, {orphan.utube: orphan for orphan in orphans}, not live
             end_due(ctx, now_us)
         raise Stale
 
@@ -174,8 +181,7 @@ class Take:
             dest = ctx.queue.session.segments(1)[0]
             action = back_to_tube(dest, "'r'") + ", attempts = t.attempts - 1"
             action += note(ctx.table, "'release'")
-            rows = [Chosen(segment, None) for segment in segments]
-            return Plan(ctx.statements.settle(rows, [("TRUE", action)], {}), lambda _: None)
+            return Plan(ctx.statements.settle_segments(segments, action), lambda _: None)
 
         ctx.queue.loop.run("give_back", ctx.lane, give_back)
         self._abandoned = abandoned

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.sessions import Sessions
     from tubeq_spark.storage.statements import Statements
+    from tubeq_spark.storage.subqueue_statements import SubqueueStatements
     from tubeq_spark.storage.subqueues import Subqueues
     from tubeq_spark.storage.taken_utubes import TakenUtubes
     from tubeq_spark.storage.tasks import Tasks
@@ -109,6 +110,7 @@ class TubeContext:
     statements: Statements
     admission: Admission
     subqueues: Subqueues
+    subqueue_statements: SubqueueStatements
     taken_utubes: TakenUtubes
     lane: Lane
     codec: PayloadCodec

@@ -18,6 +18,7 @@ from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.feed import note, note_of_release, removal, what_time_did
 from tubeq_spark.storage.quoting import bigint
 from tubeq_spark.storage.statements import Chosen
+from tubeq_spark.subqueues import free_ended, held_in
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -66,9 +67,14 @@ def back_to_tube(dest: int, state: str) -> str:
 
 
 def end_due(ctx: TubeContext, now_us: int) -> Ended:
-    """Write down what time has changed: at most one commit, none when nothing is due."""
+    """Write down what time has changed: at most one commit, none when nothing is due.
+
+    One more frees the sub-queues of leases that have ended.
+    """
+    held: set[tuple[int, str | None]] = set()
 
     def attempt() -> Plan[Ended]:
+        held.clear()
         groups = ctx.tasks.due(now_us, ctx.max_attempts, _MOST)
         if not groups:
             return Plan(None, lambda _: Ended())
@@ -77,6 +83,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             told = ctx.tasks.read(predicates.is_due(now_us), "task_id", _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
         claims = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
+        held.update(held_in(ctx, claims))
         dest, gone, *fresh = ctx.queue.session.segments(2 + len(claims))
         due = predicates.is_due(now_us, "t.")
         state = (
@@ -112,6 +119,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
         return Plan(statement, finish)
 
     ended = ctx.queue.loop.run("end_due", ctx.lane, attempt)
+    free_ended(ctx, held)
     if ended.total:
         ctx.lane.changed()
     return ended
@@ -185,7 +193,9 @@ def _tell(ctx: TubeContext, row: StoredTask, after: StoredTask | None) -> None:
 
 
 def release_taken(ctx: TubeContext, owner: str | None) -> int:
-    """Give back what an owner (or anybody: `None`) has taken. A commit for each 1,000 takes.
+    """Give back what an owner (or anybody: `None`) has taken.
+
+    A commit for each 1,000 takes, and one that frees their sub-queues.
 
     Returns:
         The number of tasks.
@@ -193,28 +203,36 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
     # An ended lease is no release: it ends by its ttr.
     end_due(ctx, ctx.queue.now_us())
     released = 0
-    while True:
-        passed = ctx.queue.loop.run("release", ctx.lane, lambda: _release_pass(ctx, owner))
+    held: set[tuple[int, str | None]] = set()
+    more = True
+    while more:
+        # What others take meanwhile is not waited for: that might never end.
+        passed, more = ctx.queue.loop.run(
+            "release", ctx.lane, lambda: _release_pass(ctx, owner, held)
+        )
+        free_ended(ctx, held)
         released += passed
-        if not passed:
-            break
     if released:
         ctx.lane.changed()
     return released
 
 
-def _release_pass(ctx: TubeContext, owner: str | None) -> Plan[int]:
+def _release_pass(
+    ctx: TubeContext, owner: str | None, held: set[tuple[int, str | None]]
+) -> Plan[tuple[int, bool]]:
+    """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
     claims, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
+    held.clear()
+    held.update(held_in(ctx, claims))
     if not claims:
-        return Plan(None, lambda _: 0)
+        return Plan(None, lambda _: (0, False))
     told = ctx.tasks.in_claims(claims) if ctx.callback is not None else []
     dest = ctx.queue.session.segments(1)[0]
     action = back_to_tube(dest, predicates.readied_state(ctx.max_attempts, "t."))
     action += note_of_release(ctx.table, ctx.max_attempts)
-    chosen = [Chosen(segment, None) for segment in claims]
-    statement = ctx.statements.settle(chosen, [("TRUE", action)], {})
+    statement = ctx.statements.settle_segments(claims, action)
 
-    def finish(affected: Affected) -> int:
+    def finish(affected: Affected) -> tuple[int, bool]:
         ctx.queue.holdings.gone(claims)
         ctx.count("release", affected.updated)
         ctx.count("bury", worn)
@@ -223,7 +241,7 @@ def _release_pass(ctx: TubeContext, owner: str | None) -> Plan[int]:
             if after.state is TaskState.BURIED:
                 ctx.remember("bury", [after])
             ctx.remember("release", [after])
-        return affected.updated
+        return affected.updated, len(claims) == _MOST
 
     return Plan(statement, finish)
 

@@ -7,7 +7,7 @@ are remembered, so a session that died cannot act on what it held before.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.lifecycle import due
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["Holdings"]
 
 
-@dataclass(slots=True)
-class _Lot:
-    """A batch in a claim whose single tasks are not remembered."""
-
-    until: int | None
-
-
 class Holdings:
     """Held tasks by tube and id, and the claims they sit in."""
 
@@ -34,7 +27,8 @@ class Holdings:
         """Hold nothing."""
         self._rows: dict[tuple[int, int], StoredTask] = {}
         self._claims: dict[int, set[tuple[int, int]]] = {}
-        self._lots: dict[int, _Lot] = {}
+        #: Ends of the first lease in batches, whose single tasks are not remembered, by claim.
+        self._lots: dict[int, int | None] = {}
         #: Ends of leases of tasks that are held as far as we know, but whose claims we do not.
         self._loose: dict[tuple[int, int], int | None] = {}
         self._lock = threading.Lock()
@@ -60,7 +54,7 @@ class Holdings:
     def add_lot(self, claim: int, until: int | None) -> None:
         """Remember a batch, and when its first lease ends."""
         with self._lock:
-            self._lots[claim] = _Lot(until)
+            self._lots[claim] = until
 
     def drop_lot(self, claim: int) -> None:
         """Forget a batch."""
@@ -130,6 +124,6 @@ class Holdings:
             self._loose = {k: end for k, end in self._loose.items() if not due(end, now_us)}
             return (
                 bool(self._loose)
-                or any(not due(lot.until, now_us) for lot in self._lots.values())
+                or any(not due(until, now_us) for until in self._lots.values())
                 or any(not due(row.next_event, now_us) for row in self._rows.values())
             )

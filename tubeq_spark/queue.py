@@ -556,8 +556,8 @@ class Queue:
             InvalidOptionError: `now` is no aware datetime.
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a fold, and
-        where claims on sub-queues were left behind 1 for all and 1 for each; none when there is
-        nothing to do. Conflicts with takes of the same segments, and is retried.
+        2 where claims on sub-queues were left behind; none when there is nothing to do. Conflicts
+        with takes of the same segments, and is retried.
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(checks.moment("now", now))

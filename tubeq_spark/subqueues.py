@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.taken_utubes import TakenUtube
 
-__all__ = ["burn", "claim", "claims", "free_held", "free_orphans", "free_tokens", "given_back"]
+__all__ = [
+    "burn",
+    "claim",
+    "claims",
+    "free_ended",
+    "free_held",
+    "free_orphans",
+    "free_tokens",
+    "given_back",
+    "held_in",
+]
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +61,7 @@ def burn(ctx: TubeContext, orphans: Sequence[TakenUtube], now_us: int) -> list[T
         return []
     pairs = [(orphan.claim, orphan.utube) for orphan in orphans]
     ctx.queue.loop.run(
-        "burn", ctx.lane, lambda: Plan(ctx.subqueues.burn(pairs, now_us), lambda _: None)
+        "burn", ctx.lane, lambda: Plan(ctx.subqueue_statements.burn(pairs, now_us), lambda _: None)
     )
     held = ctx.subqueues.held({claim for claim, _ in pairs}, now_us)
     return [orphan for orphan in orphans if (orphan.claim, orphan.utube) not in held]
@@ -120,10 +130,31 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
         return
     taken = [row for row in rows if row.state is TaskState.TAKEN and row.claim is not None]
     pairs = {(row.claim, row.utube) for row in taken if row.claim is not None}
-    if not pairs:
-        return
-    if not whole:
-        pairs -= ctx.subqueues.held({token for token, _ in pairs}, ctx.queue.now_us())
+    if whole:
+        _free_pairs(ctx, pairs, whole=True)
+    else:
+        free_ended(ctx, pairs)
+
+
+def held_in(ctx: TubeContext, segments: Collection[int]) -> set[tuple[int, str | None]]:
+    """Token and sub-queue of what is taken in some claims, before its leases are ended."""
+    if not ctx.driver.subqueues or not segments:
+        return set()
+    return ctx.subqueues.taken_in(segments)
+
+
+def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
+    """Free those of these claims under which nothing is stored any more. One commit, or none.
+
+    Their takes have landed, so no token need be burnt. What is stored in an ended lease counts: a
+    touch that was decided before its end could still come.
+    """
+    if pairs:
+        stored = ctx.subqueues.taken_under({token for token, _ in pairs})
+        _free_pairs(ctx, pairs - stored, whole=False)
+
+
+def _free_pairs(ctx: TubeContext, pairs: set[tuple[int, str | None]], *, whole: bool) -> None:
     if pairs:
         tokens, utubes = {token for token, _ in pairs}, {utube for _, utube in pairs}
         free_tokens(ctx, tokens, utubes, whole=whole)

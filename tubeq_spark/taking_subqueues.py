@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tubeq_spark.context import TubeContext
-    from tubeq_spark.storage.engine import Affected
+    from tubeq_spark.storage.engine import Affected, Merge
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.subqueues import SubqueueCut
 
@@ -62,7 +62,9 @@ def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[list[StoredTa
             write_down(ctx, rows, claimed.now_us)
             return [[] if token is None else moved[token] for token in claimed.tokens]
 
-        statement = ctx.subqueues.take(segments, shares, claimed.owner, claimed.now_us, len(rows))
+        statement = ctx.subqueue_statements.take(
+            segments, shares, claimed.owner, claimed.now_us, len(rows)
+        )
         return Plan(statement, finish)
 
     return Take(ctx, wanted).run(attempt)
@@ -76,10 +78,13 @@ def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | N
         if claimed is None:
             return Plan(None, lambda _: [None] * len(wanted))
         now_us, token_of = claimed.now_us, claimed.token_of()
-        cuts = ctx.subqueues.cuts(now_us, ctx.max_attempts, claimed.quota, whole=claimed.whole)
+        cuts = claimed.alone and ctx.subqueues.all_cuts(now_us, ctx.max_attempts, claimed.quota)
+        alone = bool(cuts)
+        cuts = cuts or ctx.subqueues.cuts(
+            now_us, ctx.max_attempts, claimed.quota, whole=claimed.whole
+        )
         if not cuts or any(cut.in_claim for cut in cuts):
             raise Stale
-        shares = shares_of(((cut.utube, cut.last) for cut in cuts), claimed)
         size = sum(cut.count for cut in cuts)
 
         def finish(affected: Affected) -> list[LotOfTasks | None]:
@@ -98,10 +103,20 @@ def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | N
             ctx.count("delay", sum(cut.delayed for cut in cuts))
             return [_lot(claimed, token, counts, cuts) for token in claimed.tokens]
 
-        segments = sorted({cut.segment for cut in cuts})
-        return Plan(ctx.subqueues.take(segments, shares, claimed.owner, now_us, size), finish)
+        return Plan(_take_statement(ctx, claimed, cuts, alone=alone), finish)
 
     return Take(ctx, wanted).run(attempt)
+
+
+def _take_statement(
+    ctx: TubeContext, claimed: Claimed, cuts: Sequence[SubqueueCut], *, alone: bool
+) -> Merge:
+    segments = sorted({cut.segment for cut in cuts})
+    owner, now_us, size = claimed.owner, claimed.now_us, sum(cut.count for cut in cuts)
+    if alone:
+        return ctx.subqueue_statements.take_all(segments, claimed.claims[0], owner, now_us, size)
+    shares = shares_of(((cut.utube, cut.last) for cut in cuts), claimed)
+    return ctx.subqueue_statements.take(segments, shares, owner, now_us, size)
 
 
 def _lot(
@@ -167,7 +182,7 @@ def _exchange_plan(
         write_down(ctx, [row for row in rows if affected.updated], claimed.now_us)
         return found, moved
 
-    statement = ctx.subqueues.exchange(
+    statement = ctx.subqueue_statements.exchange(
         sorted({(row.segment, row.utube) for row in found.rows}, key=str),
         sorted({row.segment for row in rows}),
         shares,

@@ -699,6 +699,8 @@ class Tube:
     def release_all(self) -> None:
         """Give back every taken task, whoever holds it; counted as releases.
 
+        What others take meanwhile may stay taken.
+
         Commits: 1 for each 1,000 takes, none when nothing is taken. Conflicts with whatever else
         changes these tasks.
         """

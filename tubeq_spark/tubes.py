@@ -46,6 +46,7 @@ from tubeq_spark.storage.schema import (
     set_property,
 )
 from tubeq_spark.storage.statements import Statements
+from tubeq_spark.storage.subqueue_statements import SubqueueStatements
 from tubeq_spark.storage.subqueues import Subqueues
 from tubeq_spark.storage.taken_utubes import TakenUtubes
 from tubeq_spark.storage.tasks import Tasks
@@ -260,7 +261,8 @@ def make_context(
         Tasks(queue.engine, tube_table),
         Statements(queue.engine, tube_table, fresh),
         Admission(queue.engine, tube_table, fresh),
-        Subqueues(queue.engine, tube_table, fresh),
+        Subqueues(queue.engine, tube_table),
+        SubqueueStatements(queue.engine, tube_table, fresh),
         TakenUtubes(queue.engine, taken_utubes, record.id, opened.lane(TAKEN_UTUBES)),
         opened.lane(record.name),
         codec,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tests.thorough import thorough
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Future
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 FOR_EVER = 10 * 365 * 86_400.0
 WAIT = 60.0
-TUBE_TYPES = ("fifo", "fifottl")
+TUBE_TYPES = ("fifottl", *thorough("fifo"))
 
 
 class NewTube(Protocol):

@@ -42,6 +42,15 @@ def check_measured(of_verb: dict[str, Any], sides: tuple[str, str]) -> None:
         assert measured["commits"] == 1
 
 
+def check_series(series: list[dict[str, Any]], expected: list[tuple[str, str, int]]) -> None:
+    assert [(s["session"], s["form"], s["batch"]) for s in series] == expected
+    for one in series:
+        assert one["commits"] == {"queue": 3 * ROUNDS, "floor": 3 * ROUNDS}
+        assert list(one["verbs"]) == VERBS
+        for of_verb in one["verbs"].values():
+            check_measured(of_verb, ("queue", "floor"))
+
+
 def quick_run(folder: Path, *options: str) -> tuple[dict[str, Any], str]:
     """What a run of one round found, and what it printed."""
     found = folder / "found.json"
@@ -53,39 +62,36 @@ def quick_run(folder: Path, *options: str) -> tuple[dict[str, Any], str]:
     return json.loads(found.read_text()), result.stdout
 
 
-def test_quick_run_yields_its_parts_with_the_floor_beside_them(tmp_path: Path) -> None:
-    report, printed = quick_run(tmp_path, "--only=batches,age", "--batches=2,10000", "--commits=3")
+def test_quick_run_of_a_batch_has_the_floor_beside_it(tmp_path: Path) -> None:
+    report, printed = quick_run(tmp_path, "--only=batches", "--batches=10000")
 
-    assert report.keys() == {"versions", "cores", "series", "age", "targets"}
+    assert report.keys() == {"versions", "cores", "series", "age", "utubes", "targets"}
     assert report["versions"].keys() == {"tubeq_spark", "python", "java", "spark", "delta"}
-    series = report["series"]
-    assert [(s["session"], s["form"], s["batch"]) for s in series] == [
-        ("recommended", "many", 2),
-        ("recommended", "df", 10_000),
-    ]
-    for one in series:
-        assert one["commits"] == {"queue": 3 * ROUNDS, "floor": 3 * ROUNDS}
-        assert list(one["verbs"]) == VERBS
-        for of_verb in one["verbs"].values():
-            check_measured(of_verb, ("queue", "floor"))
-    assert report["age"]["commits"] >= 3
-    for of_verb in report["age"]["verbs"].values():
-        check_measured(of_verb, ("fresh", "aged"))
-    assert len(report["targets"]) == 3
-    for word in ("queue / floor", "recommended", "aged / fresh", *VERBS):
+    check_series(report["series"], [("recommended", "df", 10_000)])
+    for word in ("queue / floor", "recommended", *VERBS):
         assert word in printed
 
 
-@pytest.mark.variant
-def test_quick_run_of_consumers_that_empty_subqueues_yields_each_type_and_mode(
-    tmp_path: Path,
-) -> None:
-    report, printed = quick_run(tmp_path, "--only=utubes", "--most-tasks=500")
+@pytest.mark.thorough
+def test_quick_run_yields_every_part(tmp_path: Path) -> None:
+    report, printed = quick_run(
+        tmp_path,
+        "--only=batches,age,utubes",
+        "--batches=2,10000",
+        "--commits=3",
+        "--most-tasks=500",
+    )
 
+    check_series(report["series"], [("recommended", "many", 2), ("recommended", "df", 10_000)])
+    assert report["age"]["commits"] >= 3
+    for of_verb in report["age"]["verbs"].values():
+        check_measured(of_verb, ("fresh", "aged"))
     assert len(report["utubes"]) == 4
     for one in report["utubes"]:
         assert len(one["put_s"]) == len(one["take_ack_s"]) == ROUNDS
-    assert "take + ack" in printed
+    assert len(report["targets"]) == 3
+    for word in ("aged / fresh", "take + ack"):
+        assert word in printed
 
 
 def test_bad_use_is_refused_before_spark_starts() -> None:

@@ -17,7 +17,7 @@ from tests.acceptance.support import (
     run_statistics_script,
     take,
 )
-from tests.variants import variants
+from tests.thorough import thorough
 from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExistsError
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 MODES = ("default", "ready_buffer")
 KINDS = tuple(itertools.product(("utube", "utubettl"), MODES))
 #: Each type and each mode once: nothing but the names depends on the pair.
-ALL = pytest.mark.parametrize(("type_name", "mode"), [*KINDS[1:3], *variants(KINDS[0], KINDS[3])])
-BOTH = pytest.mark.parametrize(("type_name", "mode"), [KINDS[2], *variants(KINDS[1])])
-TIMED = pytest.mark.parametrize("mode", [*MODES[1:], *variants(*MODES[:1])])
+ALL = pytest.mark.parametrize(("type_name", "mode"), [*KINDS[1:3], *thorough(KINDS[0], KINDS[3])])
+BOTH = pytest.mark.parametrize(("type_name", "mode"), [KINDS[2], *thorough(KINDS[1])])
+TIMED = pytest.mark.parametrize("mode", [*MODES[1:], *thorough(*MODES[:1])])
 
 
 class SharedTubeOfMode(Protocol):
@@ -117,9 +117,12 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
     [
         ("ack", "utube", "second"),
         ("release", "utubettl", "first"),
-        ("delayed_release", "utubettl", "second"),
-        ("delete", "utubettl", "second"),
-        *variants(("bury", "utube", "second"), ("bury", "utubettl", "second")),
+        *thorough(
+            ("bury", "utube", "second"),
+            ("bury", "utubettl", "second"),
+            ("delayed_release", "utubettl", "second"),
+            ("delete", "utubettl", "second"),
+        ),
     ],
 )
 def test_030_04_030_05_040_05_to_10_waiting_take_gets_what_the_end_of_the_first_frees(

@@ -146,6 +146,7 @@ def test_put_df_finds_room_for_all_its_rows_or_puts_none(three: Tube, spark: Spa
     assert three.df().count() == 2
 
 
+@pytest.mark.thorough
 def test_put_df_with_a_key_older_than_it_is_remembered_adds_its_rows_again(
     three: Tube, spark: SparkSession, clock: ManualClock
 ) -> None:
@@ -163,6 +164,7 @@ def test_truncate_of_a_full_tube_makes_room_for_all_it_may_hold(three: Tube) -> 
     assert three.put(7) is None
 
 
+@pytest.mark.thorough
 def test_put_on_a_limited_tube_that_another_session_dropped_is_refused(
     new_tube: NewTube, other: Queue
 ) -> None:

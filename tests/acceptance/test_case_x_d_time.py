@@ -164,6 +164,7 @@ def test_x_d08_release_with_delay_lengthens_ttl_each_time(
     assert times(fifottl.release(task.task_id, delay=2)) == (6, 15, 5)
 
 
+@pytest.mark.thorough
 def test_x_d08_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tube) -> None:
     task = put_and_take(fifottl)
     assert fifottl.release(task.task_id, delay=0).state == "r"
@@ -198,6 +199,7 @@ def test_x_d09_buried_task_expires_and_a_kicked_one_forgets_its_delay(
     assert fifottl.peek(delayed.task_id).state == "r"
 
 
+@pytest.mark.thorough
 def test_x_d10_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
     task = put_and_take(fifottl, "x", ttl=10_000, ttr=5_000)
 
@@ -216,6 +218,7 @@ def test_x_d10_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
     assert fifottl.ack(task.task_id).state == "-"
 
 
+@pytest.mark.thorough
 def test_x_d11_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
     for ttl in (15_768_000_000_000_000.0, 1e300, 10**400):
         task = put_and_take(fifottl, "x", ttl=ttl, ttr=ttl)

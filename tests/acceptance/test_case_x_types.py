@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, put_and_take, take
-from tests.variants import variants
+from tests.thorough import thorough
 from tubeq_spark import InvalidOptionError, NotTakenError, TaskNotFoundError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Task
     from tubeq_spark.testing import ManualClock
 
-TYPES = pytest.mark.parametrize("type_name", ["limfifottl", "utubettl", *variants("utube")])
-TIMED = pytest.mark.parametrize("type_name", ["limfifottl", "utubettl"])
+TYPES = pytest.mark.parametrize("type_name", ["utubettl", *thorough("limfifottl", "utube")])
+TIMED = pytest.mark.parametrize("type_name", ["limfifottl", *thorough("utubettl")])
 
 
 @TYPES

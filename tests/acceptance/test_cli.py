@@ -284,6 +284,7 @@ def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
 
 
 @pytest.mark.processes
+@pytest.mark.thorough
 def test_program_prints_nothing_but_its_result(location: str) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "tubeq_spark.cli", "--location", location, "create", "t", "--json"],

@@ -22,6 +22,7 @@ from delta.tables import DeltaTable
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 from pyspark.sql import functions as F
 
+from tests.thorough import thorough
 from tubeq_spark import Queue
 from tubeq_spark.testing import ManualClock
 
@@ -209,7 +210,7 @@ def test_failures_are_released_with_a_delay_and_buried_after_three_attempts(
     assert tasks(spark, location)["ready"] == 1
 
 
-@pytest.mark.parametrize("step", ["fetching 4", "linking", "acking"])
+@pytest.mark.parametrize("step", ["linking", *thorough("fetching 4", "acking")])
 def test_crawl_that_ends_between_two_commits_loses_nothing(
     spark: SparkSession,
     location: str,
@@ -328,7 +329,7 @@ class Program:
 @pytest.mark.processes
 @pytest.mark.timeout(4 * DEADLINE_S)
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "code"), [(signal.SIGINT, 130), *thorough((signal.SIGKILL, -signal.SIGKILL))]
 )
 def test_program_that_is_stopped_goes_on_where_it_was(
     spark: SparkSession,
@@ -368,6 +369,7 @@ def test_program_that_is_stopped_goes_on_where_it_was(
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.timeout(4 * DEADLINE_S)
+@pytest.mark.thorough
 def test_program_that_is_stopped_twice_gives_back_what_it_is_fetching(
     spark: SparkSession, location: str, root: str, handler: type[CountingHandler]
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of, ids_of, take
+from tests.thorough import thorough
 from tubeq_spark import NotTakenError, PutItem, Queue
 from tubeq_spark.testing import ManualClock
 
@@ -58,7 +59,8 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
     assert batch.ack() == 1
 
 
-@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.parametrize("goes_on", [True, *thorough(False)])
+@pytest.mark.thorough
 def test_session_lives_for_a_task_whose_neighbour_was_lost(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube, *, goes_on: bool
 ) -> None:
@@ -142,6 +144,7 @@ def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Sessi
     assert "of_the_first" not in queue
 
 
+@pytest.mark.thorough
 def test_counts_beyond_any_table_are_as_good_as_all(new_tube: NewTube) -> None:
     tube = new_tube("fifo")
     tube.put_many(["a", "b"])

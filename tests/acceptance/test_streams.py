@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 
 from tests.acceptance.support import WAIT, counts, take
+from tests.thorough import thorough
 from tubeq_spark import InvalidOptionError, PutItem, Queue, QueueConfig
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def data_in(tube: Tube) -> list[Any]:
 # -- sink -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_name", ["fifo", "limfifottl"])
+@pytest.mark.parametrize("type_name", ["fifo", *thorough("limfifottl")])
 def test_sink_when_a_batch_is_replayed_adds_nothing(
     new_tube: NewTube, source: Source, type_name: str
 ) -> None:
@@ -103,6 +104,7 @@ def test_sink_when_the_stream_dies_after_the_commit_adds_each_row_once(
     assert data_in(tube) == ["a", "b"]
 
 
+@pytest.mark.thorough
 def test_sinks_of_several_streams_when_their_batches_bear_the_same_numbers_shadow_nothing(
     spark: SparkSession, new_tube: NewTube, source: Source, tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_sink_when_a_batch_finds_no_room_fails_and_drops_nothing(
         source.run(tube.sink("s"))
 
 
+@pytest.mark.thorough
 def test_sink_when_no_stream_runs_needs_a_name(spark: SparkSession, new_tube: NewTube) -> None:
     tube = new_tube("fifo")
     rows = spark.createDataFrame([('"a"',)], "data STRING")
@@ -148,6 +151,7 @@ def test_sink_when_no_stream_runs_needs_a_name(spark: SparkSession, new_tube: Ne
     assert data_in(tube) == ["a", "a"]
 
 
+@pytest.mark.thorough
 def test_sink_when_it_is_sent_to_another_process_is_the_same_stream(
     spark: SparkSession, new_tube: NewTube
 ) -> None:
@@ -362,6 +366,7 @@ def test_changes_when_a_verb_changes_tasks_tell_exactly_these(
     assert [row["attempts"] for row in listener.rows if row["change"] == "take"][-1] == 2
 
 
+@pytest.mark.thorough
 def test_changes_when_a_batch_is_settled_in_pieces_tell_each_piece(
     new_tube: NewTube, clock: ManualClock, listener: Listener
 ) -> None:
@@ -439,6 +444,7 @@ def test_changes_when_the_stream_starts_anew_go_on_where_it_was(
         assert told == [("put", "first", "r"), ("put", "second", "r")]
 
 
+@pytest.mark.thorough
 def test_changes_when_the_table_had_an_earlier_tube_tell_of_the_new_one(
     queue: Queue, listener: Listener
 ) -> None:

@@ -91,6 +91,7 @@ def stored_states(tube: Tube) -> dict[object, str]:
     return {row["data"]: row["state"] for row in tube.df(effective=False).collect()}
 
 
+@pytest.mark.thorough
 def test_once_writes_down_what_is_due(
     an_hour_ago: Queue, location: str, sweep_here: Callable[..., tuple[int, str, str]]
 ) -> None:

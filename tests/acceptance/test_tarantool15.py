@@ -132,6 +132,7 @@ def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
     assert drained(old) == ["b", "later", "a", "c"]
 
 
+@pytest.mark.thorough
 def test_requeue_when_it_is_one_of_a_claim_leaves_the_rest_held(queue: Queue, old: Queue15) -> None:
     put(old, "a", "b", "c")
     ids = [task.task_id for task in queue[JOBS].take_many(3)]
@@ -178,6 +179,7 @@ def test_done_keeps_a_task_with_other_data_which_nobody_gets(
         foreign.peek(task_id)
 
 
+@pytest.mark.thorough
 def test_done_task_when_its_life_ends_is_gone_and_is_not_counted_again(
     queue: Queue, old: Queue15, clock: ManualClock
 ) -> None:

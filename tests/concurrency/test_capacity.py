@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, stored
+from tests.thorough import thorough
 from tubeq_spark import ConflictError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def tubes(sessions: tuple[Probe, Queue, Queue]) -> tuple[Probe, Tube, Tube]:
     return probe, tube, rivals[tube.name]
 
 
-@pytest.mark.parametrize("step", ["read", "decided"])
+@pytest.mark.parametrize("step", ["decided", *thorough("read")])
 def test_put_when_a_rival_fills_the_tube_first_finds_it_full(
     tubes: tuple[Probe, Tube, Tube], step: str
 ) -> None:
@@ -111,6 +112,7 @@ def test_four_producers_at_once_fill_the_tube_and_never_exceed_it(open_queue: Op
     assert sessions[0][name].df().count() == capacity
 
 
+@pytest.mark.thorough
 def test_put_when_rivals_always_come_first_gives_up_and_has_written_nothing(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:

@@ -28,6 +28,7 @@ from tests.concurrency.support import (
     on_another_host,
     stored,
 )
+from tests.thorough import thorough
 from tubeq_spark import PutItem, Queue, QueueConfig, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -304,7 +305,26 @@ def overlapped(
         return future.result(WAIT)
 
 
-@pytest.mark.parametrize("meeting", MEETINGS, ids=lambda meeting: meeting.name)
+#: They meet as others do that stay.
+MORE = {
+    "take, ack of another claim",
+    "take, release of another claim",
+    "ack of a part, take of others",
+    "sweep of what is due, take of some of it",
+    "release_all, ack",
+    "ack of a part, bury in the same claim",
+    "take, delete of a candidate",
+}
+
+
+@pytest.mark.parametrize(
+    "meeting",
+    [
+        *(meeting for meeting in MEETINGS if meeting.name not in MORE),
+        *thorough(*(meeting for meeting in MEETINGS if meeting.name in MORE)),
+    ],
+    ids=lambda meeting: meeting.name,
+)
 def test_verb_when_another_commits_in_the_middle_of_its_statement(
     overlap: World, gate: Gate, meeting: Meeting
 ) -> None:
@@ -342,6 +362,7 @@ def test_put_when_the_tube_is_dropped_in_the_middle_of_its_statement_is_refused(
     assert stored(gated.rivals.create_tube(name)) == ""
 
 
+@pytest.mark.thorough
 def test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_written(
     overlap: World, gate: Gate
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pytest
+
 from tests.concurrency.support import PAST_TTR, TTR, World, ids_of, names
 from tubeq_spark import PutItem
 
@@ -84,6 +86,7 @@ def test_commits_of_puts_and_takes_are_as_their_docstrings_say(world: World) -> 
     }
 
 
+@pytest.mark.thorough
 def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
     meter, tube = Meter(world), world.tube
     tube.put_many(list("abcdefghij"))
@@ -134,6 +137,7 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_commits_of_a_batch_are_as_its_docstrings_say(world: World) -> None:
     meter, tube = Meter(world), world.tube
     tube.put_many(list("abcd"))

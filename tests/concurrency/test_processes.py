@@ -125,6 +125,7 @@ def test_two_processes_when_they_consume_one_tube_deliver_each_task_once(
         assert (counted["calls"]["take"], counted["calls"]["ack"]) == (TASKS, TASKS)
 
 
+@pytest.mark.thorough
 def test_process_when_it_is_killed_in_a_batch_leaves_the_rest_to_others_after_its_ttr(
     spark: SparkSession, location: str
 ) -> None:

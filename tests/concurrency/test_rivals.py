@@ -24,7 +24,7 @@ from tests.concurrency.support import (
     names,
     stored,
 )
-from tests.variants import variants
+from tests.thorough import thorough
 from tubeq_spark import (
     NotTakenError,
     PutItem,
@@ -73,6 +73,7 @@ def test_take_when_a_rival_takes_all_candidates_looks_at_the_next(world: World) 
     assert [task.attempts for task in mine] == [1]
 
 
+@pytest.mark.thorough
 def test_take_when_a_rival_takes_some_candidates_gets_the_others(world: World) -> None:
     put(world, "abc")
 
@@ -84,6 +85,7 @@ def test_take_when_a_rival_takes_some_candidates_gets_the_others(world: World) -
     assert world.stored() == "at"
 
 
+@pytest.mark.thorough
 def test_take_df_when_a_rival_takes_some_candidates_counts_what_it_got(world: World) -> None:
     put(world, "abc")
 
@@ -95,6 +97,7 @@ def test_take_df_when_a_rival_takes_some_candidates_counts_what_it_got(world: Wo
     assert world.stored() == "at"
 
 
+@pytest.mark.thorough
 def test_take_when_a_rival_deletes_the_candidates_finds_nothing(world: World) -> None:
     ids = put(world, "ab")
 
@@ -102,6 +105,7 @@ def test_take_when_a_rival_deletes_the_candidates_finds_nothing(world: World) ->
         assert world.tube.take(0) is None
 
 
+@pytest.mark.thorough
 def test_take_of_some_when_a_rival_then_buries_one_of_them_knows_what_it_holds(
     world: World,
 ) -> None:
@@ -132,6 +136,7 @@ def test_take_of_ended_leases_when_a_rival_takes_them_first_gets_the_next(world:
     assert world.rival.peek(mine[0].task_id).attempts == 1
 
 
+@pytest.mark.thorough
 def test_exchange_when_a_rival_exchanges_for_the_same_task_takes_the_next(world: World) -> None:
     put(world, "abcd")
     mine = ids_of(world.tube.take_many(1))
@@ -147,6 +152,7 @@ def test_exchange_when_a_rival_exchanges_for_the_same_task_takes_the_next(world:
     assert world.stored() == "ct dt"
 
 
+@pytest.mark.thorough
 def test_exchange_when_a_rival_ends_its_lease_takes_nothing(world: World) -> None:
     mine = taken(world, "a")
     put(world, "b")
@@ -170,6 +176,7 @@ def sibling_of(world: World) -> Tube:
     return queue["shared"]
 
 
+@pytest.mark.thorough
 def test_ack_when_a_member_of_its_session_acks_one_of_the_claim_acks_all_or_none(
     world: World,
 ) -> None:
@@ -188,6 +195,7 @@ def test_ack_when_a_member_of_its_session_acks_one_of_the_claim_acks_all_or_none
     assert world.stored() == ""
 
 
+@pytest.mark.thorough
 def test_ack_after_a_touch_by_a_member_of_the_session_leaves_the_rest_of_the_claim(
     world: World,
 ) -> None:
@@ -200,6 +208,7 @@ def test_ack_after_a_touch_by_a_member_of_the_session_leaves_the_rest_of_the_cla
     assert world.stored() == "bt ct"
 
 
+@pytest.mark.thorough
 def test_ack_of_one_task_of_a_batch_after_its_touch_leaves_the_rest_of_the_batch(
     world: World,
 ) -> None:
@@ -214,6 +223,7 @@ def test_ack_of_one_task_of_a_batch_after_its_touch_leaves_the_rest_of_the_batch
     assert world.stored() == ""
 
 
+@pytest.mark.thorough
 def test_ack_after_a_touch_of_what_a_rival_moved_leaves_the_rest_of_the_claim(
     world: World,
 ) -> None:
@@ -226,7 +236,7 @@ def test_ack_after_a_touch_of_what_a_rival_moved_leaves_the_rest_of_the_claim(
     assert world.stored() == "bt c!"
 
 
-@pytest.mark.parametrize("verb", ["bury", *variants("delete")])
+@pytest.mark.parametrize("verb", ["bury", *thorough("delete")])
 def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_claim_acks_the_rest(
     world: World, verb: str
 ) -> None:
@@ -238,7 +248,7 @@ def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_claim_acks_the_rest(
     assert world.stored() == ("a!" if verb == "bury" else "")
 
 
-@pytest.mark.parametrize("verb", ["delete", *variants("bury")])
+@pytest.mark.parametrize("verb", ["delete", *thorough("bury")])
 def test_ack_of_all_when_a_rival_takes_one_out_of_the_claim_acks_none(
     world: World, verb: str
 ) -> None:
@@ -253,7 +263,7 @@ def test_ack_of_all_when_a_rival_takes_one_out_of_the_claim_acks_none(
     assert world.stored() == ("a! bt ct" if verb == "bury" else "bt ct")
 
 
-@pytest.mark.parametrize("mine", ["release", "touch", *variants("bury")])
+@pytest.mark.parametrize("mine", ["release", *thorough("bury", "touch")])
 def test_verb_on_the_rest_when_a_rival_takes_one_out_of_the_claim_works_on_the_rest(
     world: World, mine: str
 ) -> None:
@@ -294,7 +304,7 @@ def owners_verbs(world: World, ids: list[int]) -> dict[str, Callable[[], object]
     }
 
 
-@pytest.mark.parametrize(("verb", "rival"), [*LEASE_ENDS, *variants(*OTHER_LEASE_ENDS)])
+@pytest.mark.parametrize(("verb", "rival"), [*LEASE_ENDS, *thorough(*OTHER_LEASE_ENDS)])
 def test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing(
     world: World, verb: str, rival: str
 ) -> None:
@@ -321,6 +331,7 @@ def test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing(
         assert world.rival.ack(ids[0]).data == "a"
 
 
+@pytest.mark.thorough
 def test_bury_when_the_owner_acks_first_says_not_found(world: World) -> None:
     a, b = ids_of(world.rival.put_many(list("ab")))
     world.rival.take_many(2)
@@ -337,7 +348,7 @@ def test_bury_when_the_owner_acks_first_says_not_found(world: World) -> None:
 # -- batches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["ack", "release", *variants("bury", "touch")])
+@pytest.mark.parametrize("verb", ["ack", *thorough("release", "bury", "touch")])
 def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     world: World, verb: str
 ) -> None:
@@ -357,7 +368,7 @@ def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     assert world.stored() == "a!" + after[verb]
 
 
-@pytest.mark.parametrize("verb", ["ack", *variants("release")])
+@pytest.mark.parametrize("verb", ["ack", *thorough("release")])
 def test_batch_when_a_rival_has_released_all_of_it_says_not_taken(world: World, verb: str) -> None:
     put(world, "ab")
     batch = world.tube.take_df(2)
@@ -369,6 +380,7 @@ def test_batch_when_a_rival_has_released_all_of_it_says_not_taken(world: World, 
     assert world.stored() == "ar br"
 
 
+@pytest.mark.thorough
 def test_batch_when_it_is_split_by_frames_of_its_own_settles_each_as_told(world: World) -> None:
     put(world, "abcd")
 
@@ -381,6 +393,7 @@ def test_batch_when_it_is_split_by_frames_of_its_own_settles_each_as_told(world:
     assert world.stored() == "br dr"
 
 
+@pytest.mark.thorough
 def test_batch_ack_of_some_when_a_rival_takes_one_out_meanwhile_acks_the_named(
     world: World,
 ) -> None:
@@ -397,6 +410,7 @@ def test_batch_ack_of_some_when_a_rival_takes_one_out_meanwhile_acks_the_named(
 # -- the whole tube -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_kick_when_a_rival_kicks_the_same_tasks_kicks_the_next(world: World) -> None:
     world.rival.bury_many(put(world, "abc"))
 
@@ -406,6 +420,7 @@ def test_kick_when_a_rival_kicks_the_same_tasks_kicks_the_next(world: World) -> 
     assert world.stored() == "ar br cr"
 
 
+@pytest.mark.thorough
 def test_release_all_when_a_rival_does_the_same_counts_each_task_once(world: World) -> None:
     taken(world, "ab")
     before = world.told("release")["release"]
@@ -426,6 +441,7 @@ def test_put_when_a_rival_truncates_meanwhile_is_there(world: World) -> None:
     assert world.stored() == "br"
 
 
+@pytest.mark.thorough
 def test_truncate_when_a_rival_takes_meanwhile_removes_what_it_took(world: World) -> None:
     put(world, "ab")
 
@@ -435,6 +451,7 @@ def test_truncate_when_a_rival_takes_meanwhile_removes_what_it_took(world: World
     assert world.stored() == ""
 
 
+@pytest.mark.thorough
 def test_truncate_when_a_rival_puts_and_takes_meanwhile_keeps_what_was_put_after_it_began(
     world: World,
 ) -> None:
@@ -451,6 +468,7 @@ def test_truncate_when_a_rival_puts_and_takes_meanwhile_keeps_what_was_put_after
     assert names(world.rival.ack_many(ids_of(world.rival.tasks_by_state("t")))) == "c"
 
 
+@pytest.mark.thorough
 def test_sweep_when_a_rival_sweeps_meanwhile_writes_each_thing_down_once(world: World) -> None:
     world.rival.put_many([PutItem("a", delay=TTR), PutItem("b", ttl=TTR), PutItem("c")])
     assert names(world.tube.take_many(1)) == "b"
@@ -466,6 +484,7 @@ def test_sweep_when_a_rival_sweeps_meanwhile_writes_each_thing_down_once(world: 
     assert world.told("delay", "ttl", "ttr") == {key: value + 1 for key, value in before.items()}
 
 
+@pytest.mark.thorough
 def test_sweep_when_a_rival_takes_some_of_what_is_due_counts_only_what_it_changed(
     world: World,
 ) -> None:
@@ -494,6 +513,7 @@ def test_take_when_a_fold_moves_its_candidates_takes_what_is_left_in_place(world
     assert world.stored() == " ".join(x + ("t" if x in mine else "r") for x in "abcdefg")
 
 
+@pytest.mark.thorough
 def test_fold_when_a_rival_takes_its_tasks_gives_up(world: World) -> None:
     for letter in "abcdefg":
         world.rival.put(letter)
@@ -557,6 +577,7 @@ def test_renewal_when_a_rival_marks_the_session_dead_first_begins_anew(world: Wo
     lives_on(world, queue)
 
 
+@pytest.mark.thorough
 def test_what_a_dead_session_held_when_it_begins_anew_stays_lost_to_it(world: World) -> None:
     queue = holder(world, Probe(), "ab")
     held = ids_of(queue["shared"].tasks_by_state("t"))
@@ -571,6 +592,7 @@ def test_what_a_dead_session_held_when_it_begins_anew_stays_lost_to_it(world: Wo
     assert queue["shared"].ack(held[1]).data == "b"
 
 
+@pytest.mark.thorough
 def test_heartbeat_when_the_session_is_marked_dead_before_it_lands_does_not_deceive(
     world: World,
 ) -> None:
@@ -589,6 +611,7 @@ def test_heartbeat_when_the_session_is_marked_dead_before_it_lands_does_not_dece
     lives_on(world, queue)
 
 
+@pytest.mark.thorough
 def test_identify_when_the_session_dies_before_it_has_joined_is_refused_or_works(
     world: World,
 ) -> None:
@@ -651,6 +674,7 @@ def test_ids_when_another_holder_has_taken_the_slot_over_are_never_equal(
     assert len(rows) == 6
 
 
+@pytest.mark.thorough
 def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
     numbered: Numbered,
 ) -> None:
@@ -683,6 +707,7 @@ def new_tube(world: World, name: str, letters: str) -> tuple[Tube, Tube]:
     return world.mine[name], rival
 
 
+@pytest.mark.thorough
 def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
     world: World,
 ) -> None:
@@ -730,6 +755,7 @@ def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
     assert again.put("c") is not None
 
 
+@pytest.mark.thorough
 def test_sweep_when_the_tube_was_dropped_and_made_anew_meanwhile_keeps_the_new_tasks(
     world: World,
 ) -> None:
@@ -745,6 +771,7 @@ def test_sweep_when_the_tube_was_dropped_and_made_anew_meanwhile_keeps_the_new_t
     assert stored(world.rivals["made_anew"]) == "br"
 
 
+@pytest.mark.thorough
 def test_put_when_a_rival_drops_the_tube_is_refused(world: World) -> None:
     mine, rival = new_tube(world, "dropped_for_put", "a")
 
@@ -754,6 +781,7 @@ def test_put_when_a_rival_drops_the_tube_is_refused(world: World) -> None:
     assert stored(world.mine.create_tube("dropped_for_put")) == ""
 
 
+@pytest.mark.thorough
 def test_take_when_a_rival_drops_the_tube_gets_nothing(world: World) -> None:
     mine, rival = new_tube(world, "dropped_for_take", "a")
 
@@ -782,6 +810,7 @@ def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: 
     mine.drop()
 
 
+@pytest.mark.thorough
 def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_new_tasks(
     world: World,
 ) -> None:
@@ -828,6 +857,7 @@ def test_create_tube_when_a_rival_creates_it_first_says_that_it_exists(
     assert [n for n in world.mine.tubes() if n.lower() == rivals_name] == [rivals_name]
 
 
+@pytest.mark.thorough
 def test_create_tube_if_not_exists_when_a_rival_creates_it_first_is_the_same_tube(
     world: World,
 ) -> None:

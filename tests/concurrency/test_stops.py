@@ -22,6 +22,7 @@ from tests.concurrency.support import (
     names,
     stored,
 )
+from tests.thorough import thorough
 from tubeq_spark import PutItem, Queue, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -326,7 +327,40 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+#: One commit each, as others that stay: there is no step between two.
+MORE = {
+    "put",
+    "take",
+    "take_df",
+    "ack_part_of_a_claim",
+    "release_part_with_delay",
+    "delete_what_another_holds",
+    "kick",
+    "batch_ack_of_some",
+    "sweep_that_folds",
+    "put_many",
+    "take_many",
+    "ack_several_claims",
+    "release",
+    "touch_part_of_a_claim",
+    "bury_ready",
+    "bury_what_another_holds",
+    "delete_ready",
+    "exchange_in_one_commit",
+    "truncate",
+    "batch_ack",
+    "batch_release",
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        *(case for case in CASES if case.name not in MORE),
+        *thorough(*(case for case in CASES if case.name in MORE)),
+    ],
+    ids=lambda case: case.name,
+)
 def test_verb_when_its_process_stops_at_any_step_is_done_or_not_done(
     world: World, case: Case
 ) -> None:
@@ -358,6 +392,7 @@ def test_verb_when_its_process_stops_at_any_step_is_done_or_not_done(
     assert world.stored() == case.after_sweep()
 
 
+@pytest.mark.thorough
 def test_close_when_it_stops_before_the_release_leaves_the_tasks_to_the_end_of_the_session(
     world: World,
 ) -> None:
@@ -447,6 +482,7 @@ def registry(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 # What sweeps comes first: each tube that is left makes every later sweep longer.
 
 
+@pytest.mark.thorough
 def test_drop_when_it_stops_while_tasks_are_taken_is_finished_or_undone_after_the_holders_end(
     registry: tuple[Probe, Queue, Queue], open_queue: OpenQueue, clock: ManualClock
 ) -> None:

@@ -21,6 +21,7 @@ from tests.concurrency.support import (
     on_another_host,
     stored,
 )
+from tests.thorough import thorough
 from tubeq_spark import NotTakenError, PutItem
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def test_take_when_its_claim_was_taken_over_while_it_paused_takes_nothing(hosts:
     assert hosts.claims() == 1
 
 
+@pytest.mark.thorough
 def test_take_when_its_claim_was_taken_over_and_given_back_gets_the_next_one(hosts: Hosts) -> None:
     hosts.put("ab")
 
@@ -109,6 +111,7 @@ def test_take_when_its_claim_was_taken_over_and_given_back_gets_the_next_one(hos
     assert hosts.rival.take(0) is None
 
 
+@pytest.mark.thorough
 def test_take_when_a_rival_takes_and_acks_the_head_it_chose_gets_the_one_after(
     hosts: Hosts,
 ) -> None:
@@ -131,7 +134,53 @@ def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Host
     assert stored(hosts.tube) == "at br xt"
 
 
-@pytest.mark.parametrize("form", ["many", "df"])
+# A take of all that is ready, while nobody holds a sub-queue, does not tell rows apart by theirs.
+
+
+def test_take_of_all_when_its_claim_was_taken_over_while_it_paused_takes_nothing(
+    hosts: Hosts,
+) -> None:
+    hosts.put("ab")
+
+    with hosts.probe.interrupted("committed", "claim", lambda: hosts.rival.take(0)):
+        assert hosts.tube.take_df(9, per_utube=9).count == 0
+
+    assert stored(hosts.tube) == "at br"
+
+
+@pytest.mark.parametrize(
+    ("step", "operation"), [("committed", "claim"), *thorough(("decided", "take"))]
+)
+def test_take_of_all_when_more_is_put_after_its_claim_leaves_what_it_has_not_claimed(
+    hosts: Hosts, step: str, operation: str
+) -> None:
+    hosts.put("ab", "one")
+    hosts.put("c", "two")
+
+    def put_more() -> None:
+        hosts.rival.put_many([PutItem("d", utube="one"), PutItem("x", utube="three")])
+
+    with hosts.probe.interrupted(step, operation, put_more):
+        assert hosts.tube.take_df(9, per_utube=9).count == 3
+
+    assert stored(hosts.tube) == "at bt ct dr xr"
+    assert names(hosts.rival.take_many(9)) == "x"
+
+
+def test_take_of_all_when_a_rival_deletes_one_of_them_counts_what_it_got(hosts: Hosts) -> None:
+    hosts.put("a", "one")
+    ids = hosts.put("b", "two")
+
+    with hosts.probe.interrupted("decided", "take", lambda: hosts.rival.delete_many(ids)):
+        batch = hosts.tube.take_df(9)
+
+    assert batch.count == 1
+    assert hosts.claims() == 1
+    assert batch.ack() == 1
+    assert hosts.claims() == 0
+
+
+@pytest.mark.parametrize("form", ["many", *thorough("df")])
 def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
     hosts: Hosts, open_queue: OpenQueue, form: str
 ) -> None:
@@ -162,6 +211,7 @@ def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(hosts
     assert hosts.claims() == 0
 
 
+@pytest.mark.thorough
 def test_touched_task_keeps_its_subqueue_until_all_of_the_take_are_done(hosts: Hosts) -> None:
     hosts.put("abc")
     first, second = hosts.tube.take_many(2, per_utube=2)
@@ -207,7 +257,7 @@ def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
     assert names(hosts.rival.take_many(1)) == "c"
 
 
-@pytest.mark.parametrize("verb", ["bury", "delete"])
+@pytest.mark.parametrize("verb", ["bury", *thorough("delete")])
 def test_foreign_verb_on_the_taken_task_frees_its_subqueue(hosts: Hosts, verb: str) -> None:
     hosts.put("ab")
     held = hosts.tube.take_many(1)[0]
@@ -255,6 +305,46 @@ def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_n
     assert commits > 2
 
 
+def test_take_when_leases_have_ended_frees_their_subqueues_and_burns_no_token(
+    hosts: Hosts,
+) -> None:
+    hosts.put("ab", "one")
+    hosts.put("c", "two")
+    hosts.rival.take_many(2)
+    hosts.clock.advance(PAST_TTR)
+    first = len(hosts.probe.events)
+
+    assert names(hosts.tube.take_many(1)) == "a"
+
+    commits = [operation for step, operation in hosts.probe.events[first:] if step == "committed"]
+    assert commits == ["end_due", "free", "claim", "take"]
+    assert hosts.claims() == 1
+
+
+@pytest.mark.parametrize("ends", ["sweep", *thorough("release_all")])
+def test_end_of_leases_when_it_stops_between_any_two_commits_blocks_no_subqueue(
+    hosts: Hosts, ends: str
+) -> None:
+    for commits in range(MOST_STOPS):
+        hosts.put("ab")
+        assert names(hosts.rival.take_many(1)) == "a"
+        if ends == "sweep":
+            hosts.clock.advance(PAST_TTR)
+        end = hosts.mine.sweep if ends == "sweep" else hosts.tube.release_all
+        if not hosts.probe.stopped_after(commits, end):
+            break
+
+        assert stored(hosts.tube) == ("ar br" if commits else "at br")
+        if commits == 0:
+            hosts.clock.advance(PAST_TTR)
+        assert names(hosts.rival.take_many(2)) == "a"
+        hosts.rival.truncate()
+    assert ("committed", "free") in hosts.probe.events[-9:]  # a sweep looks at sessions after it
+    assert commits > 2
+    assert hosts.claims() == 0
+
+
+@pytest.mark.thorough
 def test_sweep_frees_the_claim_of_a_take_that_stopped_and_its_take_never_lands(
     hosts: Hosts,
 ) -> None:
@@ -296,6 +386,7 @@ def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Hosts) 
     assert names(hosts.rival.take_many(1)) == "b"
 
 
+@pytest.mark.thorough
 def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(hosts: Hosts) -> None:
     hosts.put("ab")
     held = hosts.tube.take_many(1)
@@ -315,6 +406,7 @@ def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(hosts
     assert stored(hosts.rival) == "at br"
 
 
+@pytest.mark.thorough
 def test_exchange_when_a_sweep_moves_the_first_of_several_keeps_their_order(hosts: Hosts) -> None:
     first = hosts.put("a")
     held = hosts.tube.take_many(1)

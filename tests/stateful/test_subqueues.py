@@ -39,7 +39,7 @@ SESSIONS = 4
 PROFILES = {
     # Written interleavings have tests of their own; these few are the same in every run.
     "ci": settings(
-        max_examples=3,
+        max_examples=2,
         stateful_step_count=8,
         deadline=None,
         derandomize=True,

@@ -25,7 +25,7 @@ from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.sources import rows_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark.sql import DataFrame
 
@@ -205,6 +205,15 @@ class Statements:
             f"VALUES ({bigint(MARKS)}, {bigint(self._table.id)})"
         )
         return Merge(self._table.name, sql, marker)
+
+    def settle_segments(self, segments: Iterable[int], action: str) -> Merge:
+        """Change all rows of whole segments, or fail when one of these is empty.
+
+        Args:
+            segments: Claims, or others where no row may have moved; at least one.
+            action: `DELETE` or `UPDATE SET ...`.
+        """
+        return self.settle([Chosen(segment, None) for segment in segments], [("TRUE", action)], {})
 
     def settle(
         self,
