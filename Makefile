@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 # What both kinds of session must agree on, and what is about Connect alone: a part of it with each
 # `make test`, all of it by `make test-connect`. A part is done before a second server is warm.
 ON_CONNECT = $(BIN)/python -m pytest --connect -m "not benchmark" --dist loadfile
-CONNECT_PART = -n 1 -k "not 010_1" tests/connect tests/acceptance/test_case_010_fifo.py
+CONNECT_PART = -n 1 -k "test_connect or 010_01 or 010_03 or 010_04" tests/connect tests/acceptance/test_case_010_fifo.py
 CONNECT_ALL = tests/connect tests/acceptance/test_case_*.py
 # A run of an hour helps nobody: what more of the same shows is left to test-all.
 MARKS = not benchmark and not connect and not thorough

@@ -62,6 +62,7 @@ def quick_run(folder: Path, *options: str) -> tuple[dict[str, Any], str]:
     return json.loads(found.read_text()), result.stdout
 
 
+@pytest.mark.thorough
 def test_quick_run_of_a_batch_has_the_floor_beside_it(tmp_path: Path) -> None:
     report, printed = quick_run(tmp_path, "--only=batches", "--batches=10000")
 

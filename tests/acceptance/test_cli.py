@@ -162,6 +162,7 @@ def test_take_with_exec_acks_what_the_command_did_and_gives_back_what_it_did_not
     assert counts(queue, tube) == {"ready": 1, "done": 2, "total": 1}
 
 
+@pytest.mark.thorough
 def test_take_with_keep_leaves_tasks_to_a_session_until_its_time_is_over(
     tubeq: Tubeq, new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:

@@ -312,6 +312,7 @@ MORE = {
     "ack of a part, take of others",
     "sweep of what is due, take of some of it",
     "release_all, ack",
+    "fold, take of its tasks",
     "ack of a part, bury in the same claim",
     "take, delete of a candidate",
 }

@@ -47,6 +47,7 @@ def last_commit(world: World) -> dict[str, Any]:
     return world.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0].asDict()
 
 
+@pytest.mark.thorough
 def test_commits_of_puts_and_takes_are_as_their_docstrings_say(world: World) -> None:
     meter, tube = Meter(world), world.tube
 

@@ -407,6 +407,7 @@ def test_close_when_it_stops_before_the_release_leaves_the_tasks_to_the_end_of_t
     assert world.stored() == "ar br"
 
 
+@pytest.mark.thorough
 def test_hand_over_when_it_stops_at_any_step_leaves_the_tasks_to_the_old_lease_or_the_new_one(
     world: World,
 ) -> None:

@@ -50,8 +50,8 @@ PROFILES = {
     # Each step is two or three queries or commits, and the steps are the same in every run: what these
     # few do not come to is for the nightly profile, not for more of them.
     "ci": settings(
-        max_examples=2,
-        stateful_step_count=15,
+        max_examples=1,
+        stateful_step_count=20,
         deadline=None,
         derandomize=True,
         database=None,
