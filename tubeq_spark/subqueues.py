@@ -178,6 +178,4 @@ def free_orphans(ctx: TubeContext, now_us: int) -> None:
     if not ctx.driver.subqueues:
         return
     orphans = burn(ctx, claims(ctx, now_us)[1], now_us)
-    if orphans:
-        tokens, utubes = {taken.claim for taken in orphans}, {taken.utube for taken in orphans}
-        free_tokens(ctx, tokens, utubes, whole=False)
+    _free_pairs(ctx, {(taken.claim, taken.utube) for taken in orphans}, whole=False)

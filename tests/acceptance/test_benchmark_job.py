@@ -42,48 +42,35 @@ def check_measured(of_verb: dict[str, Any], sides: tuple[str, str]) -> None:
         assert measured["commits"] == 1
 
 
-def check_series(series: list[dict[str, Any]], expected: list[tuple[str, str, int]]) -> None:
-    assert [(s["session"], s["form"], s["batch"]) for s in series] == expected
+@pytest.mark.thorough
+def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+
+    result = run_benchmark(
+        "--quick",
+        "--only=batches,age,utubes",
+        f"--n={ROUNDS}",
+        "--batches=2,10000",
+        "--commits=3",
+        "--most-tasks=500",
+        f"--location={tmp_path}/tables",
+        f"--json={found}",
+    )
+
+    assert result.returncode == 0, result.stderr
+    report = json.loads(found.read_text())
+    assert report.keys() == {"versions", "cores", "series", "age", "utubes", "targets"}
+    assert report["versions"].keys() == {"tubeq_spark", "python", "java", "spark", "delta"}
+    series = report["series"]
+    assert [(s["session"], s["form"], s["batch"]) for s in series] == [
+        ("recommended", "many", 2),
+        ("recommended", "df", 10_000),
+    ]
     for one in series:
         assert one["commits"] == {"queue": 3 * ROUNDS, "floor": 3 * ROUNDS}
         assert list(one["verbs"]) == VERBS
         for of_verb in one["verbs"].values():
             check_measured(of_verb, ("queue", "floor"))
-
-
-def quick_run(folder: Path, *options: str) -> tuple[dict[str, Any], str]:
-    """What a run of one round found, and what it printed."""
-    found = folder / "found.json"
-    result = run_benchmark(
-        "--quick", f"--n={ROUNDS}", f"--location={folder}/tables", f"--json={found}", *options
-    )
-    assert result.returncode == 0, result.stderr
-    assert str(folder) not in found.read_text()
-    return json.loads(found.read_text()), result.stdout
-
-
-@pytest.mark.thorough
-def test_quick_run_of_a_batch_has_the_floor_beside_it(tmp_path: Path) -> None:
-    report, printed = quick_run(tmp_path, "--only=batches", "--batches=10000")
-
-    assert report.keys() == {"versions", "cores", "series", "age", "utubes", "targets"}
-    assert report["versions"].keys() == {"tubeq_spark", "python", "java", "spark", "delta"}
-    check_series(report["series"], [("recommended", "df", 10_000)])
-    for word in ("queue / floor", "recommended", *VERBS):
-        assert word in printed
-
-
-@pytest.mark.thorough
-def test_quick_run_yields_every_part(tmp_path: Path) -> None:
-    report, printed = quick_run(
-        tmp_path,
-        "--only=batches,age,utubes",
-        "--batches=2,10000",
-        "--commits=3",
-        "--most-tasks=500",
-    )
-
-    check_series(report["series"], [("recommended", "many", 2), ("recommended", "df", 10_000)])
     assert report["age"]["commits"] >= 3
     for of_verb in report["age"]["verbs"].values():
         check_measured(of_verb, ("fresh", "aged"))
@@ -91,8 +78,9 @@ def test_quick_run_yields_every_part(tmp_path: Path) -> None:
     for one in report["utubes"]:
         assert len(one["put_s"]) == len(one["take_ack_s"]) == ROUNDS
     assert len(report["targets"]) == 3
-    for word in ("aged / fresh", "take + ack"):
-        assert word in printed
+    assert str(tmp_path) not in found.read_text()
+    for word in ("queue / floor", "recommended", "aged / fresh", "take + ack", *VERBS):
+        assert word in result.stdout
 
 
 def test_bad_use_is_refused_before_spark_starts() -> None:

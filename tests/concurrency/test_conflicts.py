@@ -28,7 +28,7 @@ from tests.concurrency.support import (
     on_another_host,
     stored,
 )
-from tests.thorough import thorough
+from tests.thorough import with_thorough
 from tubeq_spark import PutItem, Queue, QueueConfig, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -320,10 +320,7 @@ MORE = {
 
 @pytest.mark.parametrize(
     "meeting",
-    [
-        *(meeting for meeting in MEETINGS if meeting.name not in MORE),
-        *thorough(*(meeting for meeting in MEETINGS if meeting.name in MORE)),
-    ],
+    with_thorough(MEETINGS, MORE),
     ids=lambda meeting: meeting.name,
 )
 def test_verb_when_another_commits_in_the_middle_of_its_statement(

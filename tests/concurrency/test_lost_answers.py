@@ -25,7 +25,7 @@ from tests.concurrency.support import (
     names,
     stored,
 )
-from tests.thorough import thorough
+from tests.thorough import thorough, with_thorough
 from tubeq_spark import (
     CommitUnknownError,
     PutItem,
@@ -226,10 +226,7 @@ MORE = {
 
 @pytest.mark.parametrize(
     "case",
-    [
-        *(case for case in CASES if case.name not in MORE),
-        *thorough(*(case for case in CASES if case.name in MORE)),
-    ],
+    with_thorough(CASES, MORE),
     ids=lambda case: case.name,
 )
 def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_heard(

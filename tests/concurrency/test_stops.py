@@ -22,7 +22,7 @@ from tests.concurrency.support import (
     names,
     stored,
 )
-from tests.thorough import thorough
+from tests.thorough import with_thorough
 from tubeq_spark import PutItem, Queue, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -355,10 +355,7 @@ MORE = {
 
 @pytest.mark.parametrize(
     "case",
-    [
-        *(case for case in CASES if case.name not in MORE),
-        *thorough(*(case for case in CASES if case.name in MORE)),
-    ],
+    with_thorough(CASES, MORE),
     ids=lambda case: case.name,
 )
 def test_verb_when_its_process_stops_at_any_step_is_done_or_not_done(
