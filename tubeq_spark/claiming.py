@@ -126,11 +126,11 @@ class Take:
             return claimed
         # Before the commit: one that was made, though it raised, is freed with the others.
         self._abandoned = claimed.claims
-        try:
-            subqueues.claim(ctx, wanted, owner, now_us)
-        except Stale:
-            self._abandoned = []
-            raise
+        got = subqueues.claim(ctx, wanted, owner, now_us)
+        if got < len(wanted):
+            if not got:
+                self._abandoned = []
+            raise Stale
         return claimed
 
     def _free(

@@ -9,6 +9,7 @@ from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.feed import removal
 from tubeq_spark.storage.layout import Cut
+from tubeq_spark.storage.measures import counts
 from tubeq_spark.storage.notes import read_history
 from tubeq_spark.storage.quoting import bigint, limited, string
 from tubeq_spark.storage.statements import Chosen
@@ -126,7 +127,8 @@ def drain(ctx: TubeContext) -> None:
 
     def attempt() -> Plan[None]:
         now_us = ctx.queue.now_us()
-        if ctx.tasks.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
+        counted = counts(ctx.queue.engine, [(ctx.table, ctx.max_attempts)], now_us)
+        if counted[ctx.record.id].get(TaskState.TAKEN.value):
             msg = f"tube {ctx.record.name!r} has taken tasks"
             raise TubeBusyError(msg)
         return Plan(ctx.statements.drain(now_us), lambda _: None)

@@ -5,6 +5,7 @@ Nothing here is needed for a verb to be right, all of it yields to whoever commi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError
@@ -15,11 +16,16 @@ from tubeq_spark.storage.quoting import bigint
 from tubeq_spark.storage.statements import Chosen
 
 if TYPE_CHECKING:
-    from tubeq_spark.context import TubeContext
+    from collections.abc import Sequence
+
+    from tubeq_spark.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Affected
+    from tubeq_spark.storage.locking import Lane
 
-__all__ = ["fold", "remove_dead_files", "remove_leftovers"]
+__all__ = ["SYSTEM", "Tables", "fold", "remove_dead_files", "remove_leftovers"]
 
+#: Stands for the system tables; ids of tubes are greater.
+SYSTEM = 0
 #: Segments at the head of the queue that folding leaves to the takes.
 _HEAD = 4
 
@@ -52,25 +58,41 @@ def fold(ctx: TubeContext) -> int:
         return 0
 
 
-def remove_dead_files(ctx: TubeContext, now_us: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Tables whose dead files are removed together.
+
+    Attributes:
+        key: What they are known by: a tube's id, or `SYSTEM`.
+        names: Their SQL names, each with the way of this process's writers to it.
+        since_us: When they were made.
+    """
+
+    key: int
+    names: Sequence[tuple[str, Lane]]
+    since_us: int
+
+
+def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
     """Remove the files that no kept version needs, when it was not done for long enough.
 
     Returns:
         Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
         note in `_tubeq_sessions`.
     """
-    hours = ctx.queue.config.vacuum_hours
+    hours = queue.config.vacuum_hours
     if not hours:
         return False
     interval = us_from_seconds(hours * 3600) or 0
-    if now_us < ctx.record.created_us + interval:
+    if now_us < tables.since_us + interval:
         return False
-    last = ctx.queue.sessions.last_vacuum(ctx.record.id)
+    last = queue.sessions.last_vacuum(tables.key)
     if last is not None and now_us < last + interval:
         return False
-    ctx.queue.sessions.note_vacuum(ctx.record.id, now_us)
-    with ctx.lane.writing():
-        ctx.tasks.engine.run(f"VACUUM {ctx.table.name}")
+    queue.sessions.note_vacuum(tables.key, now_us)
+    for name, lane in tables.names:
+        with lane.writing():
+            queue.engine.run(f"VACUUM {name}")
     return True
 
 

@@ -21,13 +21,14 @@ from tubeq_spark.drivers import BUILT_IN
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.health import Health, Limits
 from tubeq_spark.holdings import Holdings
+from tubeq_spark.maintenance import SYSTEM, Tables
 from tubeq_spark.moments import to_us, us_from_seconds
 from tubeq_spark.opening import open_location, warn_of_slow_session
 from tubeq_spark.session import Session
 from tubeq_spark.state import QueueState
 from tubeq_spark.storage.commit import CommitLoop
 from tubeq_spark.storage.engine import Engine
-from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.storage.registry import Registry, TubeRecord
 from tubeq_spark.storage.sessions import Sessions
 from tubeq_spark.sweeper import SweepReport, sweep_tubes
@@ -280,6 +281,13 @@ class Queue:
             tube = self._tubes[record.name] = Tube(ctx, lambda: self._drop(record), again)
             return tube
 
+    def _contexts(self) -> list[TubeContext]:
+        """All tubes of types that this queue object knows, by name."""
+        known = self._context.drivers
+        records = sorted(self._registry.records(), key=lambda record: record.name)
+        live = (record for record in records if tubes.is_live(record) and record.type in known)
+        return [self._context_of(record) for record in live]
+
     def _context_of(self, record: TubeRecord) -> TubeContext:
         return tubes.context_of(self._wrap(record))
 
@@ -429,9 +437,7 @@ class Queue:
         """The tubes that this session may hold tasks of."""
         if not self._context.session.announced:
             return [tubes.context_of(tube) for tube in self._tubes.values()]
-        known = self._context.drivers
-        live = (r for r in self._registry.records() if tubes.is_live(r) and r.type in known)
-        return [self._context_of(record) for record in live]
+        return self._contexts()
 
     # -- looking and sweeping -----------------------------------------------------------------
 
@@ -453,13 +459,11 @@ class Queue:
         """
         self._context.require_running()
         calls = statistics.written_calls(self._context)
-        if name is not None:
-            return statistics.statistics_of(tubes.context_of(self.tube(name)), calls)
-        return {
-            record.name: statistics.statistics_of(tubes.context_of(self._wrap(record)), calls)
-            for record in sorted(self._registry.records(), key=lambda r: r.name)
-            if tubes.is_live(record) and record.type in self._context.drivers
-        }
+        if name is None:
+            return statistics.statistics_of(self._context, self._contexts(), calls)
+        context = tubes.context_of(self.tube(name))
+        found: dict[str, Any] = statistics.statistics_of(self._context, [context], calls)[name]
+        return found
 
     def statistics_df(self) -> DataFrame:
         """Return `statistics()` as a DataFrame: one row a tube, one column a count.
@@ -490,12 +494,7 @@ class Queue:
         """
         self._context.require_running()
         ending_us = us_from_seconds(checks.seconds("ending_within", ending_within))
-        contexts = [
-            self._context_of(record)
-            for record in self._registry.records()
-            if tubes.is_live(record) and record.type in self._context.drivers
-        ]
-        return metrics.measure(self._context, contexts, ending_us)
+        return metrics.measure(self._context, self._contexts(), ending_us)
 
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Look for what wants attention; see `Problem.kind` for what is looked for.
@@ -557,14 +556,21 @@ class Queue:
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a fold, and
         2 where claims on sub-queues were left behind; none when there is nothing to do. Conflicts
-        with takes of the same segments, and is retried.
+        with takes of the same segments, and is retried. Each `vacuum_hours` those of Delta's VACUUM,
+        of the system tables too, which conflict with nothing.
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(checks.moment("now", now))
         tubes.finish_drops(self._context, self._opened, self._registry)
-        contexts = {
-            record.name: functools.partial(self._context_of, record)
-            for record in self._registry.records()
-            if tubes.is_live(record)
-        }
-        return sweep_tubes(self._context, contexts, now_us)
+        records = [record for record in self._registry.records() if tubes.is_live(record)]
+        contexts = {record.name: functools.partial(self._context_of, record) for record in records}
+        return sweep_tubes(self._context, contexts, self._system_tables(records, now_us), now_us)
+
+    def _system_tables(self, records: list[TubeRecord], now_us: int) -> Tables:
+        known = self._context.drivers
+        names = [TUBES, SESSIONS]
+        if any(record.type in known and known[record.type].subqueues for record in records):
+            names.append(TAKEN_UTUBES)
+        tables = [(self._opened.location.table(name), self._opened.lane(name)) for name in names]
+        since_us = min((record.created_us for record in records), default=now_us)
+        return Tables(SYSTEM, tables, since_us)

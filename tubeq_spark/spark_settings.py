@@ -88,6 +88,11 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
             "It rewrites files after a commit, within the statement, and what it rewrites "
             "conflicts with takes. The sweeper folds small segments where nobody works.",
         ),
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": Setting(
+            "8",
+            "VACUUM, by which a sweep removes dead files, lists directories in this many tasks: "
+            "10,000 if unset, which is minutes on a small machine.",
+        ),
         "spark.sql.codegen.factoryMode": Setting(
             "NO_CODEGEN",
             "Compiling a plan lasts longer than running it over a few rows: without this a put, "

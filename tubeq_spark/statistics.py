@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.counters import calls_of, done_of
 from tubeq_spark.lifecycle import EVENTS
+from tubeq_spark.storage.measures import counts
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.context import QueueContext, TubeContext
 
-__all__ = ["STATISTICS_COLUMNS", "flat", "statistics_of", "written_calls"]
+__all__ = ["STATISTICS_COLUMNS", "flat", "nested", "statistics_of", "written_calls"]
 
 _NAMES = {
     TaskState.TAKEN: "taken",
@@ -38,17 +39,32 @@ def written_calls(queue: QueueContext) -> list[Mapping[str, int]]:
     return [*others, queue.counters.snapshot()]
 
 
-def statistics_of(ctx: TubeContext, calls: list[Mapping[str, int]]) -> dict[str, Any]:
-    """The statistics of one tube, by effective states."""
-    counted = ctx.tasks.counts(ctx.queue.now_us(), ctx.max_attempts)
-    tasks = {name: counted.get(state.value, 0) for state, name in _NAMES.items()}
-    total = sum(counted.values())
-    tasks["done"] = done_of(ctx.record.id, calls)
-    tasks["total"] = total
-    return {"tasks": tasks, "calls": calls_of(ctx.record.id, calls)}
+def statistics_of(
+    queue: QueueContext, contexts: Sequence[TubeContext], calls: list[Mapping[str, int]]
+) -> dict[str, Any]:
+    """The statistics of tubes by their names: tasks by effective state, and calls."""
+    tubes = [(ctx.table, ctx.max_attempts) for ctx in contexts]
+    counted = counts(queue.engine, tubes, queue.now_us())
+    return {ctx.record.name: _statistics(ctx.record.id, counted, calls) for ctx in contexts}
+
+
+def _statistics(
+    tube: int, counted: Mapping[int, Mapping[str, int]], calls: list[Mapping[str, int]]
+) -> dict[str, Any]:
+    states = counted[tube]
+    tasks = {name: states.get(state.value, 0) for state, name in _NAMES.items()}
+    tasks["done"] = done_of(tube, calls)
+    tasks["total"] = sum(states.values())
+    return {"tasks": tasks, "calls": calls_of(tube, calls)}
 
 
 def flat(name: str, type_name: str, statistics: Mapping[str, Any]) -> tuple[Any, ...]:
     """One row of `Queue.statistics_df`."""
     tasks, calls = statistics["tasks"], statistics["calls"]
     return (name, type_name, *(tasks[key] for key in _TASKS), *(calls[key] for key in EVENTS))
+
+
+def nested(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The statistics in a row of `Queue.statistics_df`, with the tube's type."""
+    tasks, calls = ({name: row[name] for name in names} for names in (_TASKS, EVENTS))
+    return {"type": row["type"], "tasks": tasks, "calls": calls}

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, TubeqError
-from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.storage.commit import Plan
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -69,19 +69,21 @@ def burn(ctx: TubeContext, orphans: Sequence[TakenUtube], now_us: int) -> list[T
 
 def claim(
     ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
-) -> None:
+) -> int:
     """Claim sub-queues (with a token, and the orphan's token each takes over). One commit.
 
-    Raises:
-        Stale: Another claimed one of them first; nothing was claimed.
+    Returns:
+        How many it got: fewer than were wanted when others claimed the rest first, none when it met
+        another commit.
     """
     marker = ctx.queue.session.segments(1)[0]
     statement = ctx.taken_utubes.claim(wanted, owner, now_us, marker)
     lane = ctx.taken_utubes.lane
+    plan = Plan(statement, lambda affected: affected.total)
     try:
-        ctx.queue.once.run("claim", lane, lambda: Plan(statement, lambda _: None))
-    except ConflictError as error:
-        raise Stale from error
+        return ctx.queue.once.run("claim", lane, lambda: plan)
+    except ConflictError:
+        return 0
 
 
 def free_tokens(

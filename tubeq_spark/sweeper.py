@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tubeq_spark.context import QueueContext, TubeContext
+    from tubeq_spark.maintenance import Tables
 
 __all__ = ["SweepReport", "TubeSweep", "sweep_tubes"]
 
@@ -56,9 +57,19 @@ class SweepReport:
 
 
 def sweep_tubes(
-    queue: QueueContext, tubes: Mapping[str, Callable[[], TubeContext]], now_us: int
+    queue: QueueContext,
+    tubes: Mapping[str, Callable[[], TubeContext]],
+    system: Tables,
+    now_us: int,
 ) -> SweepReport:
-    """Sweep each tube; one that fails is reported and does not stop the others."""
+    """Sweep each tube; one that fails is reported and does not stop the others.
+
+    Args:
+        queue: The queue object.
+        tubes: The tubes by their names.
+        system: The system tables that are there.
+        now_us: The moment.
+    """
     report = SweepReport()
     for name, context in tubes.items():
         try:
@@ -69,6 +80,10 @@ def sweep_tubes(
     # A fold that loses to a heartbeat is for the next sweep.
     with contextlib.suppress(ConflictError):
         queue.sessions.fold(_OLD_BEATS, queue.once)
+    try:
+        maintenance.remove_dead_files(queue, system, now_us)
+    except Exception:
+        log.exception("dead files of the system tables were not removed")
     return report
 
 
@@ -83,6 +98,7 @@ def _sweep(ctx: TubeContext, now_us: int) -> TubeSweep:
     free_orphans(ctx, now_us)
     maintenance.remove_leftovers(ctx)
     folded = maintenance.fold(ctx)
-    maintenance.remove_dead_files(ctx, now_us)
+    own = maintenance.Tables(ctx.record.id, [(ctx.table.name, ctx.lane)], ctx.record.created_us)
+    maintenance.remove_dead_files(ctx.queue, own, now_us)
     ctx.tell()
     return TubeSweep(ended.readied, ended.expired, ended.released, folded)

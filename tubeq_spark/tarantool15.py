@@ -57,7 +57,7 @@ from tubeq_spark.task import Task, TaskState
 from tubeq_spark.tubes import context_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.queue import Queue
     from tubeq_spark.tube import Tube
@@ -413,11 +413,9 @@ class Queue15:
         Commits: none.
         """
         if tube is not None:
-            named = self._homes.tube(tube)
-            return _statistics(named, _written(named))
-        found = self._homes.tubes()
-        written = _written(found[0]) if found else []
-        return {t.name: _statistics(t, written) for t in found}
+            found: dict[str, Any] = _statistics([self._homes.tube(tube)])[tube]
+            return found
+        return _statistics(self._homes.tubes())
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -490,18 +488,22 @@ def _not_found(task_id: int) -> TaskNotFoundError:
     return TaskNotFoundError(f"task {task_id} not found")
 
 
-def _written(tube: Tube) -> list[Mapping[str, int]]:
-    """The call counters of all tubes of the queue that a tube is of."""
-    return statistics.written_calls(context_of(tube).queue)
+def _statistics(tubes: Sequence[Tube]) -> dict[str, Any]:
+    if not tubes:
+        return {}
+    contexts = [context_of(tube) for tube in tubes]
+    written = statistics.written_calls(contexts[0].queue)
+    found = statistics.statistics_of(contexts[0].queue, contexts, written)
+    return {
+        ctx.record.name: _in_old_names(found[ctx.record.name], old_calls_of(ctx.record.id, written))
+        for ctx in contexts
+    }
 
 
-def _statistics(tube: Tube, written: list[Mapping[str, int]]) -> dict[str, Any]:
-    ctx = context_of(tube)
-    found = perform(ctx, lambda: statistics.statistics_of(ctx, written))
+def _in_old_names(found: Mapping[str, Any], old: dict[str, int]) -> dict[str, Any]:
     tasks = {name: found["tasks"][name] for name in (*_OPEN, "total")}
     # What is stored and none of those was kept when it was done.
     tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
-    old = old_calls_of(ctx.record.id, written)
     calls = {name: found["calls"][event] for name, event in _CALLS.items()}
     calls["put"] = found["calls"]["put"] - old["urgent"]
     calls["release"] = found["calls"]["release"] - old["requeue"]

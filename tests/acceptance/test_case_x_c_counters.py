@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, put_and_take, take
+from tubeq_spark.storage import measures
 
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Session
@@ -222,6 +223,23 @@ def test_x_c10_statistics_have_all_keys_and_begin_anew_after_drop(
     assert set(statistics["calls"]) >= CALLS
     assert "delayed" not in statistics["calls"]
     assert set(statistics["calls"].values()) == {0}
+
+
+def test_statistics_of_all_tubes_when_no_query_has_room_for_them_are_those_of_each(
+    new_tube: NewTube, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measures, "_COUNTED_TOGETHER", 2)
+    tubes = [new_tube("fifottl", max_attempts=attempts) for attempts in (None, 1, 2)]
+    for number, tube in enumerate(tubes):
+        put_and_take(tube, "taken")
+        tube.put_many(["ready"] * number)
+
+    found = queue.statistics()
+
+    assert {tube.name: found[tube.name] for tube in tubes} == {
+        tube.name: queue.statistics(tube.name) for tube in tubes
+    }
+    assert [found[tube.name]["tasks"]["ready"] for tube in tubes] == [0, 1, 2]
 
 
 def test_x_c11_new_queue_keeps_options_and_counters_but_no_callback(

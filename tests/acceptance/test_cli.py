@@ -87,6 +87,11 @@ def test_tube_when_created_is_listed_counted_and_dropped(tubeq: Tubeq, queue: Qu
     header, *rows = [line.split() for line in tubeq("top", "--once").stdout.splitlines()]
     assert header[:4] == ["tube", "type", "ready", "taken"]
     assert ["web", "fifottl", "3", "0"] in [row[:4] for row in rows]
+    assert ["web", "fifottl", "3", "0"] in [
+        line.split()[:4] for line in tubeq("stats").stdout.splitlines()
+    ]
+    [listed] = [tube for tube in results(tubeq("stats", "--json")) if tube["tube"] == "web"]
+    assert listed == stats
     looks = results(tubeq("--json", "top", "--looks=2", "--interval=5"))
     assert [look["look"] for look in looks if look["tube"] == "web"] == [1, 2]
 

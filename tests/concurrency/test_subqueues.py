@@ -134,6 +134,40 @@ def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Host
     assert stored(hosts.tube) == "at br xt"
 
 
+def test_take_of_two_subqueues_when_a_rival_claims_one_of_them_first_takes_the_other(
+    hosts: Hosts,
+) -> None:
+    hosts.put("ab", "one")
+    hosts.put("x", "two")
+
+    with hosts.probe.interrupted("decided", "claim", lambda: hosts.rival.take(0)):
+        assert names(hosts.tube.take_many(2)) == "x"
+
+    assert stored(hosts.tube) == "at br xt"
+    assert hosts.claims() == 2
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_take_when_it_stops_after_it_claimed_one_of_two_subqueues_blocks_neither(
+    hosts: Hosts, commits: int
+) -> None:
+    hosts.put("a", "one")
+    hosts.put("x", "two")
+    taken: list[str] = []
+
+    def come_first() -> None:
+        taken.append(names(hosts.rival.take_many(1)))
+
+    with hosts.probe.interrupted("decided", "claim", come_first):
+        # Its claim of the other one is a commit; then it frees that, and begins anew.
+        assert hosts.probe.stopped_after(commits + 1, lambda: hosts.tube.take_many(2))
+
+    assert taken == ["a"]
+    assert names(hosts.rival.take_many(2)) == "x"
+    assert hosts.tube.take(0) is None
+    assert hosts.claims() == 2
+
+
 # A take of all that is ready, while nobody holds a sub-queue, does not tell rows apart by theirs.
 
 

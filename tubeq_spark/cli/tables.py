@@ -28,19 +28,18 @@ def print_table(table: Table) -> None:
     console().print(table)
 
 
-def statistics_table(found: Mapping[str, Any], types: Mapping[str, str]) -> Table:
+def statistics_table(found: Mapping[str, Any]) -> Table:
     """Tubes, with their tasks by state and their calls."""
     table = _table([*_STATES, *_calls(found)])
     for name, counts in found.items():
         tasks, calls = counts["tasks"], counts["calls"]
         numbers = [tasks[s] for s in _STATES] + [calls[v] for v in _calls(found)]
-        table.add_row(name, types[name], *[f"{number:,}" for number in numbers])
+        table.add_row(name, counts["type"], *[f"{number:,}" for number in numbers])
     return table
 
 
 def rate_table(
     found: Mapping[str, Any],
-    types: Mapping[str, str],
     before: Mapping[str, Any] | None,
     seconds: float,
 ) -> Table:
@@ -54,7 +53,7 @@ def rate_table(
                 cells.append("")
             else:
                 cells.append(f"{(counts['calls'][verb] - former['calls'][verb]) / seconds:,.1f}")
-        table.add_row(name, types[name], *cells)
+        table.add_row(name, counts["type"], *cells)
     return table
 
 

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.tables import console, rate_table
-from tubeq_spark.cli.tubes import types_of
+from tubeq_spark.cli.tubes import counted
 from tubeq_spark.queue import Queue
 
 __all__ = ["top"]
@@ -38,20 +38,18 @@ def top(
 def _look_on(call: Call, queue: Queue, interval: float, limit: int) -> None:
     clock, screen = call.outside.clock, console()
     before: dict[str, Any] | None = None
-    types: dict[str, str] = {}
     since, number = clock.monotonic(), 0
     on_screen = screen.is_terminal and not call.json
     live = Live(console=screen, auto_refresh=False) if on_screen else None
     with live or nullcontext():
         while True:
-            found, now = queue.statistics(), clock.monotonic()
-            types |= types_of(queue, found.keys() - types.keys())
+            found, now = counted(queue), clock.monotonic()
             number += 1
             if call.json:
                 for name, counts in found.items():
-                    call.show({"look": number, "tube": name, "type": types[name], **counts}, "")
+                    call.show({"look": number, "tube": name, **counts}, "")
             else:
-                table = rate_table(found, types, before, now - since)
+                table = rate_table(found, before, now - since)
                 live.update(table, refresh=True) if live else screen.print(table)
             if number == limit:
                 return

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tubeq_spark.cli.call import BAD_USE, FAILED, Call
 from tubeq_spark.cli.tables import print_table, statistics_table
 from tubeq_spark.queue import Queue
+from tubeq_spark.statistics import nested
 
-__all__ = ["create", "drop", "stats", "sweep", "tubes"]
+__all__ = ["counted", "create", "drop", "stats", "sweep", "tubes"]
 
 
 def create(
@@ -71,17 +71,21 @@ def stats(ctx: typer.Context, tube: Annotated[str | None, typer.Argument()] = No
     """Count tasks by state, and calls of the verbs."""
     call: Call = ctx.obj
     with call.queue() as queue:
-        found = queue.statistics() if tube is None else {tube: queue.statistics(tube)}
+        if tube is None:
+            found = counted(queue)
+        else:
+            found = {tube: {"type": queue.tube(tube).type, **queue.statistics(tube)}}
         if call.json:
             for name, counts in found.items():
-                call.show({"tube": name, "type": queue.tube(name).type, **counts}, "")
+                call.show({"tube": name, **counts}, "")
         else:
-            print_table(statistics_table(found, types_of(queue, found)))
+            print_table(statistics_table(found))
 
 
-def types_of(queue: Queue, names: Iterable[str]) -> dict[str, str]:
-    """The types of tubes."""
-    return {name: queue.tube(name).type for name in names}
+def counted(queue: Queue) -> dict[str, dict[str, Any]]:
+    """The types and statistics of all tubes, as of one look at them."""
+    rows = queue.statistics_df().toArrow().to_pylist()
+    return {row["name"]: nested(row) for row in rows}
 
 
 def sweep(ctx: typer.Context) -> None:

@@ -8,7 +8,7 @@ never what it does, so another thread's statement that meets them switched is on
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["COMPILE_FROM", "compiled"]
+__all__ = ["COMPILE_FROM", "compiled", "compiled_read"]
 
-#: From so many rows on compiling costs less than it saves.
+#: From so many rows on compiling costs less than it saves: of a write, and of a read.
 COMPILE_FROM = 30_000
+_COMPILE_READ_FROM = 150_000
 _MODE = "spark.sql.codegen.factoryMode"
 #: Interpreted and compiled, by setting.
 _SETTINGS = {_MODE: ("NO_CODEGEN", "FALLBACK"), "spark.sql.codegen.wholeStage": ("false", "true")}
@@ -30,17 +31,31 @@ _lock = threading.Lock()
 _running: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 
 
-@contextmanager
-def compiled(spark: SparkSession, rows: int) -> Iterator[None]:
-    """Run the block with compiled plans if it handles many rows.
+def compiled(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
+    """Run the block with compiled plans if its statements write many rows.
 
     A session that does not have code generation switched off is left as it is.
 
     Args:
         spark: The session.
-        rows: How many rows the block's statements handle, about.
+        rows: How many rows they write, about.
     """
-    if rows < COMPILE_FROM or not _begin(spark):
+    return _compiled(spark, many=rows >= COMPILE_FROM)
+
+
+def compiled_read(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
+    """The same for queries over narrow columns, which gain less by it.
+
+    Args:
+        spark: The session.
+        rows: How many rows they read, about.
+    """
+    return _compiled(spark, many=rows >= _COMPILE_READ_FROM)
+
+
+@contextmanager
+def _compiled(spark: SparkSession, *, many: bool) -> Iterator[None]:
+    if not many or not _begin(spark):
         yield
         return
     try:

@@ -171,8 +171,12 @@ def create_sessions(table: str, config: QueueConfig) -> str:
 
 
 def create_taken_utubes(table: str, config: QueueConfig) -> str:
-    """The statement that creates the table of claims on sub-queues."""
+    """The statement that creates the table of claims on sub-queues.
+
+    By bucket, as that is what claims may conflict over; by claim, as one that is given back is then
+    deleted without reading a row.
+    """
     return (
         f"CREATE TABLE IF NOT EXISTS {table} ({_columns(_TAKEN_UTUBES_COLUMNS)}) USING delta "
-        f"PARTITIONED BY (tube_id, bucket) TBLPROPERTIES ({_properties(config)})"
+        f"PARTITIONED BY (tube_id, bucket, claim) TBLPROPERTIES ({_properties(config)})"
     )

@@ -261,22 +261,22 @@ class Sessions:
 
     # -- maintenance --------------------------------------------------------------------------
 
-    def last_vacuum(self, tube_id: int) -> int | None:
-        """When dead files of a tube were last removed."""
+    def last_vacuum(self, key: int) -> int | None:
+        """When dead files of a tube (its id) or of the system tables (0) were last removed."""
         rows = self._engine.rows(
             f"SELECT max(unix_micros(at)) AS last FROM {self._table} "
-            f"WHERE kind = 'vacuum' AND seq = {bigint(tube_id)}"
+            f"WHERE kind = 'vacuum' AND seq = {bigint(key)}"
         )
         last: int | None = rows[0]["last"]
         return last
 
-    def note_vacuum(self, tube_id: int, now_us: int) -> None:
-        """Remember that dead files of a tube are being removed. One commit, a blind append."""
+    def note_vacuum(self, key: int, now_us: int) -> None:
+        """Remember that dead files are being removed. One commit, a blind append."""
         row = pa.table(
             {
                 "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
                 "kind": ["vacuum"],
-                "seq": pa.array([tube_id], pa.int64()),
+                "seq": pa.array([key], pa.int64()),
                 "at": pa.array([now_us], pa.timestamp("us", "UTC")),
             }
         )

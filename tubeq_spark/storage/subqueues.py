@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage import predicates
-from tubeq_spark.storage.codegen import compiled
+from tubeq_spark.storage.codegen import compiled_read
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigints, limited, moment, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
@@ -62,7 +62,7 @@ class Subqueues:
     ) -> list[SubqueueHead]:
         """The sub-queues with ready tasks that are not busy, by their first task."""
         others, frames = self._not_among(busy)
-        with compiled(self._engine.spark, self._seen):
+        with compiled_read(self._engine.spark, self._seen):
             found = self._engine.arrow(
                 "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
                 f"bool_or(state = 't') AS in_claim FROM {self._table.name} t "
@@ -83,7 +83,7 @@ class Subqueues:
         """The next tasks of some sub-queues, in the tube's order; arguments as of `cuts`."""
         columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
         ready, frames = self._ready_among(now_us, max_attempts, quotas)
-        with compiled(self._engine.spark, sum(quotas.values())):
+        with compiled_read(self._engine.spark, sum(quotas.values())):
             found = self._engine.arrow(
                 f"SELECT {columns} FROM ({self._first_of(ready, quotas)}) "
                 f"ORDER BY {self._table.in_order}",
@@ -135,7 +135,7 @@ class Subqueues:
         frames: dict[str, DataFrame],
         at_most: str = "",
     ) -> list[SubqueueCut]:
-        with compiled(self._engine.spark, sum(quotas.values())):
+        with compiled_read(self._engine.spark, sum(quotas.values())):
             found = self._engine.arrow(
                 "SELECT utube, segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
                 "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.storage import predicates
-from tubeq_spark.storage.codegen import compiled
+from tubeq_spark.storage.codegen import compiled_read
 from tubeq_spark.storage.feed import GONE
 from tubeq_spark.storage.heads import HEAD_SEGMENTS, Heads, SegmentHead
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
@@ -133,7 +133,7 @@ class Tasks:
         for again in (False, True):
             bound = self._heads.bound(limit)
             where = ready if bound is None else f"{ready} AND {self._table.up_to(bound)}"
-            with compiled(self.engine.spark, self._heads.expected(limit)):
+            with compiled_read(self.engine.spark, self._heads.expected(limit)):
                 found = read(where)
             if bound is None or size(found) >= limit:
                 return found
@@ -297,14 +297,6 @@ class Tasks:
         )
         pri: int | None = found[0]["pri"]
         return pri
-
-    def counts(self, now_us: int, max_attempts: int | None) -> dict[str, int]:
-        """Number of tasks by effective state letter."""
-        state = predicates.effective_state(now_us, max_attempts)
-        found = self.engine.rows(
-            f"SELECT {state} AS state, count(*) AS n FROM {self._table.name} WHERE {self._table.mine()} GROUP BY 1"
-        )
-        return {row["state"]: row["n"] for row in found if row["state"] is not None}
 
     def _ready(self, now_us: int, max_attempts: int | None) -> str:
         return predicates.is_ready(now_us, max_attempts)
