@@ -307,6 +307,31 @@ def test_program_prints_nothing_but_its_result(location: str) -> None:
 
 
 @pytest.mark.processes
+@pytest.mark.thorough
+def test_program_prints_nothing_but_its_results_when_delta_prints_too(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    with Queue(spark, location) as queue:
+        queue.create_tube("t")
+    # Each sweep removes dead files, which Delta tells of.
+    (tmp_path / "tubeq.toml").write_text("[queue]\nvacuum_hours = 1e-9\n")
+
+    result = subprocess.run(
+        [sys.executable, "-m", "tubeq_spark.cli", "--location", location, "sweep", "--json"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert [json.loads(line)["tube"] for line in result.stdout.splitlines()] == ["t"]
+    assert "files and directories" in result.stderr
+
+
+@pytest.mark.processes
 def test_package_without_typer_says_how_to_get_it() -> None:
     program = "import sys; sys.modules['typer'] = None; import tubeq_spark.cli as c; c.main()"
 

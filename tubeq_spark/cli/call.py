@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import threading
@@ -39,6 +40,7 @@ BAD_USE = 2
 FAILED = 3
 _INTERRUPTED = 128 + signal.SIGINT
 _TERMINATED = 128 + signal.SIGTERM
+_STDOUT, _STDERR = 1, 2
 
 #: What the caller can mend by another call.
 _REFUSALS = (
@@ -58,9 +60,23 @@ _REFUSALS = (
 def open_spark(remote: str | None) -> SparkSession:
     """A session of the Connect server at `remote`, or an embedded one."""
     if remote is None:
-        return local_session("tubeq")
+        with _results_alone():
+            return local_session("tubeq")
     # The server has settings of its own: most of ours cannot be changed from outside.
     return SparkSession.builder.remote(remote).getOrCreate()  # noqa: TID251
+
+
+@contextmanager
+def _results_alone() -> Iterator[None]:
+    """Have a JVM that starts here print to standard error, as VACUUM does: results go to the other."""
+    sys.stdout.flush()
+    ours = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield
+    finally:
+        os.dup2(ours, _STDOUT)
+        os.close(ours)
 
 
 @dataclass(frozen=True, kw_only=True)
