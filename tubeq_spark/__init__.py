@@ -1,35 +1,73 @@
-"""A task queue for people who live in Spark: Tarantool's tubes, stored in Delta tables."""
+"""A task queue for people who live in Spark: Tarantool's tubes, stored in Delta tables.
+
+Its names are imported when they are first used, so that `tubeq` can keep the garbage collector out
+of all these modules, which a call is too short for.
+"""
 
 from __future__ import annotations
 
-from tubeq_spark.batch import Batch
-from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.config import QueueConfig
-from tubeq_spark.drivers import Driver
-from tubeq_spark.errors import (
-    CommitUnknownError,
-    ConflictError,
-    InvalidOptionError,
-    NotTakenError,
-    QueueStateError,
-    SessionError,
-    StoreError,
-    TaskNotFoundError,
-    TubeBusyError,
-    TubeExistsError,
-    TubeNotFoundError,
-    TubeqError,
-)
-from tubeq_spark.health import Health, Problem
-from tubeq_spark.metrics import QueueMetrics, TubeMetrics
-from tubeq_spark.queue import Queue
-from tubeq_spark.spark_session import local_session, spark_conf
-from tubeq_spark.state import QueueState
-from tubeq_spark.sweeper import SweepReport, TubeSweep
-from tubeq_spark.task import PutItem, PutResult, Task, TaskState
-from tubeq_spark.tube import Tube
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tubeq_spark.batch import Batch
+    from tubeq_spark.clock import Clock, SystemClock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.drivers import Driver
+    from tubeq_spark.errors import (
+        CommitUnknownError,
+        ConflictError,
+        InvalidOptionError,
+        NotTakenError,
+        QueueStateError,
+        SessionError,
+        StoreError,
+        TaskNotFoundError,
+        TubeBusyError,
+        TubeExistsError,
+        TubeNotFoundError,
+        TubeqError,
+    )
+    from tubeq_spark.health import Health, Problem
+    from tubeq_spark.metrics import QueueMetrics, TubeMetrics
+    from tubeq_spark.queue import Queue
+    from tubeq_spark.spark_session import local_session, spark_conf
+    from tubeq_spark.state import QueueState
+    from tubeq_spark.sweeper import SweepReport, TubeSweep
+    from tubeq_spark.task import PutItem, PutResult, Task, TaskState
+    from tubeq_spark.tube import Tube
 
 __version__ = "0.1.0"
+
+_MODULES = {
+    "batch": ("Batch",),
+    "clock": ("Clock", "SystemClock"),
+    "config": ("QueueConfig",),
+    "drivers": ("Driver",),
+    "errors": (
+        "CommitUnknownError",
+        "ConflictError",
+        "InvalidOptionError",
+        "NotTakenError",
+        "QueueStateError",
+        "SessionError",
+        "StoreError",
+        "TaskNotFoundError",
+        "TubeBusyError",
+        "TubeExistsError",
+        "TubeNotFoundError",
+        "TubeqError",
+    ),
+    "health": ("Health", "Problem"),
+    "metrics": ("QueueMetrics", "TubeMetrics"),
+    "queue": ("Queue",),
+    "spark_session": ("local_session", "spark_conf"),
+    "state": ("QueueState",),
+    "sweeper": ("SweepReport", "TubeSweep"),
+    "task": ("PutItem", "PutResult", "Task", "TaskState"),
+    "tube": ("Tube",),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Batch",
@@ -66,3 +104,17 @@ __all__ = [
     "local_session",
     "spark_conf",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the module that a name is at home in; called once a name."""
+    if name not in _HOMES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    found: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

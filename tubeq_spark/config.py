@@ -32,6 +32,8 @@ class QueueConfig:
         number_horizon: Seconds ahead for which numbers are reserved, > 0.
         fold_segments: A sweep folds a tube's tiny ready segments when there are more than this.
         fold_rows: A segment of at most so many rows is tiny.
+        fold_heartbeats: A sweep folds heartbeats that newer ones have replaced, and those of
+            sessions that have ended, when there are at least so many.
         retention_hours: Hours that deleted files and old log entries are kept; no statement and
             no reader may take longer.
         key_days: Days for which the key of a `put_df` is remembered.
@@ -54,6 +56,7 @@ class QueueConfig:
     number_horizon: float = 600.0
     fold_segments: int = 32
     fold_rows: int = 1_000
+    fold_heartbeats: int = 100
     retention_hours: int = 2
     key_days: int = 30
     vacuum_hours: float = 6.0
@@ -67,7 +70,7 @@ class QueueConfig:
         """
         for name in ("attempts", "segment_rows", "retention_hours", "key_days"):
             checks.count(name, getattr(self, name), least=1)
-        for name in ("fold_segments", "fold_rows"):
+        for name in ("fold_segments", "fold_rows", "fold_heartbeats"):
             checks.count(name, getattr(self, name))
         for name in ("retry_seconds", "poll_first", "poll_most", "number_horizon"):
             checks.lease(name, getattr(self, name))

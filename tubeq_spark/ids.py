@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tubeq_spark.moments import to_us
 
-__all__ = ["SLOTS", "Numbers", "Range", "task_id_of", "tick_at", "tick_of", "ticks"]
+__all__ = ["SLOTS", "Numbers", "Range", "slot_of", "task_id_of", "tick_at", "tick_of", "ticks"]
 
 POSITION_BITS = 12
 SLOT_BITS = 10
@@ -45,6 +45,11 @@ def task_id_of(tick: int, slot: int) -> int:
 def tick_of(task_id: int) -> int:
     """The tick that a task id was made from."""
     return (task_id >> (SLOT_BITS + POSITION_BITS)) << POSITION_BITS | (task_id & (_POSITIONS - 1))
+
+
+def slot_of(task_id: int) -> int:
+    """The slot that a task id was made in."""
+    return (task_id >> POSITION_BITS) & ((1 << SLOT_BITS) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +86,7 @@ class Numbers:
         if task_id < 0:
             return 0
         tick = tick_of(task_id)
-        same = (task_id >> POSITION_BITS) & (SLOTS - 1) == self.slot
+        same = slot_of(task_id) == self.slot
         return tick + 1 if same else (tick | (_POSITIONS - 1)) + 1
 
     def tasks(self, count: int, now_us: int, after: int = -1) -> Range | None:

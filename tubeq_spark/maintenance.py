@@ -1,4 +1,4 @@
-"""What keeps a tube's table small: folding tiny segments, leftovers of drops, dead files.
+"""What keeps tables small: folding a tube's tiny segments, leftovers of drops, dead files.
 
 Nothing here is needed for a verb to be right, all of it yields to whoever commits first.
 """

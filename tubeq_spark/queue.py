@@ -9,7 +9,6 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tubeq_spark import checks, ending, health, metrics, statistics, tubes
@@ -31,6 +30,7 @@ from tubeq_spark.storage.engine import Engine
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.storage.registry import Registry, TubeRecord
 from tubeq_spark.storage.sessions import Sessions
+from tubeq_spark.storage.slots import Slots
 from tubeq_spark.sweeper import SweepReport, sweep_tubes
 from tubeq_spark.tube import Tube
 
@@ -42,8 +42,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark.drivers import Driver
     from tubeq_spark.metrics import QueueMetrics
+    from tubeq_spark.statistics import TubeStatistics
 
-__all__ = ["Queue"]
+__all__ = ["Queue", "typed_statistics"]
 
 log = logging.getLogger(__name__)
 
@@ -119,14 +120,10 @@ class Queue:
         config, wall = self._config, SystemClock()
         loop = CommitLoop(engine, config, wall, source.random)
         counters, holdings = Counters(), Holdings()
-        sessions = Sessions(
-            engine,
-            self._opened.location.table(SESSIONS),
-            loop,
-            self._opened.lane(SESSIONS),
-            source,
-        )
-        session = Session(sessions, clock, config, counters, uuid.uuid4)
+        table, lane = self._opened.location.table(SESSIONS), self._opened.lane(SESSIONS)
+        sessions = Sessions(engine, table, loop, lane, source)
+        slots = Slots(engine, table, loop, lane, source)
+        session = Session(sessions, slots, clock, config, counters, uuid.uuid4)
         loop.tally.session = lambda: str(session.uuid)
         session.holds = holdings.any_at
         session.on_death = holdings.clear
@@ -458,25 +455,21 @@ class Queue:
         Commits: none.
         """
         self._context.require_running()
-        calls = statistics.written_calls(self._context)
         if name is None:
-            return statistics.statistics_of(self._context, self._contexts(), calls)
-        context = tubes.context_of(self.tube(name))
-        found: dict[str, Any] = statistics.statistics_of(self._context, [context], calls)[name]
-        return found
+            return {of.ctx.record.name: of.as_dict() for of in self._statistics()}
+        one = statistics.statistics_of(self._context, lambda: [tubes.context_of(self.tube(name))])
+        return one[0].as_dict()
 
     def statistics_df(self) -> DataFrame:
         """Return `statistics()` as a DataFrame: one row a tube, one column a count.
 
         Commits: none.
         """
-        found = self.statistics()
-        rows = [statistics.flat(n, self._tubes[n].type, of_n) for n, of_n in found.items()]
-        kinds = [pa.string(), pa.string()] + [pa.int64()] * (len(statistics.STATISTICS_COLUMNS) - 2)
-        schema = pa.schema(list(zip(statistics.STATISTICS_COLUMNS, kinds, strict=True)))
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
-        arrays = [pa.array(c, k) for c, k in zip(columns, kinds, strict=True)]
-        return self._context.engine.source(pa.Table.from_arrays(arrays, schema=schema))
+        self._context.require_running()
+        return self._context.engine.source(statistics.as_table(self._statistics()))
+
+    def _statistics(self) -> list[TubeStatistics]:
+        return statistics.statistics_of(self._context, self._contexts)
 
     def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
         """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.
@@ -574,3 +567,9 @@ class Queue:
         tables = [(self._opened.location.table(name), self._opened.lane(name)) for name in names]
         since_us = min((record.created_us for record in records), default=now_us)
         return Tables(SYSTEM, tables, since_us)
+
+
+def typed_statistics(queue: Queue) -> dict[str, dict[str, Any]]:
+    """`Queue.statistics()` with each tube's type, as of one look at the tubes."""
+    found = queue._statistics()  # noqa: SLF001  (kept from programs, not from the package)
+    return {of.ctx.record.name: {"type": of.ctx.record.type, **of.as_dict()} for of in found}

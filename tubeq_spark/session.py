@@ -10,7 +10,8 @@ from tubeq_spark.errors import SessionError
 from tubeq_spark.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.lifecycle import due
 from tubeq_spark.moments import plus, to_us, us_from_seconds
-from tubeq_spark.storage.sessions import Member, Sessions, SessionView, SlotLease
+from tubeq_spark.storage.sessions import Member, Sessions, SessionView
+from tubeq_spark.storage.slots import SlotLease, Slots
 
 if TYPE_CHECKING:
     import uuid
@@ -35,6 +36,7 @@ class Session:
     def __init__(
         self,
         sessions: Sessions,
+        slots: Slots,
         clock: Clock,
         config: QueueConfig,
         counters: Counters,
@@ -42,6 +44,7 @@ class Session:
     ) -> None:
         """Begin a session of its own; nothing is written before it is needed."""
         self._sessions = sessions
+        self._slots = slots
         self._clock = clock
         self._config = config
         self._counters = counters
@@ -322,7 +325,7 @@ class Session:
 
     def _leased(self, now_us: int) -> Numbers:
         if self._numbers is None:
-            seen = self._sessions.lease_slot(self._holder, now_us, self._horizon())
+            seen = self._slots.lease(self._holder, now_us, self._horizon())
             start = max(seen.bound, tick_at(now_us))
             self._numbers = Numbers(seen.slot, start, start + self._horizon())
             self._slot = SlotLease(seen.slot, self._holder, self._numbers.bound)
@@ -332,7 +335,7 @@ class Session:
         if self._slot is None:
             self._numbers = None
             return
-        lease = self._sessions.extend_slot(self._slot, needed + self._horizon())
+        lease = self._slots.extend(self._slot, needed + self._horizon())
         if lease is None:
             # Somebody has the slot by now; what lies below our bound is still ours alone, but the
             # next numbers must come from a slot of our own.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from tubeq_spark.counters import calls_of, done_of
 from tubeq_spark.lifecycle import EVENTS
@@ -10,11 +14,11 @@ from tubeq_spark.storage.measures import counts
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tubeq_spark.context import QueueContext, TubeContext
 
-__all__ = ["STATISTICS_COLUMNS", "flat", "nested", "statistics_of", "written_calls"]
+__all__ = ["TubeStatistics", "as_table", "statistics_of", "written_calls"]
 
 _NAMES = {
     TaskState.TAKEN: "taken",
@@ -23,48 +27,77 @@ _NAMES = {
     TaskState.DELAYED: "delayed",
 }
 _TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
-#: Columns of `Queue.statistics_df`; a name that is both a state and a verb does not exist.
-STATISTICS_COLUMNS = ("name", "type", *_TASKS, *EVENTS)
+#: A name that is both a state and a verb does not exist.
+_COLUMNS = ("name", "type", *_TASKS, *EVENTS)
 
 
 def written_calls(queue: QueueContext) -> list[Mapping[str, int]]:
     """The counters of all members: others' as last written, this one's as they are."""
-    views = queue.sessions.views()
-    others = [
-        member.calls
-        for view in views.values()
-        for member in view.members
-        if member.member != queue.session.member
-    ]
+    others = queue.sessions.calls(queue.session.member)
     return [*others, queue.counters.snapshot()]
 
 
+@dataclass(frozen=True, slots=True)
+class TubeStatistics:
+    """One tube's.
+
+    Attributes:
+        ctx: The tube.
+        tasks: How many by effective state, all together, and how many are done.
+        calls: How often the verbs were called.
+        written: The counters that these were made of, of all tubes and verbs.
+    """
+
+    ctx: TubeContext
+    tasks: Mapping[str, int]
+    calls: Mapping[str, int]
+    written: list[Mapping[str, int]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `Queue.statistics` says of it."""
+        return {"tasks": dict(self.tasks), "calls": dict(self.calls)}
+
+
 def statistics_of(
-    queue: QueueContext, contexts: Sequence[TubeContext], calls: list[Mapping[str, int]]
-) -> dict[str, Any]:
-    """The statistics of tubes by their names: tasks by effective state, and calls."""
-    tubes = [(ctx.table, ctx.max_attempts) for ctx in contexts]
-    counted = counts(queue.engine, tubes, queue.now_us())
-    return {ctx.record.name: _statistics(ctx.record.id, counted, calls) for ctx in contexts}
+    queue: QueueContext, contexts: Callable[[], Sequence[TubeContext]]
+) -> list[TubeStatistics]:
+    """The statistics of tubes.
+
+    Args:
+        queue: The queue object.
+        contexts: Finds the tubes. The counters are read meanwhile: nothing of one is decided by
+            the other, and each of these small reads is mostly waiting.
+    """
+    with ThreadPoolExecutor(1, "tubeq-counters") as other:
+        reading = other.submit(written_calls, queue)
+        tubes = contexts()
+        tables = [(ctx.table, ctx.max_attempts) for ctx in tubes]
+        counted = counts(queue.engine, tables, queue.now_us())
+        written = reading.result()
+    return [_of_tube(ctx, counted[ctx.record.id], written) for ctx in tubes]
 
 
-def _statistics(
-    tube: int, counted: Mapping[int, Mapping[str, int]], calls: list[Mapping[str, int]]
-) -> dict[str, Any]:
-    states = counted[tube]
+def _of_tube(
+    ctx: TubeContext, states: Mapping[str, int], written: list[Mapping[str, int]]
+) -> TubeStatistics:
     tasks = {name: states.get(state.value, 0) for state, name in _NAMES.items()}
-    tasks["done"] = done_of(tube, calls)
+    tasks["done"] = done_of(ctx.record.id, written)
     tasks["total"] = sum(states.values())
-    return {"tasks": tasks, "calls": calls_of(tube, calls)}
+    return TubeStatistics(ctx, tasks, calls_of(ctx.record.id, written), written)
 
 
-def flat(name: str, type_name: str, statistics: Mapping[str, Any]) -> tuple[Any, ...]:
-    """One row of `Queue.statistics_df`."""
-    tasks, calls = statistics["tasks"], statistics["calls"]
-    return (name, type_name, *(tasks[key] for key in _TASKS), *(calls[key] for key in EVENTS))
-
-
-def nested(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The statistics in a row of `Queue.statistics_df`, with the tube's type."""
-    tasks, calls = ({name: row[name] for name in names} for names in (_TASKS, EVENTS))
-    return {"type": row["type"], "tasks": tasks, "calls": calls}
+def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
+    """The rows of `Queue.statistics_df`."""
+    rows = [
+        (
+            of.ctx.record.name,
+            of.ctx.record.type,
+            *(of.tasks[name] for name in _TASKS),
+            *(of.calls[event] for event in EVENTS),
+        )
+        for of in found
+    ]
+    kinds = [pa.string(), pa.string()] + [pa.int64()] * (len(_COLUMNS) - 2)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(arrays, names=list(_COLUMNS))

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SweepReport", "TubeSweep", "sweep_tubes"]
 
-#: Heartbeats that newer ones have replaced are removed when there are so many.
-_OLD_BEATS = 200
 log = logging.getLogger(__name__)
 
 
@@ -79,7 +77,7 @@ def sweep_tubes(
             report.tubes[name] = TubeSweep(error=f"{type(error).__name__}: {error}")
     # A fold that loses to a heartbeat is for the next sweep.
     with contextlib.suppress(ConflictError):
-        queue.sessions.fold(_OLD_BEATS, queue.once)
+        queue.sessions.fold(queue.config.fold_heartbeats, queue.once)
     try:
         maintenance.remove_dead_files(queue, system, now_us)
     except Exception:

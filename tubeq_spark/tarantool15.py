@@ -57,9 +57,10 @@ from tubeq_spark.task import Task, TaskState
 from tubeq_spark.tubes import context_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.queue import Queue
+    from tubeq_spark.statistics import TubeStatistics
     from tubeq_spark.tube import Tube
 
 __all__ = ["Queue15", "Task15"]
@@ -492,19 +493,16 @@ def _statistics(tubes: Sequence[Tube]) -> dict[str, Any]:
     if not tubes:
         return {}
     contexts = [context_of(tube) for tube in tubes]
-    written = statistics.written_calls(contexts[0].queue)
-    found = statistics.statistics_of(contexts[0].queue, contexts, written)
-    return {
-        ctx.record.name: _in_old_names(found[ctx.record.name], old_calls_of(ctx.record.id, written))
-        for ctx in contexts
-    }
+    found = statistics.statistics_of(contexts[0].queue, lambda: contexts)
+    return {of.ctx.record.name: _in_old_names(of) for of in found}
 
 
-def _in_old_names(found: Mapping[str, Any], old: dict[str, int]) -> dict[str, Any]:
-    tasks = {name: found["tasks"][name] for name in (*_OPEN, "total")}
+def _in_old_names(found: TubeStatistics) -> dict[str, Any]:
+    tasks = {name: found.tasks[name] for name in (*_OPEN, "total")}
     # What is stored and none of those was kept when it was done.
     tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
-    calls = {name: found["calls"][event] for name, event in _CALLS.items()}
-    calls["put"] = found["calls"]["put"] - old["urgent"]
-    calls["release"] = found["calls"]["release"] - old["requeue"]
+    old = old_calls_of(found.ctx.record.id, found.written)
+    calls = {name: found.calls[event] for name, event in _CALLS.items()}
+    calls["put"] = found.calls["put"] - old["urgent"]
+    calls["release"] = found.calls["release"] - old["requeue"]
     return {"tasks": tasks, "calls": calls | old}

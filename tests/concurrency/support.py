@@ -146,6 +146,7 @@ def on_another_host(queue: Queue) -> Queue:
     opened = queue._opened
     queue._opened = replace(opened, uri=f"{opened.uri}#{queue.session_uuid}", locks=None)
     queue._context.sessions._lane = queue._registry._lane = Lane(None)
+    queue._context.session._slots._lane = queue._context.sessions._lane
     return queue
 
 

@@ -385,8 +385,13 @@ def test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_
 
 
 def test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_number_twice(
-    spark: SparkSession, gate: Gate, clock: ManualClock, tmp_path: Path
+    spark: SparkSession,
+    gate: Gate,
+    clock: ManualClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tubeq_spark.ids.SLOTS", 1)
     place = str(tmp_path / "queue")
     config = QueueConfig(number_horizon=1.0, vacuum_hours=0)
     former = Queue(spark, place, clock=clock, config=config)

@@ -35,6 +35,7 @@ from tubeq_spark import (
     TubeBusyError,
     TubeExistsError,
     TubeNotFoundError,
+    ids,
 )
 
 if TYPE_CHECKING:
@@ -632,7 +633,7 @@ def test_identify_when_the_session_dies_before_it_has_joined_is_refused_or_works
 
 
 class Numbered:
-    """Queues on a location of their own, whose slots are few and soon reach their bound."""
+    """Queues on a location of their own, whose slots soon reach their bound."""
 
     def __init__(self, spark: SparkSession, place: str, clock: ManualClock) -> None:
         self.spark, self.place, self.clock = spark, place, clock
@@ -654,21 +655,23 @@ def numbered(spark: SparkSession, tmp_path: Path, clock: ManualClock) -> Iterato
 
 
 def test_ids_when_another_holder_has_taken_the_slot_over_are_never_equal(
-    numbered: Numbered,
+    numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ids, "SLOTS", 1)
     former = numbered.open()
     tube = former.create_tube("numbered")
-    # The slot's bound has passed, so the only slot there is counts as free.
-    ids = ids_of(tube.put_many([1, 2]))
+    put = ids_of(tube.put_many([1, 2]))
+    # The bound has passed, so the only slot there is counts as free.
     numbered.clock.advance(2)
     latter = numbered.open()["numbered"]
-    ids += ids_of(latter.put_many([3, 4]))
+    put += ids_of(latter.put_many([3, 4]))
 
-    ids += ids_of(tube.put_many([5, 6]))
-    taken_ids = ids_of(tube.take_many(3)) + ids_of(latter.take_many(3))
+    put += ids_of(tube.put_many([5, 6]))
+    taken = ids_of(tube.take_many(3)) + ids_of(latter.take_many(3))
 
-    assert len(set(ids)) == 6
-    assert sorted(taken_ids) == sorted(ids)
+    assert len(set(put)) == 6
+    assert {ids.slot_of(task_id) for task_id in put} == {0}
+    assert sorted(taken) == sorted(put)
     rows = tube.df(effective=False).select("task_id", "state").collect()
     assert {row["state"] for row in rows} == {"t"}
     assert len(rows) == 6
@@ -676,24 +679,41 @@ def test_ids_when_another_holder_has_taken_the_slot_over_are_never_equal(
 
 @pytest.mark.thorough
 def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
-    numbered: Numbered,
+    numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ids, "SLOTS", 1)
     former = numbered.open()
     tube = former.create_tube("numbered")
-    ids = ids_of(tube.put_many([1]))
+    put = ids_of(tube.put_many([1]))
     latter = numbered.open()["numbered"]
     numbered.clock.advance(2)
 
     def lease() -> None:
-        ids.extend(ids_of(latter.put_many([2])))
+        put.extend(ids_of(latter.put_many([2])))
+        monkeypatch.setattr(ids, "SLOTS", 2)
 
     with numbered.probe.interrupted("decided", "extend_slot", lease):
-        ids += ids_of(tube.put_many([3]))
-    ids += ids_of(latter.put_many([4]))
+        put += ids_of(tube.put_many([3]))
+    put += ids_of(latter.put_many([4]))
 
-    assert len(set(ids)) == 4
-    slots = {(task_id >> 12) & 1023 for task_id in ids}
-    assert len(slots) == 2
+    assert len(set(put)) == 4
+    assert [ids.slot_of(task_id) for task_id in put] == [0, 0, 1, 0]
+
+
+def test_lease_of_a_slot_when_all_that_are_tried_are_in_use_finds_a_free_one(
+    numbered: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "SLOTS", 1)
+    put = ids_of(numbered.open().create_tube("numbered").put_many([1]))
+    latter = numbered.open()
+
+    def make_room() -> None:
+        monkeypatch.setattr(ids, "SLOTS", 2)
+
+    with numbered.probe.interrupted("committed", "lease_slot", make_room):
+        put += ids_of(latter["numbered"].put_many([2]))
+
+    assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
 
 
 # -- tubes ----------------------------------------------------------------------------------------

@@ -10,8 +10,7 @@ from rich.live import Live
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.tables import console, rate_table
-from tubeq_spark.cli.tubes import counted
-from tubeq_spark.queue import Queue
+from tubeq_spark.queue import Queue, typed_statistics
 
 __all__ = ["top"]
 
@@ -43,7 +42,7 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int) -> None:
     live = Live(console=screen, auto_refresh=False) if on_screen else None
     with live or nullcontext():
         while True:
-            found, now = counted(queue), clock.monotonic()
+            found, now = typed_statistics(queue), clock.monotonic()
             number += 1
             if call.json:
                 for name, counts in found.items():

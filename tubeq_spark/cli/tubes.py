@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tubeq_spark.cli.call import BAD_USE, FAILED, Call
 from tubeq_spark.cli.tables import print_table, statistics_table
-from tubeq_spark.queue import Queue
-from tubeq_spark.statistics import nested
+from tubeq_spark.queue import typed_statistics
 
-__all__ = ["counted", "create", "drop", "stats", "sweep", "tubes"]
+__all__ = ["create", "drop", "stats", "sweep", "tubes"]
 
 
 def create(
@@ -72,7 +71,7 @@ def stats(ctx: typer.Context, tube: Annotated[str | None, typer.Argument()] = No
     call: Call = ctx.obj
     with call.queue() as queue:
         if tube is None:
-            found = counted(queue)
+            found = typed_statistics(queue)
         else:
             found = {tube: {"type": queue.tube(tube).type, **queue.statistics(tube)}}
         if call.json:
@@ -80,12 +79,6 @@ def stats(ctx: typer.Context, tube: Annotated[str | None, typer.Argument()] = No
                 call.show({"tube": name, **counts}, "")
         else:
             print_table(statistics_table(found))
-
-
-def counted(queue: Queue) -> dict[str, dict[str, Any]]:
-    """The types and statistics of all tubes, as of one look at them."""
-    rows = queue.statistics_df().toArrow().to_pylist()
-    return {row["name"]: nested(row) for row in rows}
 
 
 def sweep(ctx: typer.Context) -> None:

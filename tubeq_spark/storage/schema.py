@@ -77,7 +77,13 @@ _SESSION_COLUMNS = {
         "INT",
         "hash of the session, or of the slot: keeps heartbeats apart from one another",
     ),
-    "kind": ("STRING", "member (heartbeat of a queue object), dead (final mark), slot, vacuum"),
+    "kind": (
+        "STRING",
+        (
+            "member (heartbeat of a queue object), total (calls of members that are gone), "
+            "dead (final mark), slot, vacuum"
+        ),
+    ),
     "session": ("STRING", "uuid"),
     "member": ("STRING", "one queue object of the session; of a slot: its holder"),
     "epoch": ("BIGINT", "grows when a dead session begins anew"),

@@ -1,7 +1,7 @@
-"""Sessions, their leases and counters, and the leases of number slots: `_tubeq_sessions`.
+"""Sessions, their leases and counters: `_tubeq_sessions`.
 
 A heartbeat is a blind append, so a hundred of them never conflict; of one member's rows the one
-with the highest `seq` counts. What must be exclusive (a dead mark, a slot) is a MERGE over the
+with the highest `seq` counts. What must be exclusive (a dead mark) is a MERGE over the
 literal bucket that all its rivals read.
 """
 
@@ -10,14 +10,13 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark import ids
 from tubeq_spark.lifecycle import due
-from tubeq_spark.storage.commit import CommitLoop, Plan, Stale
-from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
+from tubeq_spark.storage.commit import CommitLoop, Plan
+from tubeq_spark.storage.engine import Append, Engine, Merge
 from tubeq_spark.storage.measures import last_commit
 from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, integer, moment, string
@@ -28,15 +27,13 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.locking import Lane
 
-__all__ = ["Member", "SessionView", "Sessions", "SlotLease"]
-
-T = TypeVar("T")
+__all__ = ["Member", "SessionView", "Sessions"]
 
 _BUCKETS = 64
-#: Slots are leased in buckets of their own, so that heartbeats never disturb them.
-_FIRST_SLOT_BUCKET = 1_000
-_SLOT_BUCKETS = 64
 _VACUUM_BUCKET = 2_000
+_TOTAL_BUCKET = 2_001
+#: The counters of all members that have been forgotten.
+_IS_TOTAL = f"bucket = {integer(_TOTAL_BUCKET)} AND kind = 'total'"
 _LIVE, _LEFT = "live", "left"
 
 
@@ -77,15 +74,6 @@ class SessionView:
         return epoch > self.dead_epoch and any(
             m.epoch == epoch and m.alive(now_us, skew_us) for m in self.members
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SlotLease:
-    """A slot as it stands: who has it, and the first tick that was never promised to anybody."""
-
-    slot: int
-    holder: str | None
-    bound: int
 
 
 def bucket_of(session: str) -> int:
@@ -140,6 +128,18 @@ class Sessions:
             name: SessionView(name, tuple(members[name]), dead[name]) for name in {*members, *dead}
         }
 
+    def calls(self, but: str) -> list[Mapping[str, int]]:
+        """The newest counters of all members, those that were forgotten included.
+
+        Args:
+            but: A member that is left out.
+        """
+        rows = self._engine.rows(
+            f"SELECT max_by(calls, seq) AS calls FROM {self._table} WHERE calls IS NOT NULL "
+            f"AND member <> {string(but)} GROUP BY bucket, member"
+        )
+        return [row["calls"] for row in rows]
+
     def last_written(self, limit: int) -> dict[str, int]:
         """The sessions that wrote last, and when by their own clocks."""
         rows = self._engine.rows(
@@ -151,14 +151,6 @@ class Sessions:
     def last_commit(self) -> int:
         """When the newest commit was made, by the storage's clock."""
         return last_commit(self._engine, self._table)[1]
-
-    def slots(self) -> dict[int, SlotLease]:
-        """All slots that were ever leased."""
-        rows = self._engine.rows(
-            f"SELECT slot, member, bound FROM {self._table} WHERE kind = 'slot' AND "
-            f"bucket >= {integer(_FIRST_SLOT_BUCKET)}"
-        )
-        return {r["slot"]: SlotLease(r["slot"], r["member"], r["bound"]) for r in rows}
 
     # -- heartbeats ---------------------------------------------------------------------------
 
@@ -283,95 +275,63 @@ class Sessions:
         self._append("vacuum", row)
 
     def fold(self, least: int, loop: CommitLoop) -> int:
-        """Remove heartbeats that newer ones have replaced, if there are `least` of them.
+        """Remove heartbeats that newer ones have replaced and sessions that all members have left.
 
-        The newest row of every member stays: its counters are part of the statistics. At most one
-        commit, by a loop that may give up: it meets every heartbeat.
+        The newest row of every other member stays: it may go on. The counters of those that never
+        will are added up in one row, in the same commit.
+
+        Args:
+            least: So many rows must be in the way.
+            loop: May give up: this meets every heartbeat. At most one commit.
+
+        Returns:
+            How many rows went.
         """
+        members = (
+            "SELECT bucket, session, member, max(seq) AS newest, "
+            "max_by(struct(status, calls), seq) AS last, count(*) AS beats "
+            f"FROM {self._table} WHERE bucket < {integer(_BUCKETS)} AND kind = 'member' "
+            "GROUP BY bucket, session, member"
+        )
+        members = (
+            f"SELECT *, every(last.status = '{_LEFT}') OVER (PARTITION BY bucket, session) AS gone "
+            f"FROM ({members})"
+        )
 
         def attempt() -> Plan[int]:
-            newest = (
-                "SELECT bucket, member, max(seq) AS newest FROM "
-                f"{self._table} WHERE kind = 'member' GROUP BY bucket, member HAVING count(*) > 1"
+            found = self._engine.rows(
+                f"SELECT sum(IF(gone, beats, beats - 1)) AS n FROM ({members})"
             )
-            rows = self._engine.rows(
-                f"SELECT count(*) - count(DISTINCT member) AS n FROM {self._table} "
-                "WHERE kind = 'member'"
-            )
-            if rows[0]["n"] < least:
+            if (found[0]["n"] or 0) < least:
                 return Plan(None, lambda _: 0)
             marker = self._marker()
+            counters = (
+                f"SELECT explode(last.calls) AS (name, count) FROM ({members}) WHERE gone UNION ALL "
+                f"SELECT explode(calls) FROM {self._table} WHERE {_IS_TOTAL}"
+            )
+            total = (
+                "SELECT map_from_entries(collect_list(struct(name, count))) FROM "
+                f"(SELECT name, sum(count) AS count FROM ({counters}) GROUP BY name)"
+            )
+            source = (
+                "SELECT bucket, 'member' AS kind, member, IF(gone, newest + 1, newest) AS below, "
+                f"CAST(NULL AS MAP<STRING, BIGINT>) AS calls FROM ({members}) UNION ALL "
+                f"SELECT {integer(_TOTAL_BUCKET)}, 'total', 'total', 1L, ({total})"
+            )
             sql = (
-                f"MERGE INTO {self._table} t USING ({newest}) s "
-                f"ON {noted('t.bucket')} AND t.kind = 'member' AND t.bucket = s.bucket AND t.member = s.member "
-                f"AND t.seq < s.newest AND t.seq <> {bigint(marker)} WHEN MATCHED THEN DELETE"
+                f"MERGE INTO {self._table} t USING ({source}) s ON {noted('t.bucket')} "
+                f"AND (t.bucket < {integer(_BUCKETS)} OR t.bucket = {integer(_TOTAL_BUCKET)}) "
+                "AND t.kind IN ('member', 'total') AND t.bucket = s.bucket AND t.kind = s.kind "
+                f"AND t.member = s.member AND t.seq < s.below AND t.seq <> {bigint(marker)} "
+                "WHEN MATCHED AND t.kind = 'member' THEN DELETE "
+                "WHEN MATCHED THEN UPDATE SET calls = s.calls "
+                "WHEN NOT MATCHED AND s.kind = 'total' THEN "
+                "INSERT (bucket, kind, member, seq, calls) "
+                "VALUES (s.bucket, s.kind, s.member, 0L, s.calls)"
             )
             return Plan(Merge(self._table, sql, marker), lambda affected: affected.deleted)
 
         return loop.run("fold_sessions", self._lane, attempt)
-
-    # -- slots --------------------------------------------------------------------------------
-
-    def lease_slot(self, holder: str, now_us: int, horizon: int) -> SlotLease:
-        """Lease a slot that nobody uses. One commit.
-
-        Returns:
-            The slot, with the bound as the former holder left it: numbers begin there.
-        """
-
-        def attempt() -> Plan[SlotLease]:
-            seen = self._choose(self.slots(), ids.tick_at(now_us))
-            start = max(seen.bound, ids.tick_at(now_us))
-            return self._set_bound(seen, holder, start + horizon, seen)
-
-        return self._loop.run("lease_slot", self._lane, attempt)
-
-    def extend_slot(self, lease: SlotLease, bound: int) -> SlotLease | None:
-        """Raise the bound of a slot that one still holds.
-
-        Returns:
-            The lease as it is now; `None` when the slot has another holder. One commit.
-        """
-
-        def attempt() -> Plan[SlotLease | None]:
-            seen = self.slots().get(lease.slot)
-            if seen is None or seen.holder != lease.holder:
-                return Plan(None, lambda _: None)
-            after = SlotLease(seen.slot, seen.holder, bound)
-            return self._set_bound(seen, str(lease.holder), bound, after)
-
-        return self._loop.run("extend_slot", self._lane, attempt)
-
-    def _choose(self, leased: Mapping[int, SlotLease], tick: int) -> SlotLease:
-        unused = [slot for slot in range(ids.SLOTS) if slot not in leased]
-        free = [lease for lease in leased.values() if lease.bound <= tick]
-        if free:
-            return self._random.choice(free)
-        if unused:
-            return SlotLease(self._random.choice(unused), None, 0)
-        # All are in use: taking one over is safe, since its holder must ask before passing its
-        # bound; the lowest bound keeps ids closest to the clock.
-        return min(leased.values(), key=lambda lease: lease.bound)
-
-    def _set_bound(self, seen: SlotLease, holder: str, bound: int, result: T) -> Plan[T]:
-        marker = self._marker()
-        bucket = integer(_FIRST_SLOT_BUCKET + seen.slot % _SLOT_BUCKETS)
-        same = f"t.member <=> {string(seen.holder)} AND t.bound = {bigint(seen.bound)}"
-        sql = (
-            f"MERGE INTO {self._table} t USING (SELECT 1 AS one) s "
-            f"ON {noted('t.bucket')} AND t.bucket = {bucket} AND t.kind = 'slot' AND t.slot = {integer(seen.slot)} AND t.seq <> {bigint(marker)} "
-            f"WHEN MATCHED AND {same} THEN UPDATE SET member = {string(holder)}, "
-            f"bound = {bigint(bound)} WHEN NOT MATCHED AND {bigint(seen.bound)} = 0L THEN INSERT "
-            "(bucket, kind, slot, member, bound, seq) VALUES "
-            f"({bucket}, 'slot', {integer(seen.slot)}, {string(holder)}, {bigint(bound)}, 0L)"
-        )
-
-        def finish(affected: Affected) -> T:
-            if affected.total != 1:
-                raise Stale
-            return result
-
-        return Plan(Merge(self._table, sql, marker), finish)
 
     def _marker(self) -> int:
         return -self._random.getrandbits(62) - 1
