@@ -32,6 +32,8 @@ __all__ = ["Member", "SessionView", "Sessions"]
 _BUCKETS = 64
 _VACUUM_BUCKET = 2_000
 _TOTAL_BUCKET = 2_001
+#: Where members and dead marks are; slots, of which there may be a thousand, are not.
+_MEMBERS = f"bucket < {integer(_BUCKETS)}"
 #: The counters of all members that have been forgotten.
 _IS_TOTAL = f"bucket = {integer(_TOTAL_BUCKET)} AND kind = 'total'"
 _LIVE, _LEFT = "live", "left"
@@ -98,13 +100,14 @@ class Sessions:
 
     def views(self, session: str | None = None) -> dict[str, SessionView]:
         """What is written about one session, or about all."""
-        where = "kind IN ('member', 'dead')"
+        where = _MEMBERS
         if session is not None:
-            where += f" AND bucket = {integer(bucket_of(session))} AND session = {string(session)}"
+            where = f"bucket = {integer(bucket_of(session))} AND session = {string(session)}"
         rows = self._engine.rows(
             "SELECT kind, session, member, max(epoch) AS epoch, max(seq) AS seq, "
             "max_by(struct(status, unix_micros(lease_until) AS until, calls, epoch), seq) AS last "
-            f"FROM {self._table} WHERE {where} GROUP BY kind, session, member"
+            f"FROM {self._table} WHERE {where} AND kind IN ('member', 'dead') "
+            "GROUP BY kind, session, member"
         )
         members: dict[str, list[Member]] = defaultdict(list)
         dead: dict[str, int] = defaultdict(int)
@@ -135,16 +138,17 @@ class Sessions:
             but: A member that is left out.
         """
         rows = self._engine.rows(
-            f"SELECT max_by(calls, seq) AS calls FROM {self._table} WHERE calls IS NOT NULL "
-            f"AND member <> {string(but)} GROUP BY bucket, member"
+            f"SELECT max_by(calls, seq) AS calls FROM {self._table} "
+            f"WHERE ({_MEMBERS} AND kind = 'member' OR {_IS_TOTAL}) AND member <> {string(but)} "
+            "GROUP BY bucket, member"
         )
-        return [row["calls"] for row in rows]
+        return [row["calls"] or {} for row in rows]
 
     def last_written(self, limit: int) -> dict[str, int]:
         """The sessions that wrote last, and when by their own clocks."""
         rows = self._engine.rows(
             f"SELECT session, unix_micros(max(at)) AS last FROM {self._table} "
-            f"WHERE kind = 'member' GROUP BY session ORDER BY last DESC LIMIT {limit}"
+            f"WHERE {_MEMBERS} AND kind = 'member' GROUP BY session ORDER BY last DESC LIMIT {limit}"
         )
         return {row["session"]: row["last"] for row in rows}
 
@@ -257,7 +261,7 @@ class Sessions:
         """When dead files of a tube (its id) or of the system tables (0) were last removed."""
         rows = self._engine.rows(
             f"SELECT max(unix_micros(at)) AS last FROM {self._table} "
-            f"WHERE kind = 'vacuum' AND seq = {bigint(key)}"
+            f"WHERE bucket = {integer(_VACUUM_BUCKET)} AND kind = 'vacuum' AND seq = {bigint(key)}"
         )
         last: int | None = rows[0]["last"]
         return last
@@ -290,7 +294,7 @@ class Sessions:
         members = (
             "SELECT bucket, session, member, max(seq) AS newest, "
             "max_by(struct(status, calls), seq) AS last, count(*) AS beats "
-            f"FROM {self._table} WHERE bucket < {integer(_BUCKETS)} AND kind = 'member' "
+            f"FROM {self._table} WHERE {_MEMBERS} AND kind = 'member' "
             "GROUP BY bucket, session, member"
         )
         members = (
