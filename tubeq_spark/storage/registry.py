@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError, TubeNotFoundError
 from tubeq_spark.options import TubeOptions
-from tubeq_spark.storage.commit import CommitLoop, Plan, Stale
-from tubeq_spark.storage.engine import Affected, Engine, Merge
+from tubeq_spark.storage.commit import Plan, Stale
+from tubeq_spark.storage.engine import Affected, Merge
 from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, moment, string
 from tubeq_spark.storage.schema import FORMAT_VERSION
+from tubeq_spark.storage.system_table import SystemTable
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Sequence
 
-    from tubeq_spark.storage.locking import Lane
 
 __all__ = ["Registry", "TubeRecord", "TubeStatus"]
 
@@ -43,18 +42,8 @@ class TubeRecord:
     created_us: int
 
 
-class Registry:
+class Registry(SystemTable):
     """Reads and writes `_tubeq_tubes`."""
-
-    def __init__(
-        self, engine: Engine, table: str, loop: CommitLoop, lane: Lane, random_source: random.Random
-    ) -> None:
-        """Use the registry in `table` (a SQL name)."""
-        self._engine = engine
-        self._table = table
-        self._loop = loop
-        self._lane = lane
-        self._random = random_source
 
     def records(self) -> list[TubeRecord]:
         """All tubes that are not dropped.
@@ -148,6 +137,3 @@ class Registry:
     def _one(affected: Affected) -> None:
         if affected.total != 1:
             raise Stale
-
-    def _marker(self) -> int:
-        return -self._random.getrandbits(62) - 1

@@ -16,16 +16,15 @@ import pyarrow as pa
 
 from tubeq_spark.lifecycle import due
 from tubeq_spark.storage.commit import CommitLoop, Plan
-from tubeq_spark.storage.engine import Append, Engine, Merge
+from tubeq_spark.storage.engine import Append, Merge
 from tubeq_spark.storage.measures import last_commit
 from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, integer, moment, string
+from tubeq_spark.storage.system_table import SystemTable
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Mapping
 
-    from tubeq_spark.storage.locking import Lane
 
 __all__ = ["Member", "SessionView", "Sessions"]
 
@@ -83,29 +82,19 @@ def bucket_of(session: str) -> int:
     return zlib.crc32(session.encode()) % _BUCKETS
 
 
-class Sessions:
+class Sessions(SystemTable):
     """Reads and writes `_tubeq_sessions`."""
-
-    def __init__(
-        self, engine: Engine, table: str, loop: CommitLoop, lane: Lane, random_source: random.Random
-    ) -> None:
-        """Use the sessions in `table` (a SQL name)."""
-        self._engine = engine
-        self._table = table
-        self._loop = loop
-        self._lane = lane
-        self._random = random_source
 
     # -- reads --------------------------------------------------------------------------------
 
     def views(self, session: str | None = None) -> dict[str, SessionView]:
-        """What is written about one session, or about all."""
+        """What is written about one session, or about all, but for the counters."""
         where = _MEMBERS
         if session is not None:
             where = f"bucket = {integer(bucket_of(session))} AND session = {string(session)}"
         rows = self._engine.rows(
             "SELECT kind, session, member, max(epoch) AS epoch, max(seq) AS seq, "
-            "max_by(struct(status, unix_micros(lease_until) AS until, calls, epoch), seq) AS last "
+            "max_by(struct(status, unix_micros(lease_until) AS until, epoch), seq) AS last "
             f"FROM {self._table} WHERE {where} AND kind IN ('member', 'dead') "
             "GROUP BY kind, session, member"
         )
@@ -124,7 +113,6 @@ class Sessions:
                     row["seq"],
                     last["status"] == _LIVE,
                     last["until"],
-                    last["calls"] or {},
                 )
             )
         return {
@@ -336,9 +324,6 @@ class Sessions:
             return Plan(Merge(self._table, sql, marker), lambda affected: affected.deleted)
 
         return loop.run("fold_sessions", self._lane, attempt)
-
-    def _marker(self) -> int:
-        return -self._random.getrandbits(62) - 1
 
 
 def _map(calls: Mapping[str, int]) -> str:

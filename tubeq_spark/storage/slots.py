@@ -14,14 +14,11 @@ from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.engine import Affected, Merge
 from tubeq_spark.storage.notes import noted
 from tubeq_spark.storage.quoting import bigint, integer, string
+from tubeq_spark.storage.system_table import SystemTable
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Mapping
 
-    from tubeq_spark.storage.commit import CommitLoop
-    from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.locking import Lane
 
 __all__ = ["SlotLease", "Slots"]
 
@@ -39,18 +36,8 @@ class SlotLease:
     bound: int
 
 
-class Slots:
+class Slots(SystemTable):
     """Leases slots, and raises their bounds."""
-
-    def __init__(
-        self, engine: Engine, table: str, loop: CommitLoop, lane: Lane, random_source: random.Random
-    ) -> None:
-        """Use the leases in `table` (a SQL name)."""
-        self._engine = engine
-        self._table = table
-        self._loop = loop
-        self._lane = lane
-        self._random = random_source
 
     def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
         """Lease a slot that nobody uses.
@@ -134,7 +121,7 @@ class Slots:
     def _write(
         self, after: SlotLease, condition: str, finish: Callable[[Affected], T], *, new: bool = True
     ) -> Plan[T]:
-        marker = -self._random.getrandbits(62) - 1
+        marker = self._marker()
         bucket = integer(_FIRST_BUCKET + after.slot % _BUCKETS)
         slot, holder, bound = integer(after.slot), string(after.holder), bigint(after.bound)
         sql = (
