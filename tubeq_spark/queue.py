@@ -455,10 +455,8 @@ class Queue:
         Commits: none.
         """
         self._context.require_running()
-        if name is None:
-            return {of.ctx.record.name: of.as_dict() for of in self._statistics()}
-        one = statistics.statistics_of(self._context, lambda: [tubes.context_of(self.tube(name))])
-        return one[0].as_dict()
+        found = {of.ctx.record.name: of.as_dict() for of in self._statistics(name)}
+        return found if name is None else found[name]
 
     def statistics_df(self) -> DataFrame:
         """Return `statistics()` as a DataFrame: one row a tube, one column a count.
@@ -468,8 +466,11 @@ class Queue:
         self._context.require_running()
         return self._context.engine.source(statistics.as_table(self._statistics()))
 
-    def _statistics(self) -> list[TubeStatistics]:
-        return statistics.statistics_of(self._context, self._contexts)
+    def _statistics(self, name: str | None = None) -> list[TubeStatistics]:
+        def named() -> list[TubeContext]:
+            return self._contexts() if name is None else [tubes.context_of(self.tube(name))]
+
+        return statistics.statistics_of(self._context, named)
 
     def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
         """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.
@@ -569,7 +570,7 @@ class Queue:
         return Tables(SYSTEM, tables, since_us)
 
 
-def typed_statistics(queue: Queue) -> dict[str, dict[str, Any]]:
-    """`Queue.statistics()` with each tube's type, as of one look at the tubes."""
-    found = queue._statistics()  # noqa: SLF001  (kept from programs, not from the package)
+def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:
+    """All tubes, or one, with their types and statistics, as of one look at them."""
+    found = queue._statistics(name)  # noqa: SLF001  (kept from programs, not from the package)
     return {of.ctx.record.name: {"type": of.ctx.record.type, **of.as_dict()} for of in found}

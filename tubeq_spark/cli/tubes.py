@@ -70,10 +70,7 @@ def stats(ctx: typer.Context, tube: Annotated[str | None, typer.Argument()] = No
     """Count tasks by state, and calls of the verbs."""
     call: Call = ctx.obj
     with call.queue() as queue:
-        if tube is None:
-            found = typed_statistics(queue)
-        else:
-            found = {tube: {"type": queue.tube(tube).type, **queue.statistics(tube)}}
+        found = typed_statistics(queue, tube)
         if call.json:
             for name, counts in found.items():
                 call.show({"tube": name, **counts}, "")
