@@ -32,8 +32,9 @@ class QueueConfig:
         number_horizon: Seconds ahead for which numbers are reserved, > 0.
         fold_segments: A sweep folds a tube's tiny ready segments when there are more than this.
         fold_rows: A segment of at most so many rows is tiny.
-        fold_heartbeats: A sweep folds heartbeats that newer ones have replaced, and those of
-            sessions that have ended, when there are at least so many.
+        fold_heartbeats: A sweep folds heartbeats that newer ones have replaced, those of sessions
+            that have ended, and leases of numbers that later ones have replaced, when there are at
+            least so many.
         retention_hours: Hours that deleted files and old log entries are kept; no statement and
             no reader may take longer.
         key_days: Days for which the key of a `put_df` is remembered.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.registry import TubeRecord
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.sessions import Sessions
+    from tubeq_spark.storage.slots import Slots
     from tubeq_spark.storage.statements import Statements
     from tubeq_spark.storage.subqueue_statements import SubqueueStatements
     from tubeq_spark.storage.subqueues import Subqueues
@@ -58,6 +59,7 @@ class QueueContext:
     once: CommitLoop
     session: Session
     sessions: Sessions
+    slots: Slots
     holdings: Holdings
     counters: Counters
     random: random.Random

@@ -135,6 +135,7 @@ class Queue:
             once=loop.impatient(),
             session=session,
             sessions=sessions,
+            slots=slots,
             holdings=holdings,
             counters=counters,
             random=source,
@@ -550,8 +551,9 @@ class Queue:
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a fold, and
         2 where claims on sub-queues were left behind; none when there is nothing to do. Conflicts
-        with takes of the same segments, and is retried. Each `vacuum_hours` those of Delta's VACUUM,
-        of the system tables too, which conflict with nothing.
+        with takes of the same segments, and is retried. To the sessions at most 2, for heartbeats and
+        for leases of numbers that were replaced, which give up when others write there. Each
+        `vacuum_hours` those of Delta's VACUUM, of the system tables too, which conflict with nothing.
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(checks.moment("now", now))

@@ -75,9 +75,10 @@ def sweep_tubes(
         except Exception as error:
             log.exception("sweep of tube %s failed", name)
             report.tubes[name] = TubeSweep(error=f"{type(error).__name__}: {error}")
-    # A fold that loses to a heartbeat is for the next sweep.
-    with contextlib.suppress(ConflictError):
-        queue.sessions.fold(queue.config.fold_heartbeats, queue.once)
+    # A fold that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
+    for rows in (queue.sessions, queue.slots):
+        with contextlib.suppress(ConflictError):
+            rows.fold(queue.config.fold_heartbeats, queue.once)
     try:
         maintenance.remove_dead_files(queue, system, now_us)
     except Exception:

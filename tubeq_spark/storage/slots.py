@@ -1,7 +1,8 @@
 """The leases of number slots, in `_tubeq_sessions`: what keeps two producers' numbers apart.
 
-A lease is a MERGE over the literal bucket that all rivals for its slot read; heartbeats never come
-near these buckets.
+A lease, and each raise of its bound, is a row of its own; of one slot's rows the one with the highest
+bound counts. It is inserted by a MERGE over the literal bucket that all rivals for its slot read, unless
+a row with a higher bound is there. Heartbeats never come near these buckets.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ from tubeq_spark.storage.system_table import SystemTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tubeq_spark.storage.commit import CommitLoop
 
 __all__ = ["SlotLease", "Slots"]
 
 T = TypeVar("T")
 _FIRST_BUCKET = 1_000
 _BUCKETS = 64
+#: A guess that fails costs less than a look, which the one after it must pay for as well.
+_GUESSES = 2
+_SLOTS = (
+    f"bucket >= {integer(_FIRST_BUCKET)} AND bucket < {integer(_FIRST_BUCKET + _BUCKETS)} "
+    "AND kind = 'slot'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +50,17 @@ class Slots(SystemTable):
     def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
         """Lease a slot that nobody uses.
 
-        One commit and no read where any slot at all turns out to be free, which it is unless
-        hundreds of producers are at work; else the slots are looked at, and it is one more.
+        One commit and no read where one of two slots at random turns out to be free, which it is
+        unless hundreds of producers are at work; else the slots are looked at, and it is one more.
 
         Returns:
             The slot, with the bound as the former holder left it: numbers begin there.
         """
-        return self._lease_any(holder, now_us, horizon) or self._lease_free(holder, now_us, horizon)
+        for _ in range(_GUESSES):
+            lease = self._lease_any(holder, now_us, horizon)
+            if lease is not None:
+                return lease
+        return self._lease_free(holder, now_us, horizon)
 
     def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
         """Raise the bound of a slot that one still holds.
@@ -66,6 +78,37 @@ class Slots(SystemTable):
 
         return self._loop.run("extend_slot", self._lane, attempt)
 
+    def fold(self, least: int, loop: CommitLoop) -> int:
+        """Remove rows that later ones of their slot have replaced; the highest bound stays for ever.
+
+        Args:
+            least: So many rows must be in the way.
+            loop: May give up: this meets every lease. At most one commit.
+
+        Returns:
+            How many rows went.
+        """
+        highest = (
+            "SELECT bucket, slot, max(bound) AS bound, count(*) AS leases "
+            f"FROM {self._table} WHERE {_SLOTS} GROUP BY bucket, slot"
+        )
+
+        def attempt() -> Plan[int]:
+            found = self._engine.rows(f"SELECT sum(leases - 1) AS n FROM ({highest})")
+            if (found[0]["n"] or 0) < least:
+                return Plan(None, lambda _: 0)
+            marker = self._marker()
+            sql = (
+                f"MERGE INTO {self._table} t USING ({highest}) s ON {noted('t.bucket')} "
+                f"AND t.bucket >= {integer(_FIRST_BUCKET)} "
+                f"AND t.bucket < {integer(_FIRST_BUCKET + _BUCKETS)} AND t.kind = 'slot' "
+                f"AND t.bucket = s.bucket AND t.slot = s.slot AND t.bound < s.bound "
+                f"AND t.seq <> {bigint(marker)} WHEN MATCHED THEN DELETE"
+            )
+            return Plan(Merge(self._table, sql, marker), lambda affected: affected.deleted)
+
+        return loop.run("fold_slots", self._lane, attempt)
+
     def _lease_any(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
         """Lease a slot without having looked at it; `None` when somebody uses it."""
         tick = ids.tick_at(now_us)
@@ -74,8 +117,7 @@ class Slots(SystemTable):
         after = SlotLease(found.slot, holder, tick + horizon)
 
         def attempt() -> Plan[SlotLease | None]:
-            unused = f"t.bound <= {bigint(tick)}"
-            return self._write(after, unused, lambda affected: found if affected.total else None)
+            return self._write(found, after, lambda affected: found if affected.total else None)
 
         return self._loop.run("lease_slot", self._lane, attempt)
 
@@ -91,8 +133,8 @@ class Slots(SystemTable):
     def _leased(self) -> dict[int, SlotLease]:
         """All slots that were ever leased."""
         rows = self._engine.rows(
-            f"SELECT slot, member, bound FROM {self._table} WHERE kind = 'slot' AND "
-            f"bucket >= {integer(_FIRST_BUCKET)}"
+            "SELECT slot, max_by(member, bound) AS member, max(bound) AS bound "
+            f"FROM {self._table} WHERE {_SLOTS} GROUP BY slot"
         )
         return {r["slot"]: SlotLease(r["slot"], r["member"], r["bound"]) for r in rows}
 
@@ -108,31 +150,25 @@ class Slots(SystemTable):
         return min(leased.values(), key=lambda lease: lease.bound)
 
     def _move(self, seen: SlotLease, after: SlotLease, result: T) -> Plan[T]:
-        """Write a lease where it still is as it was seen."""
+        """Write a lease if the slot is still as it was seen: every change raises its bound."""
 
         def finish(affected: Affected) -> T:
             if affected.total != 1:
                 raise Stale
             return result
 
-        same = f"t.member <=> {string(seen.holder)} AND t.bound = {bigint(seen.bound)}"
-        return self._write(after, same, finish, new=seen.bound == 0)
+        return self._write(seen, after, finish)
 
-    def _write(
-        self, after: SlotLease, condition: str, finish: Callable[[Affected], T], *, new: bool = True
-    ) -> Plan[T]:
+    def _write(self, seen: SlotLease, after: SlotLease, finish: Callable[[Affected], T]) -> Plan[T]:
+        """Insert a lease unless the slot has a higher bound than was seen or supposed."""
         marker = self._marker()
         bucket = integer(_FIRST_BUCKET + after.slot % _BUCKETS)
-        slot, holder, bound = integer(after.slot), string(after.holder), bigint(after.bound)
+        slot = integer(after.slot)
         sql = (
             f"MERGE INTO {self._table} t USING (SELECT 1 AS one) s "
             f"ON {noted('t.bucket')} AND t.bucket = {bucket} AND t.kind = 'slot' "
-            f"AND t.slot = {slot} AND t.seq <> {bigint(marker)} "
-            f"WHEN MATCHED AND {condition} THEN UPDATE SET member = {holder}, bound = {bound}"
+            f"AND t.slot = {slot} AND t.bound > {bigint(seen.bound)} AND t.seq <> {bigint(marker)} "
+            "WHEN NOT MATCHED THEN INSERT (bucket, kind, slot, member, bound, seq) VALUES "
+            f"({bucket}, 'slot', {slot}, {string(after.holder)}, {bigint(after.bound)}, 0L)"
         )
-        if new:
-            sql += (
-                " WHEN NOT MATCHED THEN INSERT (bucket, kind, slot, member, bound, seq) "
-                f"VALUES ({bucket}, 'slot', {slot}, {holder}, {bound}, 0L)"
-            )
         return Plan(Merge(self._table, sql, marker), finish)

@@ -1,0 +1,131 @@
+"""Folding of the leases of number slots: what a sweep may remove, and that no number comes twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.concurrency.support import Probe, end_heartbeat, ids_of
+from tubeq_spark import Queue, QueueConfig, ids
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+HORIZON = 1.0
+
+
+class Place:
+    """A location whose only slot goes from queue to queue."""
+
+    def __init__(self, spark: SparkSession, place: str, clock: ManualClock) -> None:
+        self.spark, self.place, self.clock = spark, place, clock
+        self.probe = Probe()
+        self.sweeper = self.open(observer=self.probe)
+        self.sweeper.create_tube("numbered")
+        self.put: list[int] = []
+
+    def open(self, clock: ManualClock | None = None, **options: object) -> Queue:
+        config = QueueConfig(
+            fold_heartbeats=1,
+            vacuum_hours=0,
+            number_horizon=HORIZON,
+            **options,  # type: ignore[arg-type]
+        )
+        queue = Queue(self.spark, self.place, clock=clock or self.clock, config=config)
+        end_heartbeat(queue)
+        return queue
+
+    def visit(self) -> None:
+        """Lease the slot when its bound has passed, and put two tasks."""
+        self.clock.advance(HORIZON + 1)
+        with self.open() as queue:
+            self.put += ids_of(queue["numbered"].put_many([1, 2]))
+
+    def bounds(self) -> list[int]:
+        """The bounds that are stored, in order."""
+        sessions = self.spark.sql(f"SELECT * FROM delta.`{self.place}/_tubeq_sessions`")
+        rows = sessions.where("kind = 'slot'").orderBy("bound").select("bound").collect()
+        return [row["bound"] for row in rows]
+
+    def each_number_came_once(self) -> bool:
+        return len(set(self.put)) == len(self.put)
+
+
+@pytest.fixture
+def place(
+    spark: SparkSession, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> Place:
+    monkeypatch.setattr(ids, "SLOTS", 1)
+    return Place(spark, str(tmp_path / "queue"), clock)
+
+
+def test_sweep_when_leases_were_replaced_keeps_the_highest_bound(place: Place) -> None:
+    for _ in range(3):
+        place.visit()
+    before = place.bounds()
+
+    place.sweeper.sweep()
+
+    assert len(before) == 3
+    assert place.bounds() == before[-1:]
+    # What is left is what keeps a clock that is behind from making the same numbers again.
+    with place.open(clock=ManualClock()) as queue:
+        place.put += ids_of(queue["numbered"].put_many([1, 2]))
+    assert place.each_number_came_once()
+
+
+def test_sweep_when_it_stops_while_it_removes_leases_keeps_the_highest_bound(place: Place) -> None:
+    for _ in range(3):
+        place.visit()
+    highest = place.bounds()[-1]
+
+    for point in range(30):
+        if not place.probe.stopped(point, place.sweeper.sweep):
+            break
+        assert place.bounds()[-1] == highest
+    else:
+        pytest.fail("the sweep never came to its end")
+
+    assert {"decided", "committed"} <= {
+        step for step, operation in place.probe.events if operation == "fold_slots"
+    }
+    assert place.bounds() == [highest]
+    place.visit()
+    assert place.each_number_came_once()
+
+
+@pytest.mark.parametrize("rival", ["another sweep", "a lease"])
+def test_sweep_when_a_rival_writes_while_it_removes_leases_gives_no_number_twice(
+    place: Place, rival: str
+) -> None:
+    for _ in range(3):
+        place.visit()
+    acts = {"another sweep": place.open().sweep, "a lease": place.visit}
+
+    with place.probe.interrupted("decided", "fold_slots", acts[rival]):
+        place.sweeper.sweep()
+    place.sweeper.sweep()
+    place.visit()
+
+    assert len(place.bounds()) == 2
+    assert place.each_number_came_once()
+
+
+def test_put_when_a_sweep_removes_leases_in_the_middle_of_its_own_gives_no_number_twice(
+    place: Place,
+) -> None:
+    for _ in range(3):
+        place.visit()
+    place.clock.advance(HORIZON + 1)
+    probe = Probe()
+    queue = place.open(observer=probe)
+
+    with probe.interrupted("decided", "lease_slot", place.sweeper.sweep):
+        place.put += ids_of(queue["numbered"].put_many([1, 2]))
+    place.visit()
+
+    assert place.each_number_came_once()
