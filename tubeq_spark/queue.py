@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tubeq_spark.metrics import QueueMetrics
     from tubeq_spark.statistics import TubeStatistics
 
-__all__ = ["Queue", "typed_statistics"]
+__all__ = ["Queue", "look_once", "typed_statistics"]
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,8 @@ class Queue:
         self._lock = threading.RLock()
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
-        self._registry.records()  # refuses a newer format
+        #: The tubes as they were then; looking also refuses a newer format.
+        self._found = self._registry.records()
         if other is not None:
             session = self._context.session
             session.join(other, session.check_alive(other))
@@ -570,6 +571,14 @@ class Queue:
         tables = [(self._opened.location.table(name), self._opened.lane(name)) for name in names]
         since_us = min((record.created_us for record in records), default=now_us)
         return Tables(SYSTEM, tables, since_us)
+
+
+def look_once(queue: Queue) -> None:
+    """Have its first verb use the look at the tubes that opened it.
+
+    For a program that opens a queue to do one thing at once: it needs no second look.
+    """
+    queue._registry.keep(queue._found)  # noqa: SLF001  (kept from programs, not from the package)
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:

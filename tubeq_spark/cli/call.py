@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 import typer
 from pyspark.sql import SparkSession
 
+from tubeq_spark import checks
+from tubeq_spark.cli.ahead import read_ahead
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
@@ -29,8 +31,9 @@ from tubeq_spark.errors import (
     TubeNotFoundError,
     TubeqError,
 )
-from tubeq_spark.queue import Queue
+from tubeq_spark.queue import Queue, look_once
 from tubeq_spark.spark_session import local_session
+from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.task import Task
 
 __all__ = ["BAD_USE", "FAILED", "NOTHING", "Call", "Outside", "open_spark"]
@@ -105,21 +108,32 @@ class Call:
     verbose: bool
 
     @contextmanager
-    def queue(self, session_uuid: uuid.UUID | str | None = None) -> Iterator[Queue]:
-        """The queue, for the block; errors end the call with a sentence."""
+    def queue(
+        self, session_uuid: uuid.UUID | str | None = None, *, tube: str | None = None
+    ) -> Iterator[Queue]:
+        """The queue, for the block; errors end the call with a sentence.
+
+        Args:
+            session_uuid: A session to join.
+            tube: What will be written to: its table is read ahead.
+        """
         with self.answering(), _terminating():
             if self.location is None:
                 msg = (
                     "which queue? give --location, or set TUBEQ_LOCATION, or name it in tubeq.toml"
                 )
                 raise InvalidOptionError(msg)
+            spark = self.outside.open_spark(self.remote)
+            if tube is not None and checks.is_tube_name(tube):
+                read_ahead(spark, self.location, SESSIONS, tube)
             with Queue(
-                self.outside.open_spark(self.remote),
+                spark,
                 self.location,
                 session_uuid=session_uuid,
                 clock=self.outside.clock,
                 config=self.config,
             ) as queue:
+                look_once(queue)
                 if self.ttr is not None:
                     queue.cfg(ttr=self.ttr)
                 yield queue
@@ -156,6 +170,8 @@ class Call:
     def show(self, result: dict[str, Any], text: str) -> None:
         """Print a result: for machines as one line of JSON, else as text."""
         print_line(json.dumps(result, ensure_ascii=False) if self.json else text)
+        # Whoever waits for it need not wait for the queue to be closed.
+        sys.stdout.flush()
 
     def show_tasks(self, tasks: list[Task], session: uuid.UUID | None = None) -> None:
         """Print tasks, one a line."""

@@ -42,7 +42,7 @@ def put(
     """
     call: Call = ctx.obj
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
-    with call.answering(), _opened(file) as stream, call.queue() as queue:
+    with call.answering(), _opened(file) as stream, call.queue(tube=tube) as queue:
         target = queue.tube(tube)
         done = _Done()
         with _showing(stream, file) as shown:

@@ -24,7 +24,7 @@ _Session = Annotated[
 def ack(ctx: typer.Context, tube: str, task_ids: _Ids, session: _Session) -> None:
     """Remove tasks that are done, all or none."""
     call: Call = ctx.obj
-    with call.queue(session) as queue:
+    with call.queue(session, tube=tube) as queue:
         call.show_tasks(queue.tube(tube).ack_many(task_ids))
 
 
@@ -37,7 +37,7 @@ def release(
 ) -> None:
     """Give tasks back, all or none."""
     call: Call = ctx.obj
-    with call.queue(session) as queue:
+    with call.queue(session, tube=tube) as queue:
         call.show_tasks(queue.tube(tube).release_many(task_ids, delay=delay))
 
 
@@ -50,7 +50,7 @@ def touch(
 ) -> None:
     """Give a task more time; its session's lease stays as it was."""
     call: Call = ctx.obj
-    with call.queue(session) as queue:
+    with call.queue(session, tube=tube) as queue:
         task = queue.tube(tube).touch(task_id, increment)
         call.show_tasks([] if task is None else [task])
 
@@ -58,7 +58,7 @@ def touch(
 def bury(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
     """Set tasks aside until they are kicked, all or none."""
     call: Call = ctx.obj
-    with call.queue() as queue:
+    with call.queue(tube=tube) as queue:
         call.show_tasks(queue.tube(tube).bury_many(task_ids))
 
 
@@ -69,7 +69,7 @@ def kick(
 ) -> None:
     """Make buried tasks ready again, the first in order first."""
     call: Call = ctx.obj
-    with call.queue() as queue:
+    with call.queue(tube=tube) as queue:
         kicked = queue.tube(tube).kick(count)
         call.show({"tube": tube, "kicked": kicked}, f"kicked {kicked:,} tasks of {tube}")
 
@@ -85,5 +85,5 @@ def peek(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
 def delete(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
     """Remove tasks, whatever their state, all or none."""
     call: Call = ctx.obj
-    with call.queue() as queue:
+    with call.queue(tube=tube) as queue:
         call.show_tasks(queue.tube(tube).delete_many(task_ids))

@@ -60,7 +60,7 @@ def take(
     With --exec a command does them, with --keep a later call acks them.
     """
     call: Call = ctx.obj
-    with call.queue() as queue:
+    with call.queue(tube=tube) as queue:
         source = queue.tube(tube)
         if command is not None:
             if keep is not None:

@@ -25,7 +25,6 @@ from tubeq_spark.storage.system_table import SystemTable
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-
 __all__ = ["Member", "SessionView", "Sessions"]
 
 _BUCKETS = 64
