@@ -46,7 +46,6 @@ def test_tube_when_it_was_dropped_after_the_only_look_is_not_found_by_its_first_
 def test_read_ahead_of_tables_that_are_not_there_leaves_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    for thread in read_ahead(spark, str(tmp_path / "q"), SESSIONS, "mail"):
-        thread.join()
+    read_ahead(spark, str(tmp_path / "q"), SESSIONS, "mail").join()
 
     assert list(tmp_path.iterdir()) == []

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["read_ahead"]
 
 
-def read_ahead(spark: SparkSession, location: str, *names: str) -> list[threading.Thread]:
+def read_ahead(spark: SparkSession, location: str, *names: str) -> threading.Thread:
     """Read the logs of some of a queue's tables, and do not wait for it.
 
     A statement that reads a table first rebuilds the state of its newest version, which is half of
@@ -24,21 +24,20 @@ def read_ahead(spark: SparkSession, location: str, *names: str) -> list[threadin
     Args:
         spark: The session.
         location: Of the queue.
-        names: Names of tables; those that are not there do no harm.
+        names: Names of tables, in the order of their need; those that are not there do no harm.
 
     Returns:
         What reads, until the process ends at the latest.
     """
-    place = Location.parse(location)
+    tables = [Location.parse(location).table(name) for name in names]
 
-    def read(table: str) -> None:
-        # Whoever needs the table meets what is wrong with it.
-        with contextlib.suppress(Exception):
-            spark.sql(f"DESCRIBE DETAIL {table}").collect()
+    def read() -> None:
+        for table in tables:
+            # Whoever needs the table meets what is wrong with it.
+            with contextlib.suppress(Exception):
+                spark.sql(f"DESCRIBE DETAIL {table}").collect()
 
-    readers = [
-        threading.Thread(target=read, args=(place.table(name),), daemon=True) for name in names
-    ]
-    for reader in readers:
-        reader.start()
-    return readers
+    # One after the other: more at once would only hold up what the call is waiting for.
+    reader = threading.Thread(target=read, name="tubeq-ahead", daemon=True)
+    reader.start()
+    return reader
