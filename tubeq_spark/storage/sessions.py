@@ -289,13 +289,7 @@ class Sessions(SystemTable):
             f"FROM ({members})"
         )
 
-        def attempt() -> Plan[int]:
-            found = self._engine.rows(
-                f"SELECT sum(IF(gone, beats, beats - 1)) AS n FROM ({members})"
-            )
-            if (found[0]["n"] or 0) < least:
-                return Plan(None, lambda _: 0)
-            marker = self._marker()
+        def sql(marker: int) -> str:
             counters = (
                 f"SELECT explode(last.calls) AS (name, count) FROM ({members}) WHERE gone UNION ALL "
                 f"SELECT explode(calls) FROM {self._table} WHERE {_IS_TOTAL}"
@@ -309,7 +303,7 @@ class Sessions(SystemTable):
                 f"CAST(NULL AS MAP<STRING, BIGINT>) AS calls FROM ({members}) UNION ALL "
                 f"SELECT {integer(_TOTAL_BUCKET)}, 'total', 'total', 1L, ({total})"
             )
-            sql = (
+            return (
                 f"MERGE INTO {self._table} t USING ({source}) s ON {noted('t.bucket')} "
                 f"AND (t.bucket < {integer(_BUCKETS)} OR t.bucket = {integer(_TOTAL_BUCKET)}) "
                 "AND t.kind IN ('member', 'total') AND t.bucket = s.bucket AND t.kind = s.kind "
@@ -320,9 +314,9 @@ class Sessions(SystemTable):
                 "INSERT (bucket, kind, member, seq, calls) "
                 "VALUES (s.bucket, s.kind, s.member, 0L, s.calls)"
             )
-            return Plan(Merge(self._table, sql, marker), lambda affected: affected.deleted)
 
-        return loop.run("fold_sessions", self._lane, attempt)
+        replaced = f"SELECT sum(IF(gone, beats, beats - 1)) AS n FROM ({members})"
+        return self._remove("fold_sessions", loop, replaced, least, sql)
 
 
 def _map(calls: Mapping[str, int]) -> str:

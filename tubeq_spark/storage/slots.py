@@ -29,10 +29,12 @@ _FIRST_BUCKET = 1_000
 _BUCKETS = 64
 #: A guess that fails costs less than a look, which the one after it must pay for as well.
 _GUESSES = 2
-_SLOTS = (
-    f"bucket >= {integer(_FIRST_BUCKET)} AND bucket < {integer(_FIRST_BUCKET + _BUCKETS)} "
-    "AND kind = 'slot'"
-)
+
+
+def _slots(alias: str = "") -> str:
+    """Rows of slots."""
+    first, end = integer(_FIRST_BUCKET), integer(_FIRST_BUCKET + _BUCKETS)
+    return f"{alias}bucket >= {first} AND {alias}bucket < {end} AND {alias}kind = 'slot'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +92,18 @@ class Slots(SystemTable):
         """
         highest = (
             "SELECT bucket, slot, max(bound) AS bound, count(*) AS leases "
-            f"FROM {self._table} WHERE {_SLOTS} GROUP BY bucket, slot"
+            f"FROM {self._table} WHERE {_slots()} GROUP BY bucket, slot"
         )
 
-        def attempt() -> Plan[int]:
-            found = self._engine.rows(f"SELECT sum(leases - 1) AS n FROM ({highest})")
-            if (found[0]["n"] or 0) < least:
-                return Plan(None, lambda _: 0)
-            marker = self._marker()
-            sql = (
+        def sql(marker: int) -> str:
+            return (
                 f"MERGE INTO {self._table} t USING ({highest}) s ON {noted('t.bucket')} "
-                f"AND t.bucket >= {integer(_FIRST_BUCKET)} "
-                f"AND t.bucket < {integer(_FIRST_BUCKET + _BUCKETS)} AND t.kind = 'slot' "
-                f"AND t.bucket = s.bucket AND t.slot = s.slot AND t.bound < s.bound "
-                f"AND t.seq <> {bigint(marker)} WHEN MATCHED THEN DELETE"
+                f"AND {_slots('t.')} AND t.bucket = s.bucket AND t.slot = s.slot "
+                f"AND t.bound < s.bound AND t.seq <> {bigint(marker)} WHEN MATCHED THEN DELETE"
             )
-            return Plan(Merge(self._table, sql, marker), lambda affected: affected.deleted)
 
-        return loop.run("fold_slots", self._lane, attempt)
+        replaced = f"SELECT sum(leases - 1) AS n FROM ({highest})"
+        return self._remove("fold_slots", loop, replaced, least, sql)
 
     def _lease_any(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
         """Lease a slot without having looked at it; `None` when somebody uses it."""
@@ -134,7 +130,7 @@ class Slots(SystemTable):
         """All slots that were ever leased."""
         rows = self._engine.rows(
             "SELECT slot, max_by(member, bound) AS member, max(bound) AS bound "
-            f"FROM {self._table} WHERE {_SLOTS} GROUP BY slot"
+            f"FROM {self._table} WHERE {_slots()} GROUP BY slot"
         )
         return {r["slot"]: SlotLease(r["slot"], r["member"], r["bound"]) for r in rows}
 

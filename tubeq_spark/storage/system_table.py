@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.commit import CommitLoop, Plan
+from tubeq_spark.storage.engine import Merge
+
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable
 
-    from tubeq_spark.storage.commit import CommitLoop
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import Lane
 
@@ -30,3 +33,28 @@ class SystemTable:
     def _marker(self) -> int:
         """A number for a statement's predicate, one that no row holds."""
         return -self._random.getrandbits(62) - 1
+
+    def _remove(
+        self, operation: str, loop: CommitLoop, count: str, least: int, sql: Callable[[int], str]
+    ) -> int:
+        """Remove rows that are in the way, if there are enough of them.
+
+        Args:
+            operation: Its name.
+            loop: May give up at the first conflict.
+            count: A query for how many there are, as `n`.
+            least: So many are enough.
+            sql: The statement that removes them, given its marker.
+
+        Returns:
+            How many rows went. At most one commit.
+        """
+
+        def attempt() -> Plan[int]:
+            if (self._engine.rows(count)[0]["n"] or 0) < least:
+                return Plan(None, lambda _: 0)
+            marker = self._marker()
+            statement = Merge(self._table, sql(marker), marker)
+            return Plan(statement, lambda affected: affected.deleted)
+
+        return loop.run(operation, self._lane, attempt)
