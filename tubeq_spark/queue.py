@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from tubeq_spark.metrics import QueueMetrics
     from tubeq_spark.statistics import TubeStatistics
 
-__all__ = ["Queue", "look_once", "typed_statistics"]
+__all__ = ["Queue", "typed_statistics"]
 
 log = logging.getLogger(__name__)
 
@@ -109,12 +109,15 @@ class Queue:
         self._lock = threading.RLock()
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
-        #: The tubes as they were then; looking also refuses a newer format.
-        self._found = self._registry.records()
+        self._first_look(self._registry)
         if other is not None:
             session = self._context.session
             session.join(other, session.check_alive(other))
         self._context.state = QueueState.RUNNING
+
+    def _first_look(self, registry: Registry) -> None:
+        """Refuse what a newer version wrote, before anything is done with it."""
+        registry.records()
 
     def _make_context(self, engine: Engine, clock: Clock) -> QueueContext:
         source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
@@ -571,14 +574,6 @@ class Queue:
         tables = [(self._opened.location.table(name), self._opened.lane(name)) for name in names]
         since_us = min((record.created_us for record in records), default=now_us)
         return Tables(SYSTEM, tables, since_us)
-
-
-def look_once(queue: Queue) -> None:
-    """Have its first verb use the look at the tubes that opened it.
-
-    For a program that opens a queue to do one thing at once: it needs no second look.
-    """
-    queue._registry.keep(queue._found)  # noqa: SLF001  (kept from programs, not from the package)
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:

@@ -4,14 +4,56 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.location import Location
+from tubeq_spark import checks
+from tubeq_spark.jvm import is_classic
+from tubeq_spark.queue import Queue
+from tubeq_spark.storage.location import SESSIONS, Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["read_ahead"]
+    from tubeq_spark.storage.registry import Registry
+
+__all__ = ["QueueOfOneCall", "read_ahead"]
+
+#: Seconds after which a request has left this process.
+_SENT = 0.03
+
+
+class QueueOfOneCall(Queue):
+    """A queue that is opened for one verb, which uses the look at the tubes that opened it."""
+
+    def __init__(
+        self, spark: SparkSession, location: str, *, tube: str | None = None, **settings: Any
+    ) -> None:
+        """Open it.
+
+        Args:
+            spark: As of a `Queue`.
+            location: As of a `Queue`.
+            tube: What the verb will write to, if it is there.
+            **settings: As of a `Queue`.
+        """
+        self._written = [SESSIONS, tube] if tube is not None and checks.is_tube_name(tube) else []
+        read_ahead(spark, location, *self._written)
+        super().__init__(spark, location, **settings)
+
+    def _first_look(self, registry: Registry) -> None:
+        registry.keep(registry.records())
+
+    def close(self) -> None:
+        """Close it; a Spark Connect server then reads what was written, for the next call.
+
+        The server goes on with that when this process is gone, so the next call finds it done
+        unless others have written meanwhile; an embedded Spark would end with the call.
+        """
+        super().close()
+        spark = self._context.engine.spark
+        if not is_classic(spark):
+            for name in self._written:
+                read_ahead(spark, self.location, name).join(_SENT)
 
 
 def read_ahead(spark: SparkSession, location: str, *names: str) -> threading.Thread:

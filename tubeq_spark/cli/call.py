@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 import typer
 from pyspark.sql import SparkSession
 
-from tubeq_spark import checks
-from tubeq_spark.cli.ahead import read_ahead
+from tubeq_spark.cli.ahead import QueueOfOneCall
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
@@ -31,9 +30,8 @@ from tubeq_spark.errors import (
     TubeNotFoundError,
     TubeqError,
 )
-from tubeq_spark.queue import Queue, look_once
+from tubeq_spark.queue import Queue
 from tubeq_spark.spark_session import local_session
-from tubeq_spark.storage.location import SESSIONS
 from tubeq_spark.task import Task
 
 __all__ = ["BAD_USE", "FAILED", "NOTHING", "Call", "Outside", "open_spark"]
@@ -115,7 +113,7 @@ class Call:
 
         Args:
             session_uuid: A session to join.
-            tube: What will be written to: its table is read ahead.
+            tube: What the block will write to.
         """
         with self.answering(), _terminating():
             if self.location is None:
@@ -124,16 +122,14 @@ class Call:
                 )
                 raise InvalidOptionError(msg)
             spark = self.outside.open_spark(self.remote)
-            if tube is not None and checks.is_tube_name(tube):
-                read_ahead(spark, self.location, SESSIONS, tube)
-            with Queue(
+            with QueueOfOneCall(
                 spark,
                 self.location,
+                tube=tube,
                 session_uuid=session_uuid,
                 clock=self.outside.clock,
                 config=self.config,
             ) as queue:
-                look_once(queue)
                 if self.ttr is not None:
                     queue.cfg(ttr=self.ttr)
                 yield queue

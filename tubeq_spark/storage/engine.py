@@ -139,8 +139,8 @@ class Engine:
         return self.spark.createDataFrame(table)
 
     def run(self, sql: str) -> None:
-        """Run a statement that returns nothing worth reading."""
-        self.spark.sql(sql).collect()
+        """Run a statement that returns nothing worth reading; it has run without a `collect`."""
+        self.spark.sql(sql)
 
     def execute(self, statement: Merge | Append, note: Note) -> Affected | None:
         """Run one committing statement.

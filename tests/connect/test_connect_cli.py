@@ -1,0 +1,64 @@
+"""The command line on a Spark Connect server, as processes that need no Java."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tubeq_spark import Queue, TaskState
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.connect
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest) -> str:
+    if not request.config.getoption("--connect"):
+        pytest.skip("needs --connect: a process has either kind of session")
+    url: str = request.getfixturevalue("server_url")
+    return url
+
+
+def test_tubeq_when_each_call_is_a_process_puts_takes_and_counts_each_task_once(
+    server: str, spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    def tubeq(*arguments: str, stdin: str = "") -> list[Any]:
+        options = ["--remote", server, "--location", location, "--json"]
+        ended = subprocess.run(
+            [sys.executable, "-m", "tubeq_spark.cli", *options, *arguments],
+            # A Java that cannot be found is not needed.
+            env=os.environ | {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(tmp_path)},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return [json.loads(line) for line in ended.stdout.splitlines()]
+
+    [made] = tubeq("create", "mail", "fifo")
+    [first] = tubeq("put", "mail", stdin='"a"\n"b"\n')
+    # Finds the tables read, by the call before it.
+    [second] = tubeq("put", "mail", stdin='"c"\n')
+    taken = tubeq("take", "mail", "-n", "2")
+
+    assert made["tube"] == "mail"
+    assert (first["count"], second["count"]) == (2, 1)
+    assert second["first_task_id"] > first["last_task_id"]
+    assert [task["data"] for task in taken] == ["a", "b"]
+    with Queue(spark, location) as queue:
+        [left] = queue["mail"].tasks_by_state(TaskState.READY)
+        found = queue.statistics("mail")
+    assert (left.task_id, left.data) == (second["first_task_id"], "c")
+    assert (found["calls"]["put"], found["calls"]["take"], found["calls"]["ack"]) == (3, 2, 2)
