@@ -11,12 +11,18 @@ from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.spark_session import missing_settings
-from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
+from tubeq_spark.storage.conflicts import (
+    Outcome,
+    classify,
+    is_half_created,
+    is_missing_table,
+)
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
 from tubeq_spark.storage.locking import Lane, lane_of
-from tubeq_spark.storage.schema import create_sessions, create_tubes
+from tubeq_spark.storage.schema import new_registry, new_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.schema import NewTable
 
 __all__ = [
     "OpenedLocation",
@@ -37,7 +44,8 @@ __all__ = [
 
 #: Directory of lock files, on local storage.
 LOCKS = "_tubeq_locks"
-_CREATE_ATTEMPTS = 5
+#: Seconds between the attempts to create a table that others may be creating.
+_CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +107,9 @@ def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
         if not is_missing_table(error):
             raise
         with _creating(engine, location):
-            create_table(engine, create_sessions(location.table(SESSIONS), config))
+            create_table(engine, new_sessions(location.table(SESSIONS), config))
             # Last: whoever sees the registry may rely on everything else.
-            create_table(engine, create_tubes(table, config))
+            create_table(engine, new_registry(table, config))
         found = engine.rows(detail)
     return str(found[0]["location"])
 
@@ -128,16 +136,34 @@ def _creating(engine: Engine, location: Location) -> Iterator[None]:
                 path.rmdir()
 
 
-def create_table(engine: Engine, statement: str) -> None:
-    """Run a CREATE TABLE IF NOT EXISTS; another creator at the same time is no error."""
-    for left in reversed(range(_CREATE_ATTEMPTS)):
+def create_table(engine: Engine, table: NewTable) -> None:
+    """Create a table where there is none; another creator at the same time is no error.
+
+    Delta makes the directory of the log before the first commit. In between a second CREATE fails, or
+    does nothing without a word. A creator that was stopped there never comes to the commit, so after
+    a while it is made by an append; should the creator live, one of both conflicts.
+
+    Raises:
+        StoreError: There is something else in its place.
+    """
+    wall = SystemClock()
+    for wait in _CREATION_WAITS:
         try:
-            engine.run(statement)
+            engine.run(table.statement)
+            if engine.is_table(table.name):
+                return
         except Exception as error:
-            if left and classify(error) is Outcome.CONFLICT:
-                continue
+            if classify(error) is not Outcome.CONFLICT and not is_half_created(error):
+                raise
+        wall.sleep(wait)
+    if not engine.has_log(table.name):
+        msg = f"{table.name} cannot be created: there is something else in its place"
+        raise StoreError(msg)
+    try:
+        engine.begin(table)
+    except Exception as error:
+        if classify(error) is not Outcome.CONFLICT:
             raise
-        return
 
 
 _warned = threading.Event()

@@ -40,9 +40,9 @@ from tubeq_spark.storage.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.schema import (
     CHANGE_FEED,
     PARTITION,
-    create_taken_utubes,
-    create_tube_table,
     leftover_marks,
+    new_taken_utubes,
+    new_tube_table,
     set_property,
 )
 from tubeq_spark.storage.statements import Statements
@@ -196,14 +196,14 @@ def _make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord)
     payload = None
     if record.options.schema is not None:
         payload = f"STRUCT<{payload_struct(record.options.schema).toDDL()}>"
-    statement = create_tube_table(
+    new = new_tube_table(
         opened.location.table(record.name),
         queue.config,
         payload,
         change_feed=record.options.change_feed,
     )
     with opened.lane(record.name).writing():
-        create_table(queue.engine, statement)
+        create_table(queue.engine, new)
 
 
 def _payload_type(record: TubeRecord) -> T.DataType:
@@ -251,7 +251,7 @@ def make_context(
     taken_utubes = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
         with opened.lane(TAKEN_UTUBES).writing():
-            create_table(queue.engine, create_taken_utubes(taken_utubes, queue.config))
+            create_table(queue.engine, new_taken_utubes(taken_utubes, queue.config))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     ctx = TubeContext(
         queue,

@@ -50,6 +50,47 @@ def test_queue_when_the_schema_does_not_exist_is_refused_with_one_sentence(
         Queue(spark, "spark_catalog.nowhere")
 
 
+@pytest.mark.parametrize(
+    "table", ["_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes", "mail"]
+)
+def test_table_when_its_creator_stopped_before_the_first_commit_is_created_by_the_next(
+    spark: SparkSession, location: str, table: str
+) -> None:
+    log = Path(location, table, "_delta_log")
+    log.mkdir(parents=True)
+    log.joinpath(".00000000000000000000.json.tmp").write_text("{")
+
+    with Queue(spark, location) as queue:
+        put = queue.create_tube("mail", "utube").put("a", utube="b")
+        taken = queue["mail"].take(0)
+        detail = spark.sql(f"DESCRIBE DETAIL delta.`{location}/{table}`").collect()[0]
+
+    with Queue(spark, f"{location}-whole") as queue:
+        queue.create_tube("mail", "utube")
+        whole = spark.sql(f"DESCRIBE DETAIL delta.`{location}-whole/{table}`").collect()[0]
+    assert put is not None
+    assert taken is not None
+    assert (taken.task_id, taken.data) == (put.task_id, "a")
+    assert detail["partitionColumns"] == whole["partitionColumns"]
+    assert detail["properties"] == whole["properties"]
+    columns = [spark.table(f"delta.`{place}/{table}`") for place in (location, f"{location}-whole")]
+    assert columns[0].schema.json() == columns[1].schema.json()
+
+
+def test_tube_when_something_else_is_in_its_place_is_refused_and_left_alone(
+    spark: SparkSession, location: str
+) -> None:
+    other = Path(location, "mail")
+    with Queue(spark, location) as queue:
+        other.mkdir()
+        other.joinpath("letter.txt").write_text("mine")
+
+        with pytest.raises(StoreError, match="something else in its place"):
+            queue.create_tube("mail")
+
+    assert [path.name for path in other.iterdir()] == ["letter.txt"]
+
+
 @pytest.mark.parametrize("name", ["with blank", "b`t per%cent qu'te#"])
 def test_queue_when_its_path_has_odd_characters_works(
     spark: SparkSession, location: str, name: str

@@ -14,7 +14,14 @@ with contextlib.suppress(ImportError):
     # On Spark Connect the conflict classes are mapped only once this module is imported.
     import delta.connect.exceptions  # noqa: F401
 
-__all__ = ["STALE", "Outcome", "classify", "is_missing_table", "raised_message"]
+__all__ = [
+    "STALE",
+    "Outcome",
+    "classify",
+    "is_half_created",
+    "is_missing_table",
+    "raised_message",
+]
 
 #: What the guards in our statements raise: the rows they decided on are no longer there.
 STALE = "tubeq:stale"
@@ -38,7 +45,8 @@ _MISSING = frozenset(
         "PATH_NOT_FOUND",
     }
 )
-
+#: A directory of a log, but no commit in it.
+_HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
 #: What the Connect client raises, this class itself, when no error of the engine reached it.
 _UNANSWERED = "SparkConnectGrpcException"
@@ -100,7 +108,15 @@ def raised_message(error: BaseException) -> str | None:
 
 def is_missing_table(error: BaseException) -> bool:
     """Whether a statement failed because its table does not exist."""
-    if not isinstance(error, AnalysisException):
-        return False
-    condition = error.getCondition() or ""
-    return condition.split(".")[0] in _MISSING
+    return _condition(error) in _MISSING
+
+
+def is_half_created(error: BaseException) -> bool:
+    """Whether a table cannot be created because somebody else is at it, or was stopped over it."""
+    return _condition(error) == _HALF_CREATED
+
+
+def _condition(error: BaseException) -> str:
+    """What an analysis met, without the finer distinctions."""
+    found = error.getCondition() if isinstance(error, AnalysisException) else None
+    return (found or "").split(".")[0]

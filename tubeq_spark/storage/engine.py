@@ -8,10 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tubeq_spark.storage.codegen import compiled
+from tubeq_spark.storage.conflicts import is_missing_table
 from tubeq_spark.storage.quoting import identifier, path_of, string
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from tubeq_spark.storage.notes import Note
+    from tubeq_spark.storage.schema import NewTable
 
 __all__ = ["Affected", "Append", "Engine", "Merge"]
 
@@ -120,6 +123,35 @@ class Engine:
         detail = self.rows(f"DESCRIBE DETAIL {table}")[0]
         value: str | None = detail["properties"].get(name)
         return value
+
+    def is_table(self, name: str) -> bool:
+        """Whether there is a table; not so where its log has no commit yet."""
+        try:
+            self.spark.sql(f"SELECT 1 FROM {name} LIMIT 0").schema  # noqa: B018  (it looks)
+        except AnalysisException as error:
+            if is_missing_table(error):
+                return False
+            raise
+        return True
+
+    def has_log(self, table: str) -> bool:
+        """Whether there is a directory for the log of a table that has a path."""
+        path = path_of(table)
+        if path is None:
+            return False
+        try:
+            self.files(f"{path}/_delta_log").limit(1).collect()
+        except AnalysisException as error:
+            if is_missing_table(error):
+                return False
+            raise
+        return True
+
+    def begin(self, table: NewTable) -> None:
+        """Write a table's first commit by an append of nothing, into a log that may be there."""
+        nothing = self.spark.createDataFrame([], table.columns)
+        writer = nothing.write.format("delta").mode("append").options(**table.properties)
+        self._save(writer.partitionBy(*table.partitions), table.name)
 
     def files(self, directory: str) -> DataFrame:
         """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""

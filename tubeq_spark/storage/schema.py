@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.layout import MARKS
 from tubeq_spark.storage.quoting import bigint, string
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tubeq_spark.config import QueueConfig
 
 __all__ = [
     "CHANGE_FEED",
     "FORMAT_VERSION",
     "PARTITION",
-    "create_sessions",
-    "create_taken_utubes",
-    "create_tube_table",
-    "create_tubes",
+    "NewTable",
     "leftover_marks",
+    "new_registry",
+    "new_sessions",
+    "new_taken_utubes",
+    "new_tube_table",
     "set_property",
 ]
 
@@ -109,45 +113,64 @@ _TAKEN_UTUBES_COLUMNS = {
 _STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
 
 
-def _columns(columns: dict[str, tuple[str, str]]) -> str:
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table as it is created.
+
+    Attributes:
+        name: SQL name.
+        columns: Its columns in DDL.
+        partitions: Names of its partition columns.
+        properties: Its table properties.
+    """
+
+    name: str
+    columns: str
+    partitions: tuple[str, ...]
+    properties: Mapping[str, str]
+
+    @property
+    def statement(self) -> str:
+        """The statement that creates it where there is none."""
+        by = f"PARTITIONED BY ({', '.join(self.partitions)}) " if self.partitions else ""
+        properties = (f"{string(key)} = {string(value)}" for key, value in self.properties.items())
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.name} ({self.columns}) USING delta {by}"
+            f"TBLPROPERTIES ({', '.join(properties)})"
+        )
+
+
+def _columns(columns: Mapping[str, tuple[str, str]]) -> str:
     return ", ".join(
         f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in columns.items()
     )
 
 
-def _properties(config: QueueConfig, **more: str) -> str:
+def _properties(config: QueueConfig) -> dict[str, str]:
     # A short log keeps every snapshot cheap: tombstones stay in it for as long as they are kept.
     kept = f"interval {config.retention_hours} hours"
-    properties = {
+    return {
         "delta.enableDeletionVectors": "false",
         "delta.checkpointInterval": "10",
         "delta.checkpoint.writeStatsAsStruct": "false",
         "delta.deletedFileRetentionDuration": kept,
         "delta.logRetentionDuration": kept,
-        **more,
     }
-    return ", ".join(f"{string(key)} = {string(value)}" for key, value in properties.items())
 
 
-def create_tube_table(
+def new_tube_table(
     table: str, config: QueueConfig, payload: str | None, *, change_feed: bool
-) -> str:
-    """The statement that creates a tube's table where there is none."""
+) -> NewTable:
+    """A tube's table."""
     columns = dict(_TUBE_COLUMNS)
     if payload is not None:
         columns["data"] = (payload, "payload")
-    properties = _properties(
-        config,
-        **{
-            "delta.dataSkippingStatsColumns": _STATISTICS,
-            "delta.setTransactionRetentionDuration": f"interval {config.key_days} days",
-            CHANGE_FEED: "true" if change_feed else "false",
-        },
-    )
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table} ({_columns(columns)}) USING delta "
-        f"PARTITIONED BY ({PARTITION}) TBLPROPERTIES ({properties})"
-    )
+    properties = {
+        "delta.dataSkippingStatsColumns": _STATISTICS,
+        "delta.setTransactionRetentionDuration": f"interval {config.key_days} days",
+        CHANGE_FEED: "true" if change_feed else "false",
+    }
+    return NewTable(table, _columns(columns), (PARTITION,), _properties(config) | properties)
 
 
 def leftover_marks(table: str) -> str:
@@ -160,29 +183,21 @@ def set_property(table: str, name: str, value: str) -> str:
     return f"ALTER TABLE {table} SET TBLPROPERTIES ({string(name)} = {string(value)})"
 
 
-def create_tubes(table: str, config: QueueConfig) -> str:
-    """The statement that creates the registry."""
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table} ({_columns(_REGISTRY_COLUMNS)}) USING delta "
-        f"TBLPROPERTIES ({_properties(config)})"
-    )
+def new_registry(table: str, config: QueueConfig) -> NewTable:
+    """The registry."""
+    return NewTable(table, _columns(_REGISTRY_COLUMNS), (), _properties(config))
 
 
-def create_sessions(table: str, config: QueueConfig) -> str:
-    """The statement that creates the table of sessions and slots."""
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table} ({_columns(_SESSION_COLUMNS)}) USING delta "
-        f"PARTITIONED BY (bucket) TBLPROPERTIES ({_properties(config)})"
-    )
+def new_sessions(table: str, config: QueueConfig) -> NewTable:
+    """The table of sessions and slots."""
+    return NewTable(table, _columns(_SESSION_COLUMNS), ("bucket",), _properties(config))
 
 
-def create_taken_utubes(table: str, config: QueueConfig) -> str:
-    """The statement that creates the table of claims on sub-queues.
+def new_taken_utubes(table: str, config: QueueConfig) -> NewTable:
+    """The table of claims on sub-queues.
 
     By bucket, as that is what claims may conflict over; by claim, as one that is given back is then
     deleted without reading a row.
     """
-    return (
-        f"CREATE TABLE IF NOT EXISTS {table} ({_columns(_TAKEN_UTUBES_COLUMNS)}) USING delta "
-        f"PARTITIONED BY (tube_id, bucket, claim) TBLPROPERTIES ({_properties(config)})"
-    )
+    partitions = ("tube_id", "bucket", "claim")
+    return NewTable(table, _columns(_TAKEN_UTUBES_COLUMNS), partitions, _properties(config))
