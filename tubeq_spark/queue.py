@@ -214,6 +214,8 @@ class Queue:
         Raises:
             InvalidOptionError: A bad name, type, option or value; nothing was written.
             TubeExistsError: The name is in use (with `if_not_exists`: by another type).
+            StoreError: Something else is in the place of its table; the tube is registered, and
+                works once that is gone.
 
         Commits: 1 to the registry, then the creation of the table; if it stops in between, opening
         the tube creates the table. Conflicts with other creations and drops, and is then retried.
