@@ -14,12 +14,7 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.spark_session import missing_settings
-from tubeq_spark.storage.conflicts import (
-    Outcome,
-    classify,
-    is_half_created,
-    is_missing_table,
-)
+from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
 from tubeq_spark.storage.locking import Lane, lane_of
 from tubeq_spark.storage.schema import new_registry, new_sessions
@@ -153,7 +148,7 @@ def create_table(engine: Engine, table: NewTable) -> None:
             if engine.is_table(table.name):
                 return
         except Exception as error:
-            if classify(error) is not Outcome.CONFLICT and not is_half_created(error):
+            if classify(error) is not Outcome.CONFLICT:
                 raise
         wall.sleep(wait)
     if not engine.has_log(table.name):

@@ -37,7 +37,8 @@ class QueueOfOneCall(Queue):
             **settings: As of a `Queue`.
         """
         self._written = [SESSIONS, tube] if tube is not None and checks.is_tube_name(tube) else []
-        read_ahead(spark, location, *self._written)
+        if self._written:
+            read_ahead(spark, location, *self._written)
         super().__init__(spark, location, **settings)
 
     def _first_look(self, registry: Registry) -> None:

@@ -18,7 +18,6 @@ __all__ = [
     "STALE",
     "Outcome",
     "classify",
-    "is_half_created",
     "is_missing_table",
     "raised_message",
 ]
@@ -45,7 +44,7 @@ _MISSING = frozenset(
         "PATH_NOT_FOUND",
     }
 )
-#: A directory of a log, but no commit in it.
+#: Somebody else is creating the table: a directory of a log is there, but no commit in it.
 _HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
 #: What the Connect client raises, this class itself, when no error of the engine reached it.
@@ -71,7 +70,7 @@ class Outcome(Enum):
 
 def classify(error: BaseException) -> Outcome:
     """Tell a conflict from a refusal, an error and a lost answer."""
-    if isinstance(error, _CONFLICTS):
+    if isinstance(error, _CONFLICTS) or _condition(error) == _HALF_CREATED:
         return Outcome.CONFLICT
     if raised_message(error) == STALE:
         return Outcome.STALE
@@ -109,11 +108,6 @@ def raised_message(error: BaseException) -> str | None:
 def is_missing_table(error: BaseException) -> bool:
     """Whether a statement failed because its table does not exist."""
     return _condition(error) in _MISSING
-
-
-def is_half_created(error: BaseException) -> bool:
-    """Whether a table cannot be created because somebody else is at it, or was stopped over it."""
-    return _condition(error) == _HALF_CREATED
 
 
 def _condition(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from tubeq_spark.storage.conflicts import is_missing_table
 from tubeq_spark.storage.quoting import identifier, path_of, string
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -126,26 +126,14 @@ class Engine:
 
     def is_table(self, name: str) -> bool:
         """Whether there is a table; not so where its log has no commit yet."""
-        try:
-            self.spark.sql(f"SELECT 1 FROM {name} LIMIT 0").schema  # noqa: B018  (it looks)
-        except AnalysisException as error:
-            if is_missing_table(error):
-                return False
-            raise
-        return True
+        return _finds(lambda: self.spark.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
 
     def has_log(self, table: str) -> bool:
         """Whether there is a directory for the log of a table that has a path."""
         path = path_of(table)
-        if path is None:
-            return False
-        try:
-            self.files(f"{path}/_delta_log").limit(1).collect()
-        except AnalysisException as error:
-            if is_missing_table(error):
-                return False
-            raise
-        return True
+        return path is not None and _finds(
+            lambda: self.files(f"{path}/_delta_log").limit(1).collect()
+        )
 
     def begin(self, table: NewTable) -> None:
         """Write a table's first commit by an append of nothing, into a log that may be there."""
@@ -271,6 +259,17 @@ class Engine:
             if number.search(said):
                 return _affected(row["operationMetrics"] or {})
         return None
+
+
+def _finds(look: Callable[[], object]) -> bool:
+    """Whether what a look is for is there."""
+    try:
+        look()
+    except AnalysisException as error:
+        if is_missing_table(error):
+            return False
+        raise
+    return True
 
 
 def _affected(metrics: Mapping[str, str]) -> Affected:
