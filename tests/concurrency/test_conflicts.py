@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors.exceptions import captured
 from pyspark.sql.types import IntegerType
 
 from tests.concurrency.support import (
@@ -345,6 +346,25 @@ def test_verb_when_another_commits_in_the_middle_of_its_statement(
         # Both stand, although the one had not seen the other.
         last = world.spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]
         assert (last["version"], last["readVersion"]) == (first + 2, first)
+
+
+def test_take_when_its_conflict_comes_without_a_class_of_its_own_begins_anew(
+    overlap: World, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As with delta-spark before 4.4, which has such classes, but PySpark does not know of them.
+    monkeypatch.setattr(captured, "convert_exception", captured._convert_exception)
+    put(overlap, "ab")
+    before = conflicts(overlap)
+
+    got = overlapped(
+        gate,
+        f"delta.`{overlap.place}/shared`",
+        lambda: names(overlap.tube.take_many(1)),
+        lambda: overlap.rival.take_many(1),
+    )
+
+    assert got == "b"
+    assert conflicts(overlap) - before == 1
 
 
 def test_put_when_the_tube_is_dropped_in_the_middle_of_its_statement_is_refused(

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import re
 from enum import Enum, auto
+from typing import Any
 
-from delta import exceptions as delta_errors
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 
-# A classic installation may lack the Connect client's packages.
+# Conflicts are recognised by their names, since versions of delta-spark differ in what they make of
+# them. These imports let those versions translate that can. A classic installation may lack the
+# Connect client's packages.
 with contextlib.suppress(ImportError):
-    # On Spark Connect the conflict classes are mapped only once this module is imported.
+    import delta.exceptions
+with contextlib.suppress(ImportError):
     import delta.connect.exceptions  # noqa: F401
 
 __all__ = [
@@ -25,16 +28,24 @@ __all__ = [
 #: What the guards in our statements raise: the rows they decided on are no longer there.
 STALE = "tubeq:stale"
 
-_CONFLICTS = (
-    delta_errors.ConcurrentAppendException,
-    delta_errors.ConcurrentDeleteReadException,
-    delta_errors.ConcurrentDeleteDeleteException,
-    delta_errors.ConcurrentTransactionException,
-    delta_errors.ConcurrentWriteException,
-    delta_errors.DeltaConcurrentModificationException,
-    # Two creators of one table, or a property changed while we wrote.
-    delta_errors.MetadataChangedException,
-    delta_errors.ProtocolChangedException,
+#: What Delta calls its conflicts, in Java and in Python.
+_CONFLICTS = frozenset(
+    {
+        "ConcurrentAppendException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentTransactionException",
+        "ConcurrentWriteException",
+        "DeltaConcurrentModificationException",
+        # Two creators of one table, or a property changed while we wrote.
+        "MetadataChangedException",
+        "ProtocolChangedException",
+    }
+)
+_CONFLICT_CONDITIONS = ("DELTA_CONCURRENT_", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
+#: Where these classes are in Java: open Delta's from 4.0 on, its internal ones, and Databricks'.
+_PACKAGES = frozenset(
+    {"io.delta.exceptions", "org.apache.spark.sql.delta", "com.databricks.sql.transaction.tahoe"}
 )
 _MISSING = frozenset(
     {
@@ -47,10 +58,13 @@ _MISSING = frozenset(
 #: Somebody else is creating the table: a directory of a log is there, but no commit in it.
 _HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
-#: What the Connect client raises, this class itself, when no error of the engine reached it.
+#: What the Connect client raises, this class itself and without a sign of the engine, when no error
+#: of the engine reached it.
 _UNANSWERED = "SparkConnectGrpcException"
 #: A Connect server that forgot the statement, or started anew; half of an answer had come.
 _UNHEARD = frozenset({"INVALID_HANDLE", "INVALID_CURSOR", "RESPONSE_ALREADY_RECEIVED"})
+#: How a trace of Java begins, and a message of the Connect client.
+_TRACE, _REASON = re.compile(r"([\w.$]+)"), re.compile(r"\((\w+(?:\.[\w$]+)+)\) ")
 _RAISED = "USER_RAISED_EXCEPTION"
 _RAISED_BELOW = re.compile(rf"\[{_RAISED}\] (tubeq:\w+)")
 
@@ -70,18 +84,52 @@ class Outcome(Enum):
 
 def classify(error: BaseException) -> Outcome:
     """Tell a conflict from a refusal, an error and a lost answer."""
-    if isinstance(error, _CONFLICTS) or _condition(error) == _HALF_CREATED:
+    if _is_conflict(error) or _condition(error) == _HALF_CREATED:
         return Outcome.CONFLICT
     if raised_message(error) == STALE:
         return Outcome.STALE
     return Outcome.FAILED if _is_answer(error) else Outcome.LOST
 
 
+def _is_conflict(error: BaseException) -> bool:
+    """Whether the error itself is one of Delta's conflicts, by the first sign that tells.
+
+    Never a cause of it: what fails after the commit, such as a hook, may have met a conflict of
+    its own.
+    """
+    if any(
+        kind.__name__ in _CONFLICTS and kind.__module__.split(".")[0] == "delta"
+        for kind in type(error).__mro__
+    ):
+        return True
+    condition = _condition(error)
+    if condition:
+        return condition.startswith(_CONFLICT_CONDITIONS)
+    package, _, name = _thrown(error).rpartition(".")
+    return name in _CONFLICTS and package in _PACKAGES
+
+
+def _thrown(error: BaseException) -> str:
+    """The Java class that was thrown in the engine; "" where nothing tells."""
+    # The way to a Java exception may be closed.
+    with contextlib.suppress(Exception):
+        if hasattr(error, "java_exception"):
+            return str(error.java_exception.getClass().getName())
+        if hasattr(error, "getStackTrace"):
+            # Where the Connect client has no class of its own for it, and no trace was sent, it
+            # writes the Java class before the message.
+            told = _TRACE.match(error.getStackTrace() or "") or _REASON.match(str(error))
+            return "" if told is None else told[1]
+    return ""
+
+
 def _is_answer(error: BaseException) -> bool:
     """Whether it is the engine that failed, and not the way to it."""
     if isinstance(error, PySparkException):
-        condition = error.getCondition() or ""
-        return type(error).__name__ != _UNANSWERED and condition.split(".")[0] not in _UNHEARD
+        condition = _condition(error)
+        if condition in _UNHEARD:
+            return False
+        return bool(type(error).__name__ != _UNANSWERED or condition or _thrown(error))
     # An error that carries a Java exception is an answer, too, only of a class that PySpark does
     # not translate.
     return hasattr(error, "java_exception")
@@ -89,6 +137,13 @@ def _is_answer(error: BaseException) -> bool:
 
 def raised_message(error: BaseException) -> str | None:
     """The text given to `raise_error` by the statement that failed."""
+    # The way to an exception of Java may be closed.
+    with contextlib.suppress(Exception):
+        return _raised_message(error)
+    return None
+
+
+def _raised_message(error: BaseException) -> str | None:
     if isinstance(error, PySparkException) and error.getCondition() == _RAISED:
         return (error.getMessageParameters() or {}).get("errorMessage")
     # Raised while a file is written, it is a cause: of an error of the Connect client in its text
@@ -111,6 +166,9 @@ def is_missing_table(error: BaseException) -> bool:
 
 
 def _condition(error: BaseException) -> str:
-    """What an analysis met, without the finer distinctions."""
-    found = error.getCondition() if isinstance(error, AnalysisException) else None
-    return (found or "").split(".")[0]
+    """The engine's name for what it met, without the finer distinctions; "" if it has none."""
+    thrown: Any = getattr(error, "java_exception", error)
+    # Asks the engine on classic, which may be gone; an error of Spark 3 has no condition.
+    with contextlib.suppress(Exception):
+        return (thrown.getCondition() or "").split(".")[0]
+    return ""
