@@ -10,10 +10,9 @@ two leaves, is told in `consumer/loop.py`.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from program.starting import start
+from program.starting import end, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,4 +24,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -12,10 +12,9 @@ of this folder.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from program.starting import start
+from program.starting import end, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,4 +26,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import crawl
 from loopback import FAULTS, serve
+from program.starting import end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,4 +63,4 @@ def _package(name: str) -> Path | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -9,10 +9,9 @@ A repeated `--key` adds nothing, so a run that may have failed is simply run aga
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from program.starting import start
+from program.starting import end, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,4 +23,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -11,10 +11,9 @@ sweepers may work on one queue.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from program.starting import start
+from program.starting import end, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,4 +25,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -5,6 +5,7 @@ Nothing here is needed for a verb to be right, all of it yields to whoever commi
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from tubeq_spark.errors import ConflictError
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.feed import note
+from tubeq_spark.storage.measures import is_catalog_managed
 from tubeq_spark.storage.quoting import bigint
 from tubeq_spark.storage.statements import Chosen
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locking import Lane
 
 __all__ = ["SYSTEM", "Tables", "fold", "remove_dead_files", "remove_leftovers"]
+
+log = logging.getLogger(__name__)
 
 #: Stands for the system tables; ids of tubes are greater.
 SYSTEM = 0
@@ -76,6 +80,9 @@ class Tables:
 def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
     """Remove the files that no kept version needs, when it was not done for long enough.
 
+    Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
+    Databricks' predictive optimization for one, and Delta refuses a VACUUM by anybody else.
+
     Returns:
         Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
         note in `_tubeq_sessions`.
@@ -91,6 +98,9 @@ def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
         return False
     queue.sessions.note_vacuum(tables.key, now_us)
     for name, lane in tables.names:
+        if is_catalog_managed(queue.engine, name):
+            log.info("%s is left to its catalog, which alone may remove its dead files", name)
+            continue
         with lane.writing():
             queue.engine.run(f"VACUUM {name}")
     return True

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.spark_session import missing_settings
+from tubeq_spark.spark_settings import on_databricks, require_spark
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
 from tubeq_spark.storage.locking import Lane, lane_of
@@ -67,9 +68,10 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
 
     Raises:
         InvalidOptionError: Not a location.
-        StoreError: It cannot be used.
+        StoreError: It cannot be used, or the session is of a Spark that is too old.
     """
     location = Location.parse(text)
+    require_spark(engine.spark)
     try:
         schema_query = location.schema_query()
         if schema_query is not None:
@@ -183,9 +185,14 @@ def unsafe_storage(engine: Engine, opened: OpenedLocation) -> str | None:
             f"{root} is on the disk of a Spark Connect server and not on this host's, so no lock "
             "file keeps other servers from overwriting its commits: let only this one work on it"
         )
+    # A catalog names the S3 paths of its tables, too, and its commits are the catalog's business;
+    # Databricks has a commit service of its own.
+    if opened.location.in_catalog or on_databricks():
+        return None
     scheme = urlsplit(root).scheme
     if scheme not in ("s3", "s3a", "s3n"):
         return None
+    # Of the scheme in use: programs of EMR write s3, those with Hadoop's own client s3a.
     setting = f"spark.delta.logStore.{scheme}.impl"
     if "DynamoDB" in (engine.spark.conf.get(setting, "") or ""):
         return None

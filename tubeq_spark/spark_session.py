@@ -20,6 +20,7 @@ from tubeq_spark.spark_settings import (
     Setting,
     delta_is_on,
     missing_settings,
+    on_databricks,
     spark_conf,
     warn_of_missing_settings,
 )
@@ -54,6 +55,7 @@ _REPORTED_ANYWAY: Final = (
 
 _SCALA: Final = "2.13"
 _DELTA_TESTED: Final = "4.4.0"
+_JAR_A_SPARK: Final = (4, 1)
 _DELTA_CLASS: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _starting = threading.Lock()
 
@@ -76,16 +78,24 @@ def delta_package() -> str:
         delta = version("delta-spark")
     except PackageNotFoundError:
         delta = _DELTA_TESTED
-    major, minor = spark.split(".")[:2]
-    return f"io.delta:delta-spark_{major}.{minor}_{_SCALA}:{delta}"
+    # From 4.1 on a release of Delta has a jar for each Spark that it is built for.
+    of_spark = "" if _numbers(delta) < _JAR_A_SPARK else "{}.{}_".format(*_numbers(spark))
+    return f"io.delta:delta-spark_{of_spark}{_SCALA}:{delta}"
+
+
+def _numbers(version_text: str) -> tuple[int, int]:
+    """Major and minor of a version: `(4, 1)` of `4.1.0.dev1`."""
+    major, minor = version_text.split(".")[:2]
+    return int(major), int(minor)
 
 
 def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
     """Return an embedded Spark session with Delta and the recommended settings.
 
     A session that is already there is returned as it is, whatever is asked for here: one process
-    has one. In a program that spark-submit runs, what spark-submit was given wins, and master,
-    memory and addresses are its business: the same program runs on a cluster.
+    has one. On Databricks that is the notebook's or the job's, and none is started. In a program
+    that spark-submit runs, what spark-submit was given wins, and master, memory and addresses are
+    its business: the same program runs on a cluster.
 
     Args:
         app_name: Name of the application.
@@ -133,7 +143,8 @@ def _running_session() -> SparkSession | None:
     try:
         session = SparkSession.active()
     except PySparkRuntimeError:
-        return None
+        # The builder finds it from every thread there, also where it is one of Spark Connect.
+        return SparkSession.builder.getOrCreate() if on_databricks() else None
     if not delta_is_on(session):
         message = (
             "this process has a Spark session without Delta already: "

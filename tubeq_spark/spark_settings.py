@@ -8,6 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakSet
 
+from tubeq_spark.errors import StoreError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -19,11 +21,14 @@ __all__ = [
     "Setting",
     "delta_is_on",
     "missing_settings",
+    "on_databricks",
+    "require_spark",
     "spark_conf",
     "warn_of_missing_settings",
 ]
 
 
+_OLDEST_SPARK: Final = 4
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 
 
@@ -209,6 +214,31 @@ def warn_of_missing_settings(spark: SparkSession) -> None:
         warnings.warn(message, stacklevel=3)
 
 
+def require_spark(spark: SparkSession) -> None:
+    """Refuse a session of a Spark that is too old.
+
+    Args:
+        spark: Any session; a Connect server is asked for its version.
+
+    Raises:
+        StoreError: It is older than Spark 4.0.
+    """
+    found = spark.version
+    major = found.partition(".")[0]
+    if major.isdecimal() and int(major) < _OLDEST_SPARK:
+        message = (
+            f"Spark {_OLDEST_SPARK}.0 or newer is needed and this session has Spark {found}: "
+            "Databricks has it from Runtime 17 on, Dataproc from 3.0, EMR and Fabric from their "
+            "releases with Spark 4"
+        )
+        raise StoreError(message)
+
+
+def on_databricks() -> bool:
+    """Whether this process runs on Databricks, in a notebook or a job."""
+    return "DATABRICKS_RUNTIME_VERSION" in os.environ
+
+
 def delta_is_on(spark: SparkSession) -> bool:
     """Tell whether a session has Delta's extension and a catalog that knows Delta.
 
@@ -254,7 +284,7 @@ _DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog
 def _is_on(spark: SparkSession, name: str, accepts: Callable[[str], bool]) -> bool:
     from pyspark.errors import PySparkException  # noqa: PLC0415  pyspark is optional
 
-    if name in _DELTA_ITSELF and "DATABRICKS_RUNTIME_VERSION" in os.environ:
+    if name in _DELTA_ITSELF and on_databricks():
         return True  # Databricks has Delta built in, and shows it in no setting.
     # Asked for a name that it does not know, and without a default, a Connect server logs an error.
     # The time zone is always known, and unset it is that of the JVM.

@@ -1,4 +1,4 @@
-"""Starts a program whose packages may be missing: then one clear sentence, not a stack trace."""
+"""Starts a program whose packages may be missing, with one clear sentence then; ends any program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["start"]
+__all__ = ["end", "start"]
 
 
 def start(command: str, extra: str, argv: Sequence[str] | None) -> int:
@@ -28,3 +28,12 @@ def start(command: str, extra: str, argv: Sequence[str] | None) -> int:
         return 1
     code: int = module.main(argv)
     return code
+
+
+def end(code: int) -> None:
+    """End the process with an exit code, and return where it is 0.
+
+    On Databricks `sys.exit(0)`, too, is an exception that fails the run.
+    """
+    if code:
+        sys.exit(code)

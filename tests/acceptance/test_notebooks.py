@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -49,6 +50,55 @@ def test_notebook_when_stored_has_no_outputs_and_says_what_it_shows(path: Path) 
 
     assert cells(path, "markdown")[0].source.startswith("# ")
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+class Widgets:
+    """Answers like `dbutils.widgets` on Databricks."""
+
+    def __init__(self, **values: str) -> None:
+        self.values = values
+        self.asked: list[str] = []
+
+    def text(self, name: str, default: str, label: str) -> None:
+        """Show a field with a label, empty unless somebody has written into it."""
+        assert label
+        self.asked.append(name)
+        self.values.setdefault(name, default)
+
+    def get(self, name: str) -> str:
+        """What is in it."""
+        return self.values[name]
+
+
+def run_cell(path: Path, text: str, names: dict[str, Any]) -> None:
+    """Run the one cell that mentions something first."""
+    source = next(cell.source for cell in cells(path, "code") if text in cell.source)
+    exec(compile(source, path.name, "exec"), names)
+
+
+@pytest.mark.parametrize("said", ["", "  ", "tubeq", "/Volumes/main/tubeq/files"])
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_when_its_widget_names_no_schema_on_databricks_is_refused(
+    path: Path, said: str
+) -> None:
+    widgets = Widgets(TUBEQ_LOCATION=said)
+
+    with pytest.raises(ValueError, match=r"catalog\.schema into the widget TUBEQ_LOCATION"):
+        run_cell(path, "TUBEQ_LOCATION", {"dbutils": SimpleNamespace(widgets=widgets)})
+
+    assert widgets.asked == ["TUBEQ_LOCATION"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_when_its_widget_names_a_schema_on_databricks_works_there(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUBEQ_LOCATION", "/data/q")
+    names: dict[str, Any] = {"dbutils": SimpleNamespace(widgets=Widgets(TUBEQ_LOCATION=" a.b "))}
+
+    run_cell(path, "TUBEQ_LOCATION", names)
+
+    assert names["location"] == "a.b"
 
 
 @pytest.mark.usefixtures("figures")

@@ -87,6 +87,25 @@ def test_delta_package_fits_the_installed_pair() -> None:
     assert delta_package() == "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
+@pytest.mark.parametrize(
+    ("spark", "delta", "coordinates"),
+    [
+        ("4.0.1", "4.0.1", "io.delta:delta-spark_2.13:4.0.1"),
+        ("4.0.2", "4.4.0", "io.delta:delta-spark_4.0_2.13:4.4.0"),
+        ("4.1.1", "4.2.0", "io.delta:delta-spark_4.1_2.13:4.2.0"),
+        ("4.1.3", "4.4.0", "io.delta:delta-spark_4.1_2.13:4.4.0"),
+        ("4.2.0.dev1", "4.10.0rc1", "io.delta:delta-spark_4.2_2.13:4.10.0rc1"),
+    ],
+)
+def test_delta_package_names_the_spark_from_delta_4_1_on(
+    spark: str, delta: str, coordinates: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", spark)
+    monkeypatch.setattr("tubeq_spark.spark_session.version", {"delta-spark": delta}.__getitem__)
+
+    assert delta_package() == coordinates
+
+
 def test_missing_settings_of_the_recommended_session_is_empty() -> None:
     assert missing_settings(session_with(spark_conf())) == []
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.layout import TubeTable
 
-__all__ = ["Depth", "Extent", "counts", "depth", "extent", "last_commit"]
+__all__ = ["Depth", "Extent", "counts", "depth", "extent", "is_catalog_managed", "last_commit"]
 
 #: Tubes that one query counts: each is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
@@ -25,6 +25,10 @@ _COUNTED_TOGETHER = 25
 #: A commit's file in a log, and a checkpoint of any kind.
 _COMMIT = r"/(\d{20})\.json$"
 _CHECKPOINT = r"/(\d{20})\.checkpoint"
+
+#: The table feature of catalog-managed commits, by today's name and by that of Delta 4.0.0.
+_CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
+_FEATURE = "delta.feature."
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,13 @@ def extent(engine: Engine, table: str) -> Extent:
         return Extent(files, size_bytes, version, committed_us, None)
     version, checkpoint = log
     return Extent(files, size_bytes, version, committed_us, version - checkpoint)
+
+
+def is_catalog_managed(engine: Engine, table: str) -> bool:
+    """Whether the catalog does a table's commits, and alone may clean it up."""
+    detail = engine.rows(f"DESCRIBE DETAIL {table}")[0]
+    names = (*(detail["tableFeatures"] or ()), *detail["properties"])
+    return any(name.removeprefix(_FEATURE) in _CATALOG_MANAGED for name in names)
 
 
 def last_commit(engine: Engine, table: str) -> tuple[int, int]:

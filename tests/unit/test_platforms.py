@@ -1,0 +1,179 @@
+"""What other platforms do differently, each told by a stub: none of them is here."""
+
+from __future__ import annotations
+
+import logging
+import runpy
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import program.starting
+import pytest
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from tubeq_spark import Queue, QueueConfig, StoreError, local_session
+from tubeq_spark.maintenance import SYSTEM, Tables, remove_dead_files
+from tubeq_spark.opening import OpenedLocation, unsafe_storage
+from tubeq_spark.storage.location import Location
+from tubeq_spark.storage.locking import lane_of
+
+JOBS = Path(__file__).parents[2] / "jobs"
+HOUR_US = 3_600_000_000
+
+
+@pytest.fixture(autouse=True)
+def outside_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABRICKS_RUNTIME_VERSION", raising=False)
+
+
+@pytest.fixture
+def on_databricks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "17.3")
+
+
+# -- old Sparks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["3.5.2", "3.5.2-amzn-1", "3.5.4.5.1.15.1.dev1"])
+def test_queue_when_spark_is_older_than_4_is_refused_in_one_sentence(version: str) -> None:
+    spark: Any = SimpleNamespace(version=version)
+
+    with pytest.raises(StoreError) as refused:
+        Queue(spark, "/data/q")
+
+    said = str(refused.value)
+    assert said.startswith(f"Spark 4.0 or newer is needed and this session has Spark {version}: ")
+    assert "\n" not in said
+
+
+# -- S3 -------------------------------------------------------------------------------------------
+
+
+def engine_with(**settings: str) -> Any:
+    """The seam to a session that has some settings."""
+    conf = SimpleNamespace(get=settings.get)
+    return SimpleNamespace(spark=SimpleNamespace(conf=conf))
+
+
+def opened(location: str, uri: str) -> OpenedLocation:
+    return OpenedLocation(Location.parse(location), uri, None)
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_path_on_s3_when_its_own_scheme_has_no_dynamodb_is_warned_of(scheme: str) -> None:
+    place = opened(f"{scheme}://bucket/q", f"{scheme}://bucket/q")
+    store = "io.delta.storage.S3DynamoDBLogStore"
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    others = {f"spark.delta.logStore.{s}.impl": store for s in ("s3", "s3a", "s3n") if s != scheme}
+
+    assert f"{setting}={store}" in (unsafe_storage(engine_with(**others), place) or "")
+    assert unsafe_storage(engine_with(**{setting: store}), place) is None
+
+
+def test_catalog_when_its_tables_are_on_s3_is_not_warned_of() -> None:
+    place = opened("main.tubeq", "s3://bucket/__unitystorage/schemas/0a1b/tables")
+
+    assert unsafe_storage(engine_with(), place) is None
+
+
+@pytest.mark.usefixtures("on_databricks")
+def test_path_on_s3_when_it_is_databricks_that_writes_is_not_warned_of() -> None:
+    assert unsafe_storage(engine_with(), opened("s3://bucket/q", "s3://bucket/q")) is None
+
+
+# -- Databricks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("on_databricks")
+def test_local_session_when_it_is_databricks_is_the_one_that_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def active() -> SparkSession:
+        raise PySparkRuntimeError(
+            errorClass="NO_ACTIVE_OR_DEFAULT_SESSION", messageParameters={}
+        )  # as in a thread that did not make it
+
+    there = object()
+    monkeypatch.setattr("tubeq_spark.spark_session._start_session", pytest.fail)
+    monkeypatch.setattr(SparkSession, "active", active)
+    monkeypatch.setattr(SparkSession, "builder", SimpleNamespace(getOrCreate=lambda: there))
+
+    assert local_session("mine", **{"spark.master": "local[7]"}) is there
+
+
+@pytest.mark.parametrize("name", ["benchmark", "consume", "crawl", "enqueue", "sweeper"])
+def test_program_when_it_is_done_returns_and_when_it_failed_exits(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = iter([0, 1])
+    monkeypatch.setattr(program.starting, "start", lambda *_: next(codes))
+    monkeypatch.setattr(sys, "argv", [name])
+
+    runpy.run_path(str(JOBS / f"{name}.py"), run_name="__main__")
+
+    with pytest.raises(SystemExit, match=r"^1$"):
+        runpy.run_path(str(JOBS / f"{name}.py"), run_name="__main__")
+
+
+# -- dead files -----------------------------------------------------------------------------------
+
+
+class Catalog:
+    """A queue's engine and sessions, over tables with some details."""
+
+    def __init__(self, **details: dict[str, Any]) -> None:
+        self.details = details
+        self.vacuumed: list[str] = []
+        self.noted: list[int] = []
+        self.config = QueueConfig(vacuum_hours=1)
+        self.engine = self.sessions = self
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """Answer DESCRIBE DETAIL as Delta does."""
+        verb, name = sql.rsplit(" ", 1)
+        assert verb == "DESCRIBE DETAIL"
+        return [{"properties": {}, "tableFeatures": ["appendOnly"]} | self.details[name]]
+
+    def run(self, sql: str) -> None:
+        """Take note of VACUUM, and refuse it as Delta does."""
+        verb, name = sql.rsplit(" ", 1)
+        assert verb == "VACUUM"
+        assert not self.details[name]
+        self.vacuumed.append(name)
+
+    def last_vacuum(self, _key: int) -> int | None:
+        """When it was done."""
+        return self.noted[-1] if self.noted else None
+
+    def note_vacuum(self, _key: int, now_us: int) -> None:
+        """Note that it is done."""
+        self.noted.append(now_us)
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        {"tableFeatures": ["appendOnly", "catalogManaged", "inCommitTimestamp"]},
+        {"tableFeatures": ["catalogOwned-preview"]},
+        {"properties": {"delta.feature.catalogManaged": "supported"}},
+        {"tableFeatures": None, "properties": {"delta.feature.catalogManaged": "supported"}},
+    ],
+)
+def test_dead_files_of_a_catalog_managed_table_are_left_to_the_catalog(
+    detail: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog: Any = Catalog(managed=detail, own={}, last={})
+    lane = lane_of("catalog", "t", None)
+    tables = Tables(SYSTEM, [("own", lane), ("managed", lane), ("last", lane)], 0)
+
+    with caplog.at_level(logging.INFO, "tubeq_spark"):
+        assert remove_dead_files(catalog, tables, HOUR_US)
+        assert not remove_dead_files(catalog, tables, HOUR_US + 1)
+
+    assert catalog.vacuumed == ["own", "last"]
+    assert [(record.levelname, "managed" in record.message) for record in caplog.records] == [
+        ("INFO", True)
+    ]
