@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +49,26 @@ def test_queue_when_spark_is_older_than_4_is_refused_in_one_sentence(version: st
     said = str(refused.value)
     assert said.startswith(f"Spark 4.0 or newer is needed and this session has Spark {version}: ")
     assert "\n" not in said
+
+
+def test_package_when_spark_lacks_what_is_new_in_4_is_imported_and_can_refuse_it() -> None:
+    code = (
+        "import types, pyspark.sql.types\n"
+        "del pyspark.sql.types.CalendarIntervalType\n"
+        "from tubeq_spark import Queue, StoreError\n"
+        "try: Queue(types.SimpleNamespace(version='3.5.6'), '/data/q')\n"
+        "except StoreError: print('refused')\n"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(JOBS.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (result.stdout, result.stderr) == ("refused\n", "")
 
 
 # -- S3 -------------------------------------------------------------------------------------------
