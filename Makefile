@@ -15,10 +15,16 @@ CONNECT_PART = -n 1 -k "test_connect or 010_01 or 010_03 or 010_04" tests/connec
 CONNECT_ALL = tests/connect tests/acceptance/test_case_*.py
 # A run of an hour helps nobody: what more of the same shows is left to test-all.
 MARKS = not benchmark and not connect and not thorough
+# Older pairs of pyspark and delta-spark, the oldest first; each has an environment under .compat.
+PAIRS ?= 4.0.1-4.0.1 4.0.2-4.4.0 4.1.1-4.2.0 4.1.3-4.4.0
+# What the oldest has of the other packages: the oldest that pyproject.toml allows.
+OLDEST = 'filelock==3.15.*' 'pyarrow==18.*'
+# Old pysparks leave sockets to the garbage collector.
+ON_OLD_SPARK = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup demo check fmt test test-unit test-all test-connect wheel bench clean java
+.PHONY: help setup demo check fmt test test-unit test-all test-connect test-compat wheel bench clean java
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -58,6 +64,17 @@ test-connect: setup ## Run the tests of all cases on Spark Connect
 test-unit: setup ## Run the tests that need no Spark (seconds)
 	$(BIN)/python -m pytest -m "not benchmark" tests/unit $(ARGS)
 
+test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on older Sparks and Deltas
+	@status=0; \
+	for pair in $(PAIRS); do \
+		printf 'pyspark %s, delta-spark %s: ' "$${pair%-*}" "$${pair#*-}"; \
+		.compat/$$pair/bin/python -m pytest -q -p no:cacheprovider $(ON_OLD_SPARK) \
+			$(or $(ARGS),@tests/compat.txt) >.compat/$$pair/output 2>&1 || status=1; \
+		tail -n 1 .compat/$$pair/output; \
+	done; \
+	test $$status = 0 || echo "what failed is told in .compat/*/output" >&2; \
+	exit $$status
+
 wheel: setup ## Build the wheel that --py-files takes, in dist
 	@$(BIN)/python -m hatchling build --target=wheel
 
@@ -90,4 +107,11 @@ $(STAMP): pyproject.toml | java
 	}
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+.compat/%/.installed: pyproject.toml | java
+	@test -x .compat/$*/bin/python || $(PYTHON) -m venv .compat/$*
+	.compat/$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test]' \
+		pyspark==$(firstword $(subst -, ,$*)) delta-spark==$(lastword $(subst -, ,$*)) \
+		$(if $(filter 4.0.1-4.0.1,$*),$(OLDEST))
 	@touch $@
