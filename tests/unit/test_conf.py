@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tubeq_spark import QueueConfig, spark_conf
@@ -43,11 +42,18 @@ def reasons(name: str, separator: str) -> dict[str, str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def bundle() -> dict[str, Any]:
-    """The asset bundle."""
-    found: dict[str, Any] = yaml.safe_load((CONF / "databricks.yml").read_text(encoding="utf-8"))
+def read_bundle(name: str) -> dict[str, Any]:
+    """A file of the asset bundle."""
+    found: dict[str, Any] = yaml.safe_load((CONF / name).read_text(encoding="utf-8"))
     return found
+
+
+def variables_in(value: object) -> set[str]:
+    """The bundle's variables that a part of it uses."""
+    return set(re.findall(r"\$\{var\.(\w+)\}", str(value)))
+
+
+BUNDLE, CONSUMER = (read_bundle(name) for name in ("databricks.yml", "databricks-consumer.yml"))
 
 
 def test_spark_defaults_when_read_are_the_recommended_settings_with_their_reasons() -> None:
@@ -84,23 +90,57 @@ def test_environment_when_given_wins_over_the_file() -> None:
     assert read_defaults(None, variables).ttr == 60
 
 
-def test_bundle_when_read_has_a_scheduled_sweeper_and_a_triggered_consumer(
-    bundle: dict[str, Any],
-) -> None:
-    jobs = bundle["resources"]["jobs"]
-    sweeper, consumer = jobs["tubeq_sweeper"], jobs["tubeq_consumer"]
+def test_bundle_settings_when_read_leave_dead_files_to_predictive_optimization() -> None:
+    assert read_defaults(CONF / "databricks.toml", {}).config == QueueConfig(vacuum_hours=0)
 
-    assert "--once" in sweeper["tasks"][0]["spark_python_task"]["parameters"]
+
+def test_bundle_when_read_has_a_scheduled_sweeper_and_a_triggered_consumer() -> None:
+    [sweeper], [consumer] = (part["resources"]["jobs"].values() for part in (BUNDLE, CONSUMER))
+
     assert len(sweeper["schedule"]["quartz_cron_expression"].split()) == 6
     assert consumer["trigger"]["table_update"]["table_names"] == ["${var.schema}.${var.tube}"]
-    for job in jobs.values():
+    for job in (sweeper, consumer):
         [task], [cluster] = job["tasks"], job["job_clusters"]
-        assert (CONF / task["spark_python_task"]["python_file"]).is_file()
+        program = task["spark_python_task"]
+        assert (CONF / program["python_file"]).is_file()
+        assert "--once" in program["parameters"]
+        [config] = [text for text in program["parameters"] if text.startswith("--config=")]
+        assert (ROOT / config.removeprefix("--config=${workspace.file_path}/")).is_file()
         assert task["job_cluster_key"] == cluster["job_cluster_key"]
-        conf = cluster["new_cluster"]["spark_conf"]
-        assert conf.keys() >= CLUSTER
-        assert {name: value for name, value in conf.items() if name not in CLUSTER} == {
-            name: value for name, value in spark_conf().items() if name not in DELTA_ITSELF
-        }
+        assert cluster["new_cluster"] == "${var.cluster}"
+
+
+def test_bundle_cluster_when_read_has_the_recommended_settings() -> None:
+    cluster = BUNDLE["variables"]["cluster"]
+
+    conf = cluster["default"]["spark_conf"]
+    assert cluster["type"] == "complex"
+    assert conf.keys() >= CLUSTER
+    assert {name: value for name, value in conf.items() if name not in CLUSTER} == {
+        name: value for name, value in spark_conf().items() if name not in DELTA_ITSELF
+    }
+
+
+def test_bundle_when_the_sweeper_is_all_it_has_asks_for_a_schema_and_a_node_type() -> None:
+    needed = {name for name, about in BUNDLE["variables"].items() if "default" not in about}
+
+    assert needed == {"schema", "node_type"}
+    assert variables_in(BUNDLE) | {"spark_version"} == BUNDLE["variables"].keys()
+    assert "include" not in BUNDLE
+
+
+def test_bundle_consumer_when_included_adds_variables_of_its_own() -> None:
+    assert "# include: [databricks-consumer.yml]" in lines("databricks.yml")
+    assert CONSUMER["variables"].keys() == {"tube", "handler", "results"}
+    assert variables_in(CONSUMER) == {*CONSUMER["variables"], "schema", "cluster"}
+
+
+def test_bundle_when_deployed_from_the_root_finds_its_files_and_a_principal() -> None:
     text = (CONF / "databricks.yml").read_text(encoding="utf-8")
-    assert set(re.findall(r"\$\{var\.(\w+)\}", text)) == bundle["variables"].keys()
+    production = BUNDLE["targets"]["prod"]
+
+    assert "export DATABRICKS_BUNDLE_ROOT=conf\n" in text
+    assert {(CONF / path).resolve() for path in BUNDLE["sync"]["paths"]} == {CONF, ROOT / "jobs"}
+    assert production["mode"] == "production"
+    assert production["run_as"] == {"service_principal_name": "${var.principal}"}
+    assert [access["group_name"] for access in production["permissions"]] == ["${var.operators}"]

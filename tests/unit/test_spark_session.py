@@ -289,7 +289,17 @@ def test_make_without_a_target_explains_all_targets() -> None:
         check=True,
     ).stdout
 
-    for target in ("help", "setup", "demo", "check", "fmt", "test", "test-unit", "bench", "clean"):
+    for target in (
+        "help",
+        "setup",
+        "demo",
+        "check",
+        "fmt",
+        "test",
+        "test-compat",
+        "bench",
+        "clean",
+    ):
         assert f"  make {target} " in shown
 
 

@@ -1,0 +1,52 @@
+"""A sweep with nothing to do leaves a tube's table alone: what is started by its commits sleeps on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tubeq_spark import Queue
+from tubeq_spark.settings_file import read_defaults
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark import Tube
+
+SETTINGS = Path(__file__).parents[2] / "conf" / "databricks.toml"
+
+
+def commits(spark: SparkSession, tube: Tube) -> int:
+    """How many commits the tube's table has."""
+    return spark.sql(f"DESCRIBE HISTORY {tube.table}").count()
+
+
+def test_sweep_and_take_when_there_is_nothing_to_do_commit_nothing_to_a_tube(
+    spark: SparkSession, location: str
+) -> None:
+    clock = ManualClock()
+    config = read_defaults(SETTINGS, {}).config
+    with Queue(spark, location, clock=clock, config=config) as queue:
+        queue.cfg(ttr=3600)
+        tubes = [queue.create_tube(name, name) for name in ("fifo", "utubettl")]
+        for tube in tubes:
+            tube.put_many(["done", "leased"])
+            for _ in range(2):
+                task = tube.take(0)
+                assert task is not None
+                if task.data == "done":
+                    tube.ack(task.task_id)
+        tubes[1].put("delayed", delay=60)
+        queue.sweep()
+        before = [commits(spark, tube) for tube in tubes]
+
+        clock.advance(30)
+        for _ in range(2):
+            queue.sweep()
+            assert [tube.take(0) for tube in tubes] == [None, None]
+        assert [commits(spark, tube) for tube in tubes] == before
+
+        clock.advance(31)
+        assert queue.sweep().tubes["utubettl"].readied == 1
+        assert [commits(spark, tube) for tube in tubes] == [before[0], before[1] + 1]
