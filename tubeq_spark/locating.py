@@ -96,19 +96,26 @@ def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Lo
             found.claims[claim] = members
             found.remembered.add(claim)
     if unknown:
-        found.claims.update(_members(ctx, unknown))
-        if any(
-            r.task_id not in found.claims.get(r.segment, ()) for r in rows if r.segment in unknown
-        ):
+        read = _members(ctx, unknown)
+        there = {task_id for ids in read.values() for task_id in ids}
+        if not there.issuperset(row.task_id for row in rows if row.segment in unknown):
             raise Stale  # moved between the two readings
+        found.claims.update(read)
     return found
 
 
 def _members(ctx: TubeContext, claims: Sequence[int]) -> dict[int, list[int]]:
-    """The ids of all tasks in some claims, read; a claim that is gone is left out."""
+    """The ids of all tasks in some claims, read; a claim that is gone is left out.
+
+    What is remembered otherwise is forgotten.
+    """
     read: dict[int, list[int]] = defaultdict(list)
     for segment, task_id in ctx.tasks.ids_in(claims):
         read[segment].append(task_id)
+    holdings = ctx.queue.holdings
+    known = {claim: holdings.members(claim) for claim in claims}
+    wrong = [c for c, ids in known.items() if ids is not None and set(ids) != set(read.get(c, ()))]
+    holdings.forget(wrong)
     return read
 
 
@@ -197,6 +204,5 @@ def confirm(ctx: TubeContext, found: Located) -> None:
         return
     read = _members(ctx, list(found.remembered))
     if any(set(read.get(claim, ())) != set(found.claims[claim]) for claim in found.remembered):
-        ctx.queue.holdings.forget(found.remembered)
         raise Stale
     found.remembered.clear()

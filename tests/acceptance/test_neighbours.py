@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SHORT, LONG = 5.0, 1_000.0
 #: Two tasks of one sub-queue, or of two, lie in one lease segment, too.
-TYPES = ("fifottl", *thorough("limfifottl"), "utubettl of one", *thorough("utubettl of two"))
+TYPES = ("fifottl", *thorough("limfifottl", "utubettl of one", "utubettl of two"))
 
 #: What is done to the second task, and the states of both afterwards.
 VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
@@ -39,7 +39,12 @@ VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
     "release": (lambda tube, b: tube.release(b), "ar br"),
     "release delayed": (lambda tube, b: tube.release(b, delay=100), "ar b~"),
 }
-FEW = ("ack", "exchange", "touch")
+#: Those that go through code of their own, in tubes without sub-queues and with them.
+FEW = {
+    "fifottl": ("ack", "delete", "exchange", "bury", "touch"),
+    "utubettl of one": ("ack", "exchange"),
+}
+KINDS = ("fifottl", "limfifottl", "utubettl of one", "utubettl of two")
 
 
 def emptied(shared_tube: SharedTube, kind: str) -> Tube:
@@ -70,14 +75,9 @@ def refuse(tube: Tube, task_id: int) -> None:
 
 
 def cases() -> list[Any]:
-    """Each verb in a tube without sub-queues and few in one with them; the others are more of the same."""
-    few = [("fifottl", verb) for verb in VERBS] + [("utubettl of one", verb) for verb in FEW]
-    more = [
-        (kind, verb)
-        for kind in ("limfifottl", "utubettl of one", "utubettl of two")
-        for verb in VERBS
-        if (kind, verb) not in few
-    ]
+    """Every verb in every kind of tube; those that are not among the few are more of the same."""
+    few = [(kind, verb) for kind, verbs in FEW.items() for verb in verbs]
+    more = [(kind, verb) for kind in KINDS for verb in VERBS if (kind, verb) not in few]
     return [*few, *thorough(*more)]
 
 
