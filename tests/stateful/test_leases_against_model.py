@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -118,8 +118,11 @@ class Place:
         self.spark, self.type, self.max_attempts = spark, type_name, max_attempts
         self.clock, self.answers = ManualClock(), LosesAnswers()
         main = self._open(place, config=QueueConfig(observer=self.answers))
+        tube = main.create_tube("shared", type_name, max_attempts=max_attempts)
+        # Only a session that has taken can be joined.
+        tube.put(0)
+        tube.take(0)
         joined = self._open(place, session_uuid=main.session_uuid)
-        main.create_tube("shared", type_name, max_attempts=max_attempts)
         queues = {"main": main, "joined": joined, "rival": self._open(place)}
         self.rivals = queues["rival"]
         self.tubes: dict[str, Tube] = {who: queue["shared"] for who, queue in queues.items()}
@@ -137,12 +140,15 @@ class LeasesAgainstModel(RuleBasedStateMachine):
 
     place: Place
 
-    @initialize(items=ITEMS)
-    def begin(self, items: list[dict[str, Any]]) -> None:
+    @initialize(items=ITEMS, drawn=st.booleans())
+    def begin(self, items: list[dict[str, Any]], *, drawn: bool) -> None:
         """Begin with an empty tube, and a take of several tasks."""
+        # The first example of Hypothesis is the simplest: the same rule again and again.
+        assume(drawn)
         self.tubes, self.clock = self.place.tubes, self.place.clock
         self.model = ModelTube(self.place.type, max_attempts=self.place.max_attempts)
         self.open: OpenBatch | None = None
+        self.tubes["rival"].truncate()
         self.put([{"ttr": 2.0, "utube": "a"}, {"ttr": 20.0, "utube": "a"}, *items])
         self.take("main", 4, 3)
 
@@ -279,10 +285,9 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
-        """Empty the tube; no sub-queue stays claimed."""
+        """No sub-queue stays claimed."""
         if hasattr(self, "model"):
             self.tubes["rival"].release_all()
-            self.tubes["rival"].truncate()
 
     # -- parts -----------------------------------------------------------------------------------
 
