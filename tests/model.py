@@ -1,4 +1,4 @@
-"""The reference model: what a fifo or fifottl tube does, in plain Python and in memory.
+"""The reference model: what a tube does (fifo, fifottl, utubettl), in plain Python and in memory.
 
 It is the oracle of the stateful tests and reads as the specification. Everything is judged by
 the *effective* state of a task: what it is at the moment of the call, whether or not anybody has
@@ -37,7 +37,8 @@ READY, TAKEN, DONE, BURIED, DELAYED = "r", "t", "-", "!", "~"
 TIME = "time"
 """In place of a session: who ends delays, leases and lives."""
 COUNTED_STATES = {READY: "ready", TAKEN: "taken", BURIED: "buried", DELAYED: "delayed"}
-TYPES_WITH_TIME = frozenset({"fifottl"})
+TYPES_WITH_TIME = frozenset({"fifottl", "limfifottl", "utubettl"})
+TYPES_WITH_SUBQUEUES = frozenset({"utubettl"})
 
 
 class ModelRefusal(Exception):  # noqa: N818 - a verdict of the model, not an error in it
@@ -83,6 +84,9 @@ class ModelTask:
     expires_at: datetime | None = None
     attempts: int = 0
     owner: str | None = None
+    utube: str | None = None
+    lease: int = 0
+    """Which of the tube's takes was the last to take it."""
 
     def due_transitions(self, now: datetime, max_attempts: int | None) -> Iterator[str]:
         """Make every transition that is due, yielding the name under which each is counted."""
@@ -128,6 +132,7 @@ class ModelTube:
     tasks: dict[int, ModelTask] = field(default_factory=dict)
     calls: dict[str, Counter[str]] = field(default_factory=dict)
     done: int = 0
+    takes: int = 0
     events: list[tuple[str, str, int]] = field(default_factory=list)
     """What happened, in order: (session or TIME, event, task id)."""
     truncated: list[tuple[str, int]] = field(default_factory=list)
@@ -194,6 +199,7 @@ class ModelTube:
         ttl: float | None = None,
         ttr: float | None = None,
         delay: float | None = None,
+        utube: str | None = None,
     ) -> ModelTask:
         """Add a task; the delay comes on top of the ttl, and the ttr is by default the ttl."""
         ttl = self.ttl if ttl is None else ttl
@@ -201,7 +207,13 @@ class ModelTube:
         ttr = ttl if ttr is None else ttr
         delay = self.delay if delay is None else delay
         task = ModelTask(
-            task_id, data, created=now, pri=self.pri if pri is None else pri, ttl=ttl, ttr=ttr
+            task_id,
+            data,
+            created=now,
+            pri=self.pri if pri is None else pri,
+            ttl=ttl,
+            ttr=ttr,
+            utube=utube,
         )
         task.expires_at = _after(now, ttl)
         task.next_event = task.expires_at
@@ -211,12 +223,26 @@ class ModelTube:
         self._count(session, "put", task)
         return replace(task)
 
-    def take(self, session: str, now: datetime, count: int = 1) -> list[ModelTask]:
-        """Take the first ready tasks: (pri, id) in types with time, id in the others."""
+    def take(
+        self, session: str, now: datetime, count: int = 1, per_utube: int = 1
+    ) -> list[ModelTask]:
+        """Take the first ready tasks: (pri, id) in types with time, id in the others.
+
+        Of sub-queues: those that nobody holds, by their heads, up to `per_utube` of each in order.
+        """
+        ready = self.in_state(READY, now)
+        if self.type in TYPES_WITH_SUBQUEUES:
+            busy = {task.utube for task in self.in_state(TAKEN, now)}
+            by_utube: dict[str | None, list[ModelTask]] = {}
+            for task in ready:
+                if task.utube not in busy:
+                    by_utube.setdefault(task.utube, []).append(task)
+            ready = [task for tasks in by_utube.values() for task in tasks[:per_utube]]
         taken = []
-        for task_id in [task.task_id for task in self.in_state(READY, now)[:count]]:
+        self.takes += 1
+        for task_id in [task.task_id for task in ready[:count]]:
             task = self._written_down(now, task_id)
-            task.state, task.owner = TAKEN, session
+            task.state, task.owner, task.lease = TAKEN, session, self.takes
             task.next_event = _after(now, task.ttr)
             task.attempts += 1
             self._count(session, "take", task)
@@ -285,11 +311,11 @@ class ModelTube:
         return len(task_ids)
 
     def exchange(
-        self, session: str, now: datetime, ack: Sequence[int], take: int
+        self, session: str, now: datetime, ack: Sequence[int], take: int, per_utube: int = 1
     ) -> list[ModelTask]:
         """Finish held tasks and take the next; when the first is refused, take nothing."""
         self.ack(session, now, ack)
-        return self.take(session, now, take)
+        return self.take(session, now, take, per_utube)
 
     def release_all(self, session: str, now: datetime) -> None:
         """Give back every taken task, whoever holds it."""

@@ -1,7 +1,8 @@
 """ack, release, touch, bury, delete, kick: what becomes of tasks that are somewhere.
 
-Each is one statement over literal segments. A whole claim is acked by deleting its partition; all
-else is a guarded MERGE that changes every task named or none. The rows of a claim that are not
+Each is one statement over literal segments. A whole claim is acked by deleting its partition: all of
+its tasks are known, and it is there as it was made, or gone. All else is a guarded MERGE that changes
+every task named or none, and fails where a claim holds more than is remembered of it. The rows of a claim that are not
 named move to a fresh claim with it. Stopped before the statement: nothing happened. Stopped after:
 done. A rival that moved the rows first makes the statement find nothing; then all is read anew.
 """
@@ -14,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.ending import back_to_tube, end_due, write_down
-from tubeq_spark.errors import NotTakenError, TaskNotFoundError
+from tubeq_spark.errors import NotTakenError, StoreError, TaskNotFoundError
 from tubeq_spark.group import each
 from tubeq_spark.locating import Memory, anywhere, fresh_places, held
 from tubeq_spark.rewriting import release_action, released_row, touch_action, touched_row
@@ -68,6 +69,26 @@ def _removal(
     return replace(statement, tasks=len(found.rows)), moves
 
 
+def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> None:
+    """Begin anew when a claim was not where it was remembered.
+
+    A MERGE changes what it names or fails. A claim that is deleted as a partition is all there or
+    gone, so its count confirms what is known by then.
+
+    Raises:
+        Stale: Nothing was removed.
+        StoreError: Something else than the whole claim was: the table was changed by other means.
+    """
+    meant = len(found.rows)
+    if affected.total == 0:
+        ctx.queue.holdings.forget(found.segments)
+        raise Stale
+    if found.whole and 0 < affected.total != meant:
+        ctx.queue.holdings.forget(found.segments)
+        msg = f"{affected.total} tasks were removed where {meant} were to be: {found.segments}"
+        raise StoreError(msg)
+
+
 def _left(ctx: TubeContext, found: Located, moves: dict[int, int]) -> None:
     ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), moves)
 
@@ -80,9 +101,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         statement, moves = _removal(ctx, found)
 
         def finish(affected: Affected) -> list[Task]:
-            if affected.deleted == 0:
-                ctx.queue.holdings.forget(found.segments)
-                raise Stale
+            _require_removed(ctx, found, affected)
             _left(ctx, found, moves)
             given_back(ctx, found.rows, whole=found.whole)
             return ctx.happened("ack", found.rows, TaskState.DONE)
@@ -164,13 +183,7 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
         after = touched_row(row, moves[row.segment], increment_us)
 
         def finish(_affected: Affected) -> list[Task]:
-            holdings = ctx.queue.holdings
-            holdings.left(ctx.record.id, [task_id], moves)
-            if found.whole or holdings.members(after.segment) is not None:
-                holdings.add(ctx.record.id, [after])
-            else:
-                # The rest of the claim is not remembered: of a claim all is known, or nothing.
-                holdings.add_loose(ctx.record.id, after)
+            ctx.queue.holdings.touched(ctx.record.id, after, moves)
             return ctx.happened("touch", [after])
 
         actions = [(found.chosen, touch_action(ctx, moves, increment_us))]
@@ -189,9 +202,7 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         statement, moves = _removal(ctx, found, told)
 
         def finish(affected: Affected) -> list[Task]:
-            if affected.total == 0:
-                ctx.queue.holdings.forget(found.segments)
-                raise Stale
+            _require_removed(ctx, found, affected)
             _left(ctx, found, moves)
             given_back(ctx, found.rows, whole=found.whole)
             write_down(ctx, found.rows, now_us)

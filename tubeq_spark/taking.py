@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark import taking_subqueues
 from tubeq_spark.ending import end_dead_sessions, end_due, write_down
 from tubeq_spark.group import each
-from tubeq_spark.locating import Located, Memory, held
+from tubeq_spark.locating import Located, Memory, confirm, held
 from tubeq_spark.moments import plus
 from tubeq_spark.settling import ack
 from tubeq_spark.storage.commit import Plan, Stale
@@ -180,9 +180,9 @@ def _exchange(
 def _exchange_plan(
     ctx: TubeContext, found: Located, rows: list[StoredTask], owner: str, now_us: int
 ) -> Plan[tuple[Located, list[StoredTask]] | None]:
+    confirm(ctx, found)
     claim = ctx.queue.session.segments(1)[0]
     cut = Cut(rows[-1].pri, rows[-1].task_id)
-    segments = [*found.segments, *sorted({row.segment for row in rows})]
     actions = [
         (f"t.segment IN ({bigints(found.segments)})", "DELETE"),
         (
@@ -190,7 +190,8 @@ def _exchange_plan(
             ctx.statements.taking([(cut, claim)], owner, now_us),
         ),
     ]
-    source = [Chosen(segment, None) for segment in segments]
+    source = found.source()
+    source += [Chosen(segment, None) for segment in sorted({row.segment for row in rows})]
 
     def finish(affected: Affected) -> tuple[Located, list[StoredTask]]:
         if affected.updated != len(rows):

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.claiming import Claimed, Take, shares_of
 from tubeq_spark.ending import write_down
-from tubeq_spark.locating import Located, Memory, held
+from tubeq_spark.locating import Located, Memory, confirm, held
 from tubeq_spark.moments import plus
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
+from tubeq_spark.storage.subqueue_statements import Acked
 from tubeq_spark.taken import LotOfTasks, Wanted, read_back, taken_row
 from tubeq_spark.task import TaskState
 
@@ -149,6 +150,9 @@ def exchange(
         # Its epoch may have ended, and with it what it held.
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        if ctx.queue.holdings.find(ctx.record.id, ids) is None:
+            # Perhaps a batch's, which goes on under its token: it must not find others' tasks there.
+            return Plan(None, lambda _: None)
         mine = {row.utube: row.claim for row in found.rows if row.claim is not None}
         claimed = take.claimed(mine) if found.whole else None
         if claimed is None:
@@ -165,6 +169,7 @@ def _exchange_plan(
     take: Take, claimed: Claimed, found: Located, rows: list[StoredTask]
 ) -> Plan[tuple[Located, list[StoredTask]] | None]:
     ctx, claim, token_of = take.ctx, claimed.claims[0], claimed.token_of()
+    confirm(ctx, found)
     shares = shares_of(((row.utube, Cut(row.pri, row.task_id)) for row in rows), claimed)
 
     def finish(affected: Affected) -> tuple[Located, list[StoredTask]]:
@@ -183,7 +188,7 @@ def _exchange_plan(
         return found, moved
 
     statement = ctx.subqueue_statements.exchange(
-        sorted({(row.segment, row.utube) for row in found.rows}, key=str),
+        _acked(found),
         sorted({row.segment for row in rows}),
         shares,
         claim,
@@ -192,3 +197,10 @@ def _exchange_plan(
         len(rows) + len(found.rows),
     )
     return Plan(statement, finish)
+
+
+def _acked(found: Located) -> list[Acked]:
+    """Every task of claims that are remembered; those that were read are what they were."""
+    if found.remembered:
+        return [Acked(row.segment, row.utube, row.task_id) for row in found.rows]
+    return list(dict.fromkeys(Acked(row.segment, row.utube) for row in found.rows))

@@ -363,7 +363,7 @@ class Tube:
             InvalidOptionError: A bad argument.
 
         Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE; else as `ack_many`
-        and `take_many`. Conflicts as theirs.
+        and `take_many`, as for tasks of a batch in types with sub-queues. Conflicts as theirs.
         """
         wanted = self._wanted("take", take, per_utube)
         limit = None if timeout is None else checks.seconds("timeout", timeout)

@@ -93,3 +93,14 @@ def test_sweep_when_a_session_died_releases_what_it_held() -> None:
     assert tube.sweep("main", START, dead=["gone"]) == {"release": 2}
     assert tube.call_counts(["main"])["release"] == 2
     assert tube.task_counts(START)["ready"] == 2
+
+
+def test_take_from_utubettl_goes_by_free_subqueues_and_their_heads() -> None:
+    tube = ModelTube("utubettl")
+    for task_id, utube in enumerate("abaab"):
+        tube.put("main", START, task_id, None, utube=utube)
+
+    assert [task.task_id for task in tube.take("main", START, 1)] == [0]
+    assert [task.task_id for task in tube.take("other", START, 4, per_utube=2)] == [1, 4]
+    tube.ack("main", START, [0])
+    assert [task.task_id for task in tube.take("main", START, 9)] == [2]

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Chosen", "Statements", "move_as", "move_to_claim", "moved_segment"]
 
+#: In place of a task id, which is never negative: every row of a segment, and a row that no source
+#: row names though the source names all of its segment.
+_EVERY, _UNNAMED = bigint(-1), bigint(-2)
+
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
@@ -41,13 +45,15 @@ class Chosen:
 
     Attributes:
         segment: Where the row is.
-        task_id: The row; `None` is every row of the segment (then for all source rows).
+        task_id: The row; `None` is every row of the segment.
         chosen: Whether it is changed, or only moved along with the rest of its claim.
+        complete: Whether the source names every row of the segment: one more fails the statement.
     """
 
     segment: int
     task_id: int | None
     chosen: bool = True
+    complete: bool = False
 
 
 def moved_segment(moves: Mapping[int, int]) -> str:
@@ -226,31 +232,56 @@ class Statements:
         A row that is still in its segment is as it was: every change would have moved it.
 
         Args:
-            rows: What is changed, and what only moves along.
+            rows: What is changed, and what only moves along; of a segment that is complete nothing
+                else may be there.
             actions: Conditions, and `DELETE` or `UPDATE SET ...` for the rows that meet them; the
                 first that applies.
             moves: For each claim that loses rows: the fresh claim of its rest.
         """
-        whole = rows[0].task_id is None
         marker = self._fresh()
-        same_task = "" if whole else "AND t.task_id = s.task_id "
         literals = bigints([*dict.fromkeys(row.segment for row in rows), *moves.values(), marker])
+        stale = f"raise_error({string(STALE)})"
         clauses = [f"WHEN MATCHED AND {condition} THEN {action}" for condition, action in actions]
+        if any(row.complete for row in rows):
+            guard = f"WHEN MATCHED AND s.task_id = {_UNNAMED} THEN UPDATE SET task_id = {stale}"
+            clauses.insert(0, guard)
         if moves:
             clauses.append(
                 f"WHEN MATCHED AND t.segment IN ({bigints(moves)}) "
                 f"THEN UPDATE SET segment = {moved_segment(moves)}{note(self._table, None)}"
             )
+        values = [
+            (row.segment, -1 if row.task_id is None else row.task_id, row.chosen) for row in rows
+        ]
+        values += [
+            (segment, -2, False) for segment in dict.fromkeys(r.segment for r in rows if r.complete)
+        ]
         columns = {"segment": "BIGINT", "task_id": "BIGINT", "chosen": "BOOLEAN"}
-        values = [(row.segment, row.task_id, row.chosen) for row in rows]
         source, frames = rows_source(self._engine, columns, values)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
-            f"AND t.segment = s.segment {same_task}"
+            f"AND t.segment = s.segment AND {_same_task(rows)} "
             f"AND {self._table.mine('t.')} {' '.join(clauses)} "
-            f"WHEN NOT MATCHED THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
+            f"WHEN NOT MATCHED AND s.task_id <> {_UNNAMED} THEN INSERT (segment) VALUES ({stale})"
         )
         # Without the rest of their claims, which moves along; of whole segments nobody knows here.
+        whole = any(row.task_id is None for row in rows)
         tasks = None if whole else sum(row.chosen for row in rows)
         return Merge(self._table.name, sql, marker, frames, len(rows), tasks)
+
+
+def _same_task(rows: Sequence[Chosen]) -> str:
+    """The condition of a `settle` by which a row is one that the source names."""
+    every = dict.fromkeys(row.segment for row in rows if row.task_id is None)
+    complete = dict.fromkeys(row.segment for row in rows if row.complete)
+    if len(every) == len(rows):
+        return "TRUE"
+    cases = f"WHEN t.segment IN ({bigints(every)}) THEN {_EVERY} " if every else ""
+    if complete:
+        named = bigints(row.task_id for row in rows if row.complete and row.task_id is not None)
+        cases += (
+            f"WHEN t.segment IN ({bigints(complete)}) AND t.task_id NOT IN ({named}) "
+            f"THEN {_UNNAMED} "
+        )
+    return f"{f'CASE {cases}ELSE t.task_id END' if cases else 't.task_id'} = s.task_id"

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.layout import Cut, TubeTable
 
-__all__ = ["SubqueueShare", "SubqueueStatements"]
+__all__ = ["Acked", "SubqueueShare", "SubqueueStatements"]
 
 #: Far below all claims: no number will be as large for decades.
 _BURNT = 1 << 62
+#: In place of a task id, which is never negative: a task that is not named.
+_UNNAMED = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,15 @@ class SubqueueShare:
     utube: str | None
     last: Cut
     claim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """What an exchange removes: a task of a claim, or all that the claim has of a sub-queue."""
+
+    segment: int
+    utube: str | None
+    task_id: int | None = None
 
 
 class SubqueueStatements:
@@ -108,7 +119,7 @@ class SubqueueStatements:
 
     def exchange(
         self,
-        acked: Collection[tuple[int, str | None]],
+        acked: Collection[Acked],
         segments: Iterable[int],
         shares: Sequence[SubqueueShare],
         claim: int,
@@ -119,7 +130,8 @@ class SubqueueStatements:
         """Remove whole claims and move what is takeable of some sub-queues to a fresh one.
 
         Args:
-            acked: Claim and sub-queue of all that is removed; it is there, or nothing is changed.
+            acked: All that is removed; it is there, or nothing is changed. Where a task is named,
+                all are, and nothing else may be in these claims.
             segments: Where the candidates are.
             shares: What is moved, each under its token: one that is new, or one that is kept.
             claim: Where all of it goes.
@@ -128,23 +140,36 @@ class SubqueueStatements:
             size: How many rows it changes, about.
         """
         marker = self._fresh()
-        gone = dict.fromkeys(segment for segment, _ in acked)
+        gone = dict.fromkeys(row.segment for row in acked)
         burnt = dict.fromkeys(share.claim - _BURNT for share in shares)
         columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
         rows: list[tuple[Any, ...]]
         rows = [(s.utube, s.last.pri, s.last.task_id, s.claim, None) for s in shares]
-        rows += [(utube, None, None, None, segment) for segment, utube in acked]
+        rows += [(row.utube, None, row.task_id, None, row.segment) for row in acked]
+        named = [row.task_id for row in acked if row.task_id is not None]
+        utube, is_acked, guard = "t.utube", "TRUE", ""
+        stale = f"raise_error({string(STALE)})"
+        if named:
+            # What is not named is matched by a row without a sub-queue.
+            rows += [(None, None, _UNNAMED, None, segment) for segment in gone]
+            unnamed = f"(t.segment IN ({bigints(gone)}) AND t.task_id NOT IN ({bigints(named)}))"
+            utube = f"CASE WHEN {unnamed} THEN NULL ELSE t.utube END"
+            is_acked = f"IF({unnamed}, {bigint(_UNNAMED)}, t.task_id) = s.task_id"
+            guard = (
+                f"WHEN MATCHED AND s.acked IS NOT NULL AND s.task_id = {bigint(_UNNAMED)} "
+                f"THEN UPDATE SET task_id = {stale} "
+            )
         source, frames = rows_source(self._engine, columns | {"acked": "BIGINT"}, rows)
         literals = bigints([*gone, *segments, claim, *burnt, marker])
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON {noted('t.segment')} AND t.segment IN ({literals}) AND t.utube <=> s.utube "
-            f"AND (({self._table.mine('t.')} AND t.segment = s.acked) "
+            f"ON {noted('t.segment')} AND t.segment IN ({literals}) AND {utube} <=> s.utube "
+            f"AND (({self._table.mine('t.')} AND t.segment = s.acked AND {is_acked}) "
             f"OR (s.acked IS NULL AND ({self._takeable(now_us)}))) "
-            f"WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_burnt} "
+            f"{guard}WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_burnt} "
             f"WHEN MATCHED THEN {move_to_claim(self._table, bigint(claim), owner, now_us, 's.claim')} "
-            "WHEN NOT MATCHED AND s.acked IS NOT NULL "
-            f"THEN INSERT (segment) VALUES (raise_error({string(STALE)}))"
+            f"WHEN NOT MATCHED AND s.acked IS NOT NULL AND NOT s.task_id <=> {bigint(_UNNAMED)} "
+            f"THEN INSERT (segment) VALUES ({stale})"
         )
         return Merge(self._table.name, sql, marker, frames, size, size)
 

@@ -1,0 +1,400 @@
+"""Neighbours of one take, whose leases end one by one, against the reference model.
+
+The tasks of a take lie in one lease segment, and each queue object remembers of its takes what it
+knows. Here they have a ttr of their own, are touched, time moves, verbs are refused, and `main`'s
+tasks are settled by `main`, by `joined` (another queue object of its session) and by `rival` (another
+session), one by one, several at once, and as batches; now and then the answer to a commit is lost.
+After every step each task must be in the state that the model has it in.
+
+In `make test` one example of sub-queues runs; `make test-all` runs 210 steps of each of three types. With
+``TUBEQ_HYPOTHESIS_PROFILE=nightly`` there are more, and new ones.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, assume, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tests.model import TAKEN, ModelRefusal, ModelTask, ModelTube, NotFound, NotTaken
+from tests.thorough import thorough
+from tubeq_spark import NotTakenError, PutItem, Queue, QueueConfig, Task, TaskNotFoundError
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark import Batch, Tube
+
+ERRORS: dict[type[ModelRefusal], type[Exception]] = {
+    NotTaken: NotTakenError,
+    NotFound: TaskNotFoundError,
+}
+#: The same examples in each run; how many, the test says.
+SAME = settings(
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+NIGHTLY = settings(
+    max_examples=40,
+    stateful_step_count=50,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+#: Who calls a verb; `joined` is of `main`'s session.
+CALLERS = st.sampled_from(["main", "main", "main", "joined", "rival"])
+ITEMS = st.lists(
+    st.fixed_dictionaries(
+        {"ttr": st.sampled_from([2.0, 5.0, 20.0]), "utube": st.sampled_from("ab")},
+        optional={"ttl": st.sampled_from([8.0, 30.0])},
+    ),
+    min_size=1,
+    max_size=4,
+)
+HELD_VERBS = ("ack", "ack", "release", "delay")
+ANY_VERBS = ("delete", "bury")
+
+
+class LosesAnswers:
+    """An observer that loses the answer to the next commit when it is told to."""
+
+    def __init__(self) -> None:
+        self._armed = False
+
+    def __call__(self, step: str, _operation: str) -> None:
+        if step == "committed" and self._armed:
+            self._armed = False
+            raise ConnectionError("the answer is lost")
+
+    @contextmanager
+    def next_of(self, who: str, *, lost: bool) -> Iterator[None]:
+        """Lose the first answer in the block, if it is `main`'s."""
+        self._armed = lost and who == "main"
+        try:
+            yield
+        finally:
+            self._armed = False
+
+
+@dataclass
+class OpenBatch:
+    """A batch, and what the model knows of it."""
+
+    batch: Batch
+    lease: int
+    until: dt.datetime
+
+
+class Place:
+    """Three queue objects on one location, and their tube; it is emptied for each example."""
+
+    def __init__(
+        self, spark: SparkSession, place: str, type_name: str, max_attempts: int | None
+    ) -> None:
+        self.spark, self.type, self.max_attempts = spark, type_name, max_attempts
+        self.clock, self.answers = ManualClock(), LosesAnswers()
+        main = self._open(place, config=QueueConfig(observer=self.answers))
+        tube = main.create_tube("shared", type_name, max_attempts=max_attempts)
+        # Only a session that has taken can be joined.
+        tube.put(0)
+        tube.take(0)
+        joined = self._open(place, session_uuid=main.session_uuid)
+        queues = {"main": main, "joined": joined, "rival": self._open(place)}
+        self.rivals = queues["rival"]
+        self.tubes: dict[str, Tube] = {who: queue["shared"] for who, queue in queues.items()}
+        self.steps = 0
+
+    def _open(self, place: str, **options: Any) -> Queue:
+        queue = Queue(self.spark, place, clock=self.clock, **options)
+        queue.cfg(ttr=FOR_EVER)
+        end_heartbeat(queue)
+        return queue
+
+
+class LeasesAgainstModel(RuleBasedStateMachine):
+    """The machine; `place` is set by the test."""
+
+    place: Place
+
+    @initialize(items=ITEMS, drawn=st.booleans())
+    def begin(self, items: list[dict[str, Any]], *, drawn: bool) -> None:
+        """Begin with an empty tube, and a take of several tasks."""
+        # The first example of Hypothesis is the simplest: the same rule again and again.
+        assume(drawn)
+        self.tubes, self.clock = self.place.tubes, self.place.clock
+        self.model = ModelTube(self.place.type, max_attempts=self.place.max_attempts)
+        self.open: OpenBatch | None = None
+        self.tubes["rival"].truncate()
+        self.put([{"ttr": 2.0, "utube": "a"}, {"ttr": 20.0, "utube": "a"}, *items])
+        self.take("main", 4, 3)
+
+    # -- tasks come and are taken ----------------------------------------------------------------
+
+    @rule(items=ITEMS)
+    def put(self, items: list[dict[str, Any]]) -> None:
+        """Tasks with leases of different lengths."""
+        if not self._has_utubes:
+            items = [{k: v for k, v in item.items() if k != "utube"} for item in items]
+        tasks = self.tubes["rival"].put_many([PutItem(0, **item) for item in items])
+        for task, item in zip(tasks, items, strict=True):
+            self.model.put("rival", self.now, task.task_id, 0, **item)
+
+    @rule(
+        who=st.sampled_from(["main", "main", "main", "rival"]),
+        count=st.integers(2, 5),
+        per_utube=st.integers(1, 3),
+    )
+    def take(self, who: str, count: int, per_utube: int) -> None:
+        """Several tasks at once: neighbours."""
+        per_utube = self._per_utube(per_utube)
+        tasks = self.tubes[who].take_many(count, per_utube=per_utube)
+        self._expect(tasks, self.model.take(who, self.now, count, per_utube))
+
+    @rule(seconds=st.sampled_from([1.0, 2.0, 3.5, 6.0]))
+    def advance(self, seconds: float) -> None:
+        """Time ends some leases."""
+        self.clock.advance(seconds)
+
+    # -- neighbours are settled ------------------------------------------------------------------
+
+    @rule(who=CALLERS, verb=st.sampled_from(HELD_VERBS), data=st.data(), lost=st.booleans())
+    def settle_one(self, who: str, verb: str, data: st.DataObject, *, lost: bool) -> None:
+        """What only the holder may do."""
+        self._settle(who, verb, self._draw(data, 1), lost=lost)
+
+    @rule(who=CALLERS, verb=st.sampled_from(HELD_VERBS), data=st.data())
+    def settle_some(self, who: str, verb: str, data: st.DataObject) -> None:
+        """All or nothing, of takes of any age."""
+        self._settle(who, verb, self._draw(data, 3))
+
+    @rule(who=CALLERS, verb=st.sampled_from(ANY_VERBS), data=st.data(), lost=st.booleans())
+    def settle_any(self, who: str, verb: str, data: st.DataObject, *, lost: bool) -> None:
+        """What anybody may do."""
+        self._settle(who, verb, self._draw(data, 2), lost=lost)
+
+    @rule(who=CALLERS, data=st.data(), increment=st.sampled_from([1.5, 6.0, 30.0]))
+    def touch(self, who: str, data: st.DataObject, increment: float) -> None:
+        """One of a take's leases becomes longer than its neighbours'."""
+        for task_id in self._draw(data, 1):
+            self._agree(
+                lambda task_id=task_id: [self.tubes[who].touch(task_id, increment)],
+                lambda task_id=task_id: [
+                    self.model.touch(self._session(who), self.now, task_id, increment)
+                ],
+            )
+
+    @rule(who=CALLERS, data=st.data(), count=st.integers(1, 3), lost=st.booleans())
+    def exchange(self, who: str, data: st.DataObject, count: int, *, lost: bool) -> None:
+        """Some for others."""
+        ids, per_utube = self._draw(data, 2), self._per_utube(2)
+        with self.place.answers.next_of(who, lost=lost):
+            self._agree(
+                lambda: self.tubes[who].exchange(ack=ids, take=count, per_utube=per_utube),
+                lambda: self.model.exchange(self._session(who), self.now, ids, count, per_utube),
+            )
+
+    @rule(what=st.sampled_from(["kick", "sweep", "release_all"]))
+    def others(self, what: str) -> None:
+        """What moves tasks of all takes."""
+        if what == "kick":
+            assert self.tubes["rival"].kick(2) == self.model.kick("rival", self.now, 2)
+        elif what == "sweep":
+            self.place.rivals.sweep()
+            self.model.sweep("rival", self.now)
+        elif len(self.model.tasks) > 6:
+            self.tubes["rival"].release_all()
+            self.model.release_all("rival", self.now)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.open is None)
+    @rule(count=st.integers(1, 4), per_utube=st.integers(1, 3))
+    def take_batch(self, count: int, per_utube: int) -> None:
+        """Tasks whose ids nobody remembers."""
+        per_utube = self._per_utube(per_utube)
+        batch = self.tubes["main"].take_df(count, per_utube=per_utube)
+        taken = self.model.take("main", self.now, count, per_utube)
+        assert batch.count == len(taken)
+        ends = [task.next_event for task in taken if task.next_event is not None]
+        if taken:
+            self.open = OpenBatch(batch, self.model.takes, min(ends))
+
+    @precondition(lambda self: self.open is not None)
+    @rule(verb=st.sampled_from(["ack", "release", "bury", "touch", "some"]))
+    def settle_batch(self, verb: str) -> None:
+        """All that is left of a batch, or its first task."""
+        assert self.open is not None
+        opened, ids = self.open, self._in_batch()
+        if verb == "some" and ids:
+            ids = ids[:1]
+        act = self._batch_verb(opened.batch, verb, ids)
+        if verb not in {"touch", "some"}:
+            self.open = None
+        if self.now >= opened.until or not ids:
+            with pytest.raises(NotTakenError):
+                act()
+            self.open = None
+            self.model.release("main", self.now, self._in_batch(opened))
+            return
+        assert act() == len(ids)
+        if verb == "touch":
+            for task_id in ids:
+                self.model.touch("main", self.now, task_id, 5.0)
+            opened.until += timedelta(seconds=5)
+        else:
+            model = {"some": self.model.ack}.get(verb) or getattr(self.model, verb)
+            model("main", self.now, ids)
+            if self.open is not None and not self._in_batch():
+                self.open = None
+
+    # -- what must always hold -------------------------------------------------------------------
+
+    @invariant()
+    def every_task_is_as_the_model_has_it(self) -> None:
+        """None is lost, and nothing happened to one that was meant for another."""
+        if not hasattr(self, "model"):
+            return
+        self.place.steps += 1
+        rows = self.tubes["rival"].df().select("task_id", "state", "attempts").collect()
+        assert sorted(map(tuple, rows)) == sorted(
+            (task.task_id, task.state, task.attempts) for task in self.model.effective(self.now)
+        )
+
+    def teardown(self) -> None:
+        """No sub-queue stays claimed."""
+        if hasattr(self, "model"):
+            self.tubes["rival"].release_all()
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> dt.datetime:
+        """The moment of all."""
+        return self.clock.now()
+
+    @property
+    def _has_utubes(self) -> bool:
+        return self.place.type == "utubettl"
+
+    def _per_utube(self, number: int) -> int:
+        return number if self._has_utubes else 1
+
+    @staticmethod
+    def _session(who: str) -> str:
+        return "main" if who == "joined" else who
+
+    def _draw(self, data: st.DataObject, most: int) -> list[int]:
+        """Tasks, most often such as `main` has taken, in leases that last or not."""
+        held = [t.task_id for t in self.model.tasks.values() if t.state == TAKEN]
+        pool = [*held, *held, *self.model.tasks] or [1]
+        ids = data.draw(st.lists(st.sampled_from(pool), min_size=1, max_size=most), "tasks")
+        return list(dict.fromkeys(ids))
+
+    def _settle(self, who: str, verb: str, ids: list[int], *, lost: bool = False) -> None:
+        session, tube = self._session(who), self.tubes[who]
+        real: Callable[[], list[Task]]
+        model: Callable[[], list[ModelTask]]
+        if verb == "delay":
+            real = lambda: tube.release_many(ids, delay=2)  # noqa: E731
+            model = lambda: self.model.release(session, self.now, ids, 2)  # noqa: E731
+        else:
+            real = lambda: getattr(tube, f"{verb}_many")(ids)  # noqa: E731
+            model = lambda: getattr(self.model, verb)(session, self.now, ids)  # noqa: E731
+        with self.place.answers.next_of(who, lost=lost):
+            self._agree(real, model)
+
+    def _in_batch(self, opened: OpenBatch | None = None) -> list[int]:
+        """What is left of a batch."""
+        opened = opened or self.open
+        assert opened is not None
+        held = self.model.held_by("main", self.now)
+        return [task.task_id for task in held if task.lease == opened.lease]
+
+    def _batch_verb(self, batch: Batch, verb: str, ids: Sequence[int]) -> Callable[[], int]:
+        if verb == "touch":
+            return lambda: batch.touch(5)
+        if verb == "some":
+            text = " UNION ALL ".join(f"SELECT {task_id}L AS task_id" for task_id in ids or [1])
+            return lambda: batch.ack(self.place.spark.sql(text))
+        act: Callable[[], int] = getattr(batch, verb)
+        return act
+
+    def _agree(
+        self,
+        real: Callable[[], Sequence[Task | None]],
+        model: Callable[[], Sequence[ModelTask | None]],
+    ) -> None:
+        """Both give the same tasks, or both refuse for the same reason."""
+        try:
+            expected = model()
+        except ModelRefusal as refusal:
+            with pytest.raises(ERRORS[type(refusal)]):
+                real()
+            return
+        self._expect(real(), expected)
+
+    def _expect(self, tasks: Sequence[Task | None], expected: Sequence[ModelTask | None]) -> None:
+        """The same tasks; of several sub-queues in any order."""
+        both = [
+            [(t.task_id, str(t.state), t.attempts, t.ttr) for t in some if t is not None]
+            for some in (tasks, expected)
+        ]
+        if self._has_utubes:
+            both = [sorted(some) for some in both]
+        assert both[0] == both[1]
+
+
+def run(
+    spark: SparkSession, place: str, type_name: str, max_attempts: int | None, examples: int
+) -> int:
+    """Run examples of the machine; returns the number of steps after which all tasks were compared."""
+    LeasesAgainstModel.place = Place(spark, place, type_name, max_attempts)
+    nightly = os.environ.get("TUBEQ_HYPOTHESIS_PROFILE") == "nightly"
+    profile = NIGHTLY if nightly else settings(SAME, max_examples=examples)
+    run_state_machine_as_test(LeasesAgainstModel, settings=profile)
+    return LeasesAgainstModel.place.steps
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize(
+    ("type_name", "max_attempts", "examples"),
+    [
+        ("utubettl", None, 1),
+        *thorough(("utubettl", None, 7), ("fifottl", None, 7), ("limfifottl", 2, 7)),
+    ],
+)
+def test_neighbours_whose_leases_differ_are_settled_as_the_model_says(
+    spark: SparkSession,
+    location: str,
+    type_name: str,
+    max_attempts: int | None,
+    examples: int,
+) -> None:
+    steps = run(spark, location, type_name, max_attempts, examples)
+
+    assert steps >= 30 * examples
