@@ -145,15 +145,17 @@ class Take:
         ctx = self.ctx
         most = sum(wanted.count for wanted in self._wanted)
         for _ in range(2):
-            live, orphans = subqueues.claims(ctx, now_us)
-            busy = {taken.utube for taken in live if mine.get(taken.utube) != taken.claim}
-            if any(mine.get(orphan.utube) == orphan.claim for orphan in orphans):
+            seen = subqueues.claims(ctx, now_us)
+            live = {taken.utube: taken.claim for taken in seen.live}
+            if any(live.get(utube) != token for utube, token in mine.items()):
                 raise Stale
+            busy = {utube for utube, token in live.items() if mine.get(utube) != token}
+            busy.update(taken.utube for taken in seen.fresh)
             heads = ctx.subqueues.heads(now_us, ctx.max_attempts, busy, most + 1)
             # A lease that has ended may not be ready any more: written down, no touch revives it.
-            ended = ctx.subqueues.has_ended({orphan.claim for orphan in orphans}, now_us)
-            if not ended and not any(head.in_claim for head in heads):
-                return heads, {orphan.utube: orphan for orphan in orphans}, not live
+            if not seen.has_ended and not any(head.in_claim for head in heads):
+                orphans = {orphan.utube: orphan for orphan in seen.orphans}
+                return heads, orphans, not live and not seen.fresh
             end_due(ctx, now_us)
         raise Stale
 
