@@ -15,6 +15,7 @@ from tubeq_spark import checks
 from tubeq_spark.ending import back_to_tube, end_due
 from tubeq_spark.errors import InvalidOptionError, NotTakenError, TubeqError
 from tubeq_spark.group import each
+from tubeq_spark.lease_times import NewLease
 from tubeq_spark.lifecycle import due
 from tubeq_spark.locating import Memory
 from tubeq_spark.moments import FOREVER_S, plus, us_from_seconds
@@ -38,7 +39,7 @@ __all__ = ["Batch", "Whole", "ack_whole"]
 log = logging.getLogger(__name__)
 
 #: What an empty batch holds.
-_NO_LOT = LotOfTasks(claim=0, owner="", count=0, until=None)
+_NO_LOT = LotOfTasks(claim=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
 
 #: Makes an action from a fresh segment, and from the fresh claim of each claim.
@@ -89,9 +90,9 @@ class Batch:
         lot = lot or _NO_LOT
         self.count = lot.count
         self._token = lot.claim
-        self._owner = lot.owner
-        #: Where its tasks are: the claim it was taken to, unless others took some out of it.
-        self._claims = [lot.claim]
+        self._owner = lot.lease.owner
+        #: Where its tasks are: the claim it was handed out in, unless others took some out of it.
+        self._claims = lot.segments
         self._until = lot.until
         self._left = lot.count > 0
 

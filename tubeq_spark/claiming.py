@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark import subqueues
-from tubeq_spark.ending import back_to_tube, end_due
+from tubeq_spark.ending import end_due
 from tubeq_spark.errors import ConflictError, NotTakenError
+from tubeq_spark.leases import give_back
 from tubeq_spark.storage.commit import Plan, Stale
-from tubeq_spark.storage.feed import note
 from tubeq_spark.storage.subqueue_statements import SubqueueShare
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Claimed:
 
     Attributes:
         owner: Who holds them.
-        now_us: The moment of the take.
+        now_us: The moment that the sub-queues were chosen for.
         tokens: The claim of each call; `None` for one that found nothing.
         kept: Tokens of sub-queues that were held already.
         quotas: For each call: how many tasks of each sub-queue.
@@ -145,15 +145,17 @@ class Take:
         ctx = self.ctx
         most = sum(wanted.count for wanted in self._wanted)
         for _ in range(2):
-            live, orphans = subqueues.claims(ctx, now_us)
-            busy = {taken.utube for taken in live if mine.get(taken.utube) != taken.claim}
-            if any(mine.get(orphan.utube) == orphan.claim for orphan in orphans):
+            seen = subqueues.claims(ctx, now_us)
+            live = {taken.utube: taken.claim for taken in seen.live}
+            if any(live.get(utube) != token for utube, token in mine.items()):
                 raise Stale
+            busy = {utube for utube, token in live.items() if mine.get(utube) != token}
+            busy.update(taken.utube for taken in seen.fresh)
             heads = ctx.subqueues.heads(now_us, ctx.max_attempts, busy, most + 1)
             # A lease that has ended may not be ready any more: written down, no touch revives it.
-            ended = ctx.subqueues.has_ended({orphan.claim for orphan in orphans}, now_us)
-            if not ended and not any(head.in_claim for head in heads):
-                return heads, {orphan.utube: orphan for orphan in orphans}, not live
+            if not seen.has_ended and not any(head.in_claim for head in heads):
+                orphans = {orphan.utube: orphan for orphan in seen.orphans}
+                return heads, orphans, not live and not seen.fresh
             end_due(ctx, now_us)
         raise Stale
 
@@ -169,21 +171,9 @@ class Take:
         """
         if max(claimed.quota.values()) == 1:
             return False
-        ctx, tokens = self.ctx, sorted(set(claimed.token_of().values()))
         # There are tasks under them, until they are given back.
         abandoned, self._abandoned = self._abandoned, []
-
-        def give_back() -> Plan[None]:
-            segments = [s for t in tokens for s in ctx.tasks.claims_of(t, claimed.owner)]
-            segments = list(dict.fromkeys(segments))
-            if not segments:
-                return Plan(None, lambda _: None)
-            dest = ctx.queue.session.segments(1)[0]
-            action = back_to_tube(dest, "'r'") + ", attempts = t.attempts - 1"
-            action += note(ctx.table, "'release'")
-            return Plan(ctx.statements.settle_segments(segments, action), lambda _: None)
-
-        ctx.queue.loop.run("give_back", ctx.lane, give_back)
+        give_back(self.ctx, set(claimed.token_of().values()), claimed.owner)
         self._abandoned = abandoned
         return True
 

@@ -28,7 +28,9 @@ class QueueConfig:
         session_check: Seconds between two searches for dead sessions by takes that find nothing.
         clock_skew: Seconds added before anyone but the owner judges a session's lease ended.
         claim_grace: Seconds for which a sub-queue that was claimed, but of which nothing is taken, is
-            left to its taker; on storage with lock files nobody needs it.
+            left to its taker, counted from when this queue object first sees the claim. One that sees
+            it for the first time (a sweep that runs once) does not wait where the taker began, by its
+            own clock, 60 times as long ago. On storage with lock files nobody needs it.
         number_horizon: Seconds ahead for which numbers are reserved, > 0.
         fold_segments: A sweep folds a tube's tiny ready segments when there are more than this.
         fold_rows: A segment of at most so many rows is tiny.

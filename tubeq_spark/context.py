@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import QueueStateError, TubeNotFoundError
+from tubeq_spark.lease_times import Headroom
 from tubeq_spark.moments import to_us
 from tubeq_spark.state import QueueState
 from tubeq_spark.storage.conflicts import is_missing_table
@@ -123,6 +124,10 @@ class TubeContext:
     was_dropped: Callable[[], None] = lambda: None
     #: Rows of the last DataFrame that was put.
     last_frame: int = 0
+    #: When claims without tasks were first seen, by their tokens.
+    sightings: dict[int, int] = field(default_factory=dict)
+    #: How long takes take.
+    headroom: Headroom = field(default_factory=Headroom)
     _happened: deque[tuple[Task, str]] = field(default_factory=deque)
 
     @property

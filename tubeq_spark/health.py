@@ -157,7 +157,9 @@ def _claims(ctx: TubeContext, limits: Limits) -> Iterator[Problem]:
     if not ctx.driver.subqueues:
         return
     now_us = ctx.queue.now_us()
-    orphans = [o for o in claims(ctx, now_us)[1] if now_us - o.taken_at > limits.overdue * US]
+    seen = claims(ctx, now_us)
+    empty = [*seen.fresh, *seen.orphans]
+    orphans = [o for o in empty if now_us - o.taken_at > limits.overdue * US]
     if orphans:
         message = f"{len(orphans)} sub-queues are claimed for nobody; a take or a sweep frees them"
         yield Problem("claims", ctx.record.name, message)

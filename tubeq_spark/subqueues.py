@@ -9,9 +9,11 @@ without tasks, which the next take of that sub-queue takes over, and a sweep rem
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.moments import US
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.task import TaskState
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.taken_utubes import TakenUtube
 
 __all__ = [
+    "Claims",
     "burn",
     "claim",
     "claims",
@@ -35,20 +38,61 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+#: Who has not seen a claim before leaves it to its taker for so many times `claim_grace`.
+_UNSEEN = 60
 
 
-def claims(ctx: TubeContext, now_us: int) -> tuple[list[TakenUtube], list[TakenUtube]]:
-    """All claims: those with tasks (or by their taker's leave about to have some), and orphans."""
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """All claims on a tube's sub-queues.
+
+    Attributes:
+        live: Those under which tasks are stored as taken. Whether their leases last is not asked:
+            clocks differ, and a touch that was decided before the end may still come.
+        fresh: Those without tasks that are left to their takers, who may be about to have some.
+        orphans: Those without tasks that are anybody's.
+        has_ended: Whether all leases of one of the live have ended and nobody has written that down.
+    """
+
+    live: list[TakenUtube]
+    fresh: list[TakenUtube]
+    orphans: list[TakenUtube]
+    has_ended: bool
+
+
+def claims(ctx: TubeContext, now_us: int) -> Claims:
+    """Look at all claims. No commit."""
     everything = ctx.taken_utubes.all()
-    held = ctx.subqueues.held({taken.claim for taken in everything}, now_us)
-    live = [taken for taken in everything if (taken.claim, taken.utube) in held]
-    orphans = [taken for taken in everything if (taken.claim, taken.utube) not in held]
-    if not ctx.lane.is_exclusive:
-        # Where nothing keeps us apart its taker may be between its two commits: leave it the time.
-        grace = round(ctx.queue.config.claim_grace * 1_000_000)
-        fresh = [t for t in orphans if now_us < t.taken_at + grace]
-        live, orphans = live + fresh, [t for t in orphans if t not in fresh]
-    return live, orphans
+    stored = ctx.subqueues.stored_under({taken.claim for taken in everything}, now_us)
+    live = [taken for taken in everything if (taken.claim, taken.utube) in stored]
+    empty = [taken for taken in everything if (taken.claim, taken.utube) not in stored]
+    # Where locks keep us apart no taker is between its two commits.
+    fresh = set() if ctx.lane.is_exclusive else _fresh(ctx, empty, now_us)
+    return Claims(
+        live,
+        [taken for taken in empty if taken.claim in fresh],
+        [taken for taken in empty if taken.claim not in fresh],
+        any(stored.values()),
+    )
+
+
+def _fresh(ctx: TubeContext, empty: Sequence[TakenUtube], now_us: int) -> set[int]:
+    """The tokens of claims without tasks that are left to their takers.
+
+    A taker commits its tasks some time after its claim, and how long after is the storage's doing:
+    the time counts from when this queue object first saw the claim. One that sees it for the first
+    time, as a sweep that runs once does, goes by the moment that the claim's taker began, which is
+    long before the claim could be seen, and leaves it that much longer.
+    """
+    grace = round(ctx.queue.config.claim_grace * US)
+    for token in set(ctx.sightings).difference(taken.claim for taken in empty):
+        ctx.sightings.pop(token, None)
+    fresh = set()
+    for taken in empty:
+        seen = ctx.sightings.setdefault(taken.claim, now_us)
+        if now_us < min(seen + grace, taken.taken_at + _UNSEEN * grace):
+            fresh.add(taken.claim)
+    return fresh
 
 
 def burn(ctx: TubeContext, orphans: Sequence[TakenUtube], now_us: int) -> list[TakenUtube]:
@@ -63,8 +107,8 @@ def burn(ctx: TubeContext, orphans: Sequence[TakenUtube], now_us: int) -> list[T
     ctx.queue.loop.run(
         "burn", ctx.lane, lambda: Plan(ctx.subqueue_statements.burn(pairs, now_us), lambda _: None)
     )
-    held = ctx.subqueues.held({claim for claim, _ in pairs}, now_us)
-    return [orphan for orphan in orphans if (orphan.claim, orphan.utube) not in held]
+    stored = ctx.subqueues.taken_under({claim for claim, _ in pairs})
+    return [orphan for orphan in orphans if (orphan.claim, orphan.utube) not in stored]
 
 
 def claim(
@@ -169,8 +213,9 @@ def free_held(ctx: TubeContext, token: int, *, whole: bool) -> None:
     if whole:
         free_tokens(ctx, [token])
         return
-    held = ctx.subqueues.held([token], ctx.queue.now_us())
-    left = [t for t in ctx.taken_utubes.all() if t.claim == token and (token, t.utube) not in held]
+    stored = ctx.subqueues.taken_under([token])
+    everything = ctx.taken_utubes.all()
+    left = [t for t in everything if t.claim == token and (token, t.utube) not in stored]
     if left:
         free_tokens(ctx, [token], [taken.utube for taken in left], whole=False)
 
@@ -179,5 +224,5 @@ def free_orphans(ctx: TubeContext, now_us: int) -> None:
     """Remove claims that hold nothing. Two commits, none when there is no such claim."""
     if not ctx.driver.subqueues:
         return
-    orphans = burn(ctx, claims(ctx, now_us)[1], now_us)
+    orphans = burn(ctx, claims(ctx, now_us).orphans, now_us)
     _free_pairs(ctx, {(taken.claim, taken.utube) for taken in orphans}, whole=False)

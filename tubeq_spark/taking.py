@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark import taking_subqueues
 from tubeq_spark.ending import end_dead_sessions, end_due, write_down
 from tubeq_spark.group import each
+from tubeq_spark.leases import new_lease, out_of_order, outlast, take_lasting
 from tubeq_spark.locating import Located, Memory, confirm, held
-from tubeq_spark.moments import plus
 from tubeq_spark.settling import ack
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigints
 from tubeq_spark.storage.statements import Chosen
-from tubeq_spark.taken import LotOfTasks, read_back, taken_row
+from tubeq_spark.taken import LotOfTasks, TakenRows, read_back, taken_row
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -46,16 +46,20 @@ _INSTANT = 1e-6
 
 def take_group(ctx: TubeContext, wanted: list[Wanted]) -> list[list[Task] | Exception]:
     """Take for several calls at once: each gets a claim of its own, in the order they came."""
-    if ctx.driver.subqueues:
-        held = taking_subqueues.take_group(ctx, wanted)
-    else:
-        counts = [call.count for call in wanted]
-        held = ctx.queue.loop.run("take", ctx.lane, lambda: _plan(ctx, counts))
+
+    def take(asked: Sequence[Wanted]) -> list[TakenRows | None]:
+        if ctx.driver.subqueues:
+            return taking_subqueues.take_group(ctx, asked)
+        counts = [call.count for call in asked]
+        return ctx.queue.loop.run("take", ctx.lane, lambda: _plan(ctx, counts))
+
+    lasting = take_lasting(ctx, wanted, take)
+    held = [[] if taken is None else taken.rows for taken in lasting]
     ctx.queue.holdings.add(ctx.record.id, (row for rows in held for row in rows))
     return [ctx.happened("take", rows) for rows in held]
 
 
-def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
+def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[TakenRows | None]]:
     owner = ctx.queue.taker()
     now_us = ctx.queue.now_us()
     rows = ctx.tasks.ready(now_us, sum(wanted), ctx.max_attempts)
@@ -65,7 +69,7 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
         if any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
     if not rows:
-        return Plan(None, lambda _: [[] for _ in wanted])
+        return Plan(None, lambda _: [None] * len(wanted))
     shares: list[list[StoredTask]] = []
     for share in wanted:
         shares.append(rows[:share])
@@ -75,22 +79,26 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[list[StoredTask]]]:
     cuts = [(Cut(s[-1].pri, s[-1].task_id), c) for s, c in zip(filled, claims, strict=True)]
     segments = sorted({row.segment for share in filled for row in share})
     count = sum(map(len, filled))
+    lease = new_lease(ctx, owner)
 
-    def finish(affected: Affected) -> list[list[StoredTask]]:
+    def finish(affected: Affected) -> list[TakenRows | None]:
+        if affected.updated == 0:
+            raise Stale
         if affected.updated == count:
             moved = {
-                claim: [taken_row(row, claim, owner, now_us) for row in share]
+                claim: [taken_row(row, claim, lease) for row in share]
                 for share, claim in zip(filled, claims, strict=True)
             }
-        elif affected.updated == 0:
-            raise Stale
         else:
             moved = read_back(ctx, claims, owner)
-        write_down(ctx, [row for share in filled for row in share], now_us)
-        given = [moved[claim] for claim in claims]
-        return given + [[] for _ in range(len(wanted) - len(given))]
+        had = {row.task_id for share in moved.values() for row in share}
+        write_down(ctx, [r for share in filled for r in share if r.task_id in had], now_us)
+        if len(had) < count and out_of_order(ctx, claims, owner, now_us):
+            raise Stale
+        given = [TakenRows(moved[c], lease) if moved[c] else None for c in claims]
+        return given + [None] * (len(wanted) - len(given))
 
-    return Plan(ctx.statements.take(segments, cuts, owner, now_us, count), finish)
+    return Plan(ctx.statements.take(segments, cuts, lease, now_us, count), finish)
 
 
 def take_lots(
@@ -102,9 +110,10 @@ def take_lots(
     """
     lots: Sequence[LotOfTasks | Exception | None]
     if ctx.driver.subqueues:
-        lots = taking_subqueues.take_lots(ctx, wanted)
+        lots = take_lasting(ctx, wanted, lambda asked: taking_subqueues.take_lots(ctx, asked))
     else:
-        lots = each(lambda call: _take_lot(ctx, call.count), wanted)
+        take = lambda asked: [_take_lot(ctx, call.count) for call in asked]  # noqa: E731
+        lots = each(lambda call: take_lasting(ctx, [call], take)[0], wanted)
     for lot in lots:
         if isinstance(lot, LotOfTasks):
             ctx.queue.holdings.add_lot(lot.claim, lot.until)
@@ -128,13 +137,16 @@ def _take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
         last = max((cut.last for cut in cuts), key=lambda cut: (cut.pri, cut.task_id))
         shortest = min((c.shortest_ttr for c in cuts if c.shortest_ttr is not None), default=None)
         segments, size = sorted(cut.segment for cut in cuts), sum(cut.count for cut in cuts)
-        statement = ctx.statements.take(segments, [(last, claim)], owner, now_us, size)
+        lease = new_lease(ctx, owner)
+        statement = ctx.statements.take(segments, [(last, claim)], lease, now_us, size)
 
         def finish(affected: Affected) -> LotOfTasks:
             if affected.updated == 0:
                 raise Stale
+            if affected.updated < size and out_of_order(ctx, [claim], owner, now_us):
+                raise Stale
             ctx.count("delay", sum(cut.delayed for cut in cuts))
-            return LotOfTasks(claim, owner, affected.updated, plus(now_us, shortest))
+            return LotOfTasks(claim, claim, lease, affected.updated, shortest)
 
         return Plan(statement, finish)
 
@@ -155,17 +167,19 @@ def exchange(ctx: TubeContext, ids: Sequence[int], wanted: Wanted) -> list[Task]
     found, taken = exchanged
     ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), {})
     ctx.happened("ack", found.rows, TaskState.DONE)
-    ctx.queue.holdings.add(ctx.record.id, taken)
     ctx.lane.changed()
-    return ctx.happened("take", taken)
+    (lasting,) = outlast(ctx, [taken])
+    held = [] if lasting is None else lasting.rows
+    ctx.queue.holdings.add(ctx.record.id, held)
+    return ctx.happened("take", held)
 
 
 def _exchange(
     ctx: TubeContext, ids: Sequence[int], wanted: Wanted
-) -> tuple[Located, list[StoredTask]] | None:
+) -> tuple[Located, TakenRows | None] | None:
     memory = Memory()
 
-    def attempt() -> Plan[tuple[Located, list[StoredTask]] | None]:
+    def attempt() -> Plan[tuple[Located, TakenRows | None] | None]:
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
@@ -179,25 +193,30 @@ def _exchange(
 
 def _exchange_plan(
     ctx: TubeContext, found: Located, rows: list[StoredTask], owner: str, now_us: int
-) -> Plan[tuple[Located, list[StoredTask]] | None]:
+) -> Plan[tuple[Located, TakenRows | None] | None]:
     confirm(ctx, found)
-    claim = ctx.queue.session.segments(1)[0]
+    claim, lease = ctx.queue.session.segments(1)[0], new_lease(ctx, owner)
     cut = Cut(rows[-1].pri, rows[-1].task_id)
     actions = [
         (f"t.segment IN ({bigints(found.segments)})", "DELETE"),
         (
             ctx.statements.takeable(cut, now_us),
-            ctx.statements.taking([(cut, claim)], owner, now_us),
+            ctx.statements.taking([(cut, claim)], lease),
         ),
     ]
     source = found.source()
     source += [Chosen(segment, None) for segment in sorted({row.segment for row in rows})]
 
-    def finish(affected: Affected) -> tuple[Located, list[StoredTask]]:
+    def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
+        moved = [taken_row(row, claim, lease) for row in rows]
         if affected.updated != len(rows):
-            return found, ctx.tasks.claimed([claim], owner)
-        write_down(ctx, rows, now_us)
-        return found, [taken_row(row, claim, owner, now_us) for row in rows]
+            moved = ctx.tasks.claimed([claim], owner)
+        had = {row.task_id for row in moved}
+        write_down(ctx, [row for row in rows if row.task_id in had], now_us)
+        if 0 < len(had) < len(rows) and out_of_order(ctx, [claim], owner, now_us):
+            # The ack stands; what comes next is taken by a commit of its own.
+            had.clear()
+        return found, TakenRows(moved, lease) if had else None
 
     return Plan(ctx.statements.settle(source, actions, {}), finish)
 

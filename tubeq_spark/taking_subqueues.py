@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.claiming import Claimed, Take, shares_of
 from tubeq_spark.ending import write_down
+from tubeq_spark.leases import new_lease
 from tubeq_spark.locating import Located, Memory, confirm, held
-from tubeq_spark.moments import plus
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.subqueue_statements import Acked
-from tubeq_spark.taken import LotOfTasks, Wanted, read_back, taken_row
+from tubeq_spark.taken import LotOfTasks, TakenRows, Wanted, read_back, taken_row
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tubeq_spark.context import TubeContext
+    from tubeq_spark.lease_times import NewLease
     from tubeq_spark.storage.engine import Affected, Merge
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.subqueues import SubqueueCut
@@ -33,39 +34,40 @@ if TYPE_CHECKING:
 __all__ = ["exchange", "take_group", "take_lots"]
 
 
-def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[list[StoredTask]]:
+def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[TakenRows | None]:
     """Take for several calls at once: each gets sub-queues of its own."""
 
-    def attempt(take: Take) -> Plan[list[list[StoredTask]]]:
+    def attempt(take: Take) -> Plan[list[TakenRows | None]]:
         claimed = take.claimed()
         if claimed is None:
-            return Plan(None, lambda _: [[] for _ in wanted])
+            return Plan(None, lambda _: [None] * len(wanted))
         rows = ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, claimed.quota)
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
         shares = shares_of(((row.utube, Cut(row.pri, row.task_id)) for row in rows), claimed)
         segments = sorted({row.segment for row in rows})
         token_of = claimed.token_of()
+        lease = new_lease(ctx, claimed.owner)
 
-        def finish(affected: Affected) -> list[list[StoredTask]]:
+        def finish(affected: Affected) -> list[TakenRows | None]:
             if affected.updated == 0:
                 raise Stale
             moved: dict[int, list[StoredTask]] = defaultdict(list)
             if affected.updated == len(rows):
                 for row in rows:
                     token = token_of[row.utube]
-                    moved[token].append(taken_row(row, token, claimed.owner, claimed.now_us))
+                    moved[token].append(taken_row(row, token, lease))
             elif take.incomplete(claimed):
                 raise Stale
             else:
                 moved.update(read_back(ctx, claimed.claims, claimed.owner))
             take.taken(claimed, {row.utube for found in moved.values() for row in found})
-            write_down(ctx, rows, claimed.now_us)
-            return [[] if token is None else moved[token] for token in claimed.tokens]
+            had = {row.task_id for found in moved.values() for row in found}
+            write_down(ctx, [row for row in rows if row.task_id in had], claimed.now_us)
+            given = [[] if token is None else moved[token] for token in claimed.tokens]
+            return [TakenRows(share, lease) if share else None for share in given]
 
-        statement = ctx.subqueue_statements.take(
-            segments, shares, claimed.owner, claimed.now_us, len(rows)
-        )
+        statement = ctx.subqueue_statements.take(segments, shares, lease, claimed.now_us, len(rows))
         return Plan(statement, finish)
 
     return Take(ctx, wanted).run(attempt)
@@ -87,6 +89,7 @@ def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | N
         if not cuts or any(cut.in_claim for cut in cuts):
             raise Stale
         size = sum(cut.count for cut in cuts)
+        lease = new_lease(ctx, claimed.owner)
 
         def finish(affected: Affected) -> list[LotOfTasks | None]:
             if affected.updated == 0:
@@ -98,42 +101,51 @@ def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | N
             if affected.updated != size:
                 if take.incomplete(claimed):
                     raise Stale
-                utubes = {u for _, u in ctx.subqueues.held(claimed.claims, now_us)}
+                utubes = {u for _, u in ctx.subqueues.taken_under(claimed.claims)}
                 counts = Counter({claim: ctx.tasks.count_in(claim) for claim in claimed.claims})
             take.taken(claimed, utubes)
             ctx.count("delay", sum(cut.delayed for cut in cuts))
-            return [_lot(claimed, token, counts, cuts) for token in claimed.tokens]
+            return [_lot(claimed, lease, token, counts, cuts) for token in claimed.tokens]
 
-        return Plan(_take_statement(ctx, claimed, cuts, alone=alone), finish)
+        return Plan(_take_statement(ctx, claimed, lease, cuts, alone=alone), finish)
 
     return Take(ctx, wanted).run(attempt)
 
 
 def _take_statement(
-    ctx: TubeContext, claimed: Claimed, cuts: Sequence[SubqueueCut], *, alone: bool
+    ctx: TubeContext,
+    claimed: Claimed,
+    lease: NewLease,
+    cuts: Sequence[SubqueueCut],
+    *,
+    alone: bool,
 ) -> Merge:
     segments = sorted({cut.segment for cut in cuts})
-    owner, now_us, size = claimed.owner, claimed.now_us, sum(cut.count for cut in cuts)
+    now_us, size = claimed.now_us, sum(cut.count for cut in cuts)
     if alone:
-        return ctx.subqueue_statements.take_all(segments, claimed.claims[0], owner, now_us, size)
+        return ctx.subqueue_statements.take_all(segments, claimed.claims[0], lease, now_us, size)
     shares = shares_of(((cut.utube, cut.last) for cut in cuts), claimed)
-    return ctx.subqueue_statements.take(segments, shares, owner, now_us, size)
+    return ctx.subqueue_statements.take(segments, shares, lease, now_us, size)
 
 
 def _lot(
-    claimed: Claimed, token: int | None, counts: Counter[int], cuts: Iterable[SubqueueCut]
+    claimed: Claimed,
+    lease: NewLease,
+    token: int | None,
+    counts: Counter[int],
+    cuts: Iterable[SubqueueCut],
 ) -> LotOfTasks | None:
     if token is None or not counts[token]:
         return None
     token_of = claimed.token_of()
     ttrs = [cut.shortest_ttr for cut in cuts if token_of[cut.utube] == token]
     shortest = min((ttr for ttr in ttrs if ttr is not None), default=None)
-    return LotOfTasks(token, claimed.owner, counts[token], plus(claimed.now_us, shortest))
+    return LotOfTasks(token, token, lease, counts[token], shortest)
 
 
 def exchange(
     ctx: TubeContext, ids: Sequence[int], wanted: Wanted
-) -> tuple[Located, list[StoredTask]] | None:
+) -> tuple[Located, TakenRows | None] | None:
     """Ack whole claims and take the next tasks, in one MERGE; sub-queues that go on stay claimed.
 
     Steps: claim the sub-queues that are not held yet (none as a rule), read the heads, one MERGE,
@@ -146,7 +158,7 @@ def exchange(
     """
     memory = Memory()
 
-    def attempt(take: Take) -> Plan[tuple[Located, list[StoredTask]] | None]:
+    def attempt(take: Take) -> Plan[tuple[Located, TakenRows | None] | None]:
         # Its epoch may have ended, and with it what it held.
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
@@ -167,32 +179,31 @@ def exchange(
 
 def _exchange_plan(
     take: Take, claimed: Claimed, found: Located, rows: list[StoredTask]
-) -> Plan[tuple[Located, list[StoredTask]] | None]:
+) -> Plan[tuple[Located, TakenRows | None] | None]:
     ctx, claim, token_of = take.ctx, claimed.claims[0], claimed.token_of()
     confirm(ctx, found)
+    lease = new_lease(ctx, claimed.owner)
     shares = shares_of(((row.utube, Cut(row.pri, row.task_id)) for row in rows), claimed)
 
-    def finish(affected: Affected) -> tuple[Located, list[StoredTask]]:
+    def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
         moved: list[StoredTask] = []
         if affected.updated == len(rows):
             moved = [
-                replace(
-                    taken_row(row, claim, claimed.owner, claimed.now_us), claim=token_of[row.utube]
-                )
-                for row in rows
+                replace(taken_row(row, claim, lease), claim=token_of[row.utube]) for row in rows
             ]
         elif affected.updated and not take.incomplete(claimed):
             moved = ctx.tasks.in_claims([claim])
         take.taken(claimed, {row.utube for row in moved})
-        write_down(ctx, [row for row in rows if affected.updated], claimed.now_us)
-        return found, moved
+        had = {row.task_id for row in moved}
+        write_down(ctx, [row for row in rows if row.task_id in had], claimed.now_us)
+        return found, TakenRows(moved, lease) if moved else None
 
     statement = ctx.subqueue_statements.exchange(
         _acked(found),
         sorted({row.segment for row in rows}),
         shares,
         claim,
-        claimed.owner,
+        lease,
         claimed.now_us,
         len(rows) + len(found.rows),
     )

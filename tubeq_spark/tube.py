@@ -265,7 +265,8 @@ class Tube:
             timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait.
 
         Returns:
-            The task, held by this session until its ttr; `None` when there was none.
+            The task, held by this session for its ttr, of which most is left when it is handed out
+            (`next_event`); `None` when there was none.
 
         Raises:
             InvalidOptionError: A bad timeout.
@@ -274,6 +275,8 @@ class Tube:
 
         Commits: 1, none when nothing is ready; one more when it meets leases that have ended, and
         one to `_tubeq_sessions` with a session's first take and in the second half of its lease.
+        One more where the commit took more than a quarter of a ttr: it renews the leases. Where it goes
+        on being so slow, leases are made longer by as much as takes take, five minutes at most.
         Conflicts only with takes (and folds) of tasks in the same segment; never with a put.
         """
         limit = None if timeout is None else checks.seconds("timeout", timeout)

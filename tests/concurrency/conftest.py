@@ -34,12 +34,22 @@ def clock() -> ManualClock:
 def open_queue(spark: SparkSession, place: str, clock: ManualClock) -> OpenQueue:
     """Opens queues without heartbeats of their own time; none is closed."""
 
-    def open_one(*, ttr: float = FOR_EVER, **options: Any) -> Queue:
+    shared = clock
+
+    def open_one(
+        *, ttr: float = FOR_EVER, clock: ManualClock | None = None, **options: Any
+    ) -> Queue:
         # Waits after a conflict are real time that no test needs.
-        config = {"attempts": 6, "backoff_first": 0.0, "backoff_most": 0.0, "vacuum_hours": 0}
+        config: dict[str, Any] = {
+            "attempts": 6,
+            "backoff_first": 0.0,
+            "backoff_most": 0.0,
+            "vacuum_hours": 0,
+        }
         # However far the tests move the clock, no lease of numbers ends in the middle of one.
         config["number_horizon"] = FOR_EVER
-        queue = Queue(spark, place, clock=clock, config=QueueConfig(**config | options))
+        config |= options
+        queue = Queue(spark, place, clock=clock or shared, config=QueueConfig(**config))
         queue.cfg(ttr=ttr)
         end_heartbeat(queue)
         return queue

@@ -128,7 +128,9 @@ class Probe:
 class OpenQueue(Protocol):
     """Opens one more queue on the module's location, with a session of its own."""
 
-    def __call__(self, *, ttr: float = FOR_EVER, **options: Any) -> Queue: ...
+    def __call__(
+        self, *, ttr: float = FOR_EVER, clock: ManualClock | None = None, **options: Any
+    ) -> Queue: ...
 
 
 def end_heartbeat(queue: Queue) -> None:

@@ -6,15 +6,19 @@ The sessions are on two hosts: no lock keeps them apart, only Delta and the prot
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.concurrency.support import (
     PAST_TTR,
     TTR,
+    WAIT,
     Probe,
     ids_of,
     names,
@@ -23,11 +27,11 @@ from tests.concurrency.support import (
 )
 from tests.thorough import thorough
 from tubeq_spark import NotTakenError, PutItem
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue, Tube
-    from tubeq_spark.testing import ManualClock
 
 _numbers = itertools.count()
 MOST_STOPS = 30
@@ -289,6 +293,113 @@ def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
 
     assert hosts.claims() == 0
     assert names(hosts.rival.take_many(1)) == "c"
+
+
+# Clocks differ, and time passes while a verb commits: a lease that seems over may be touched yet.
+
+
+@pytest.mark.parametrize("verb", ["take", *thorough("sweep")])
+def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_burns_its_token_is_not_doubled(
+    hosts: Hosts, open_queue: OpenQueue, verb: str
+) -> None:
+    slow_clock = ManualClock(hosts.clock.now())
+    hosts.clock.advance(PAST_TTR)
+    probe = Probe()
+    late = on_another_host(open_queue(observer=probe, claim_grace=0, clock=slow_clock))[
+        hosts.tube.name
+    ]
+    decided, landed, touched = Event(), Event(), Event()
+
+    def touch() -> None:
+        if not touched.is_set():
+            touched.set()
+            with suppress(NotTakenError):
+                late.touch(ids[0], 10 * PAST_TTR)
+
+    def pause(step: str, operation: str) -> None:
+        if (step, operation) == ("decided", "burn") and not decided.is_set():
+            decided.set()
+            assert landed.wait(WAIT)
+        if operation in ("claim", "free") and step == "committed":
+            touch()
+
+    ids = hosts.put("ab")
+    ahead = on_another_host(open_queue(observer=pause, claim_grace=0, attempts=10))
+    look = ahead.sweep if verb == "sweep" else partial(ahead[hosts.tube.name].take_many, 1)
+    with ThreadPoolExecutor(1) as pool:
+        looking: list[Future[Any]] = []
+
+        def start_looking() -> None:
+            looking.append(pool.submit(look))
+            assert decided.wait(WAIT)
+
+        with probe.interrupted("committed", "claim", start_looking):
+            assert names(late.take_many(1)) == "a"
+        landed.set()
+        looking[0].result(WAIT)
+    touch()
+    hosts.rival.take(0)
+
+    # However it went, one of them holds the first task, and nobody the second.
+    assert stored(hosts.rival) == "at br"
+
+
+def test_release_of_some_of_a_batch_when_the_other_lease_has_just_ended_frees_only_its_own(
+    hosts: Hosts,
+) -> None:
+    hosts.rival.put_many([PutItem("a", utube="u", ttr=10), PutItem("b", utube="v")])
+    batch = hosts.tube.take_df(9)
+    some = hosts.tube.df().where("utube = 'v'").select("task_id")
+
+    with hosts.probe.interrupted("committed", "release", lambda: hosts.clock.advance(11)):
+        assert batch.release(some) == 1
+
+    assert [claimed.utube for claimed in hosts.rival._ctx.taken_utubes.all()] == ["u"]
+    assert names(hosts.rival.take_many(2)) == "ab"
+
+
+def test_take_when_its_claim_was_made_long_after_it_began_is_left_the_time(
+    hosts: Hosts, open_queue: OpenQueue
+) -> None:
+    looker = on_another_host(open_queue(claim_grace=10))[hosts.tube.name]
+    hosts.put("ab")
+
+    def look() -> None:
+        hosts.clock.advance(9)
+        assert looker.take(0) is None
+        hosts.clock.advance(9)
+        assert looker.take(0) is None
+
+    with hosts.probe.interrupted("committed", "claim", look):
+        assert names(hosts.tube.take_many(1)) == "a"
+    assert stored(hosts.rival) == "at br"
+
+
+def test_orphan_when_somebody_goes_on_seeing_it_is_taken_over_after_the_grace(
+    hosts: Hosts, open_queue: OpenQueue
+) -> None:
+    looker = on_another_host(open_queue(claim_grace=10))[hosts.tube.name]
+    hosts.put("ab")
+    assert hosts.probe.stopped_after(1, lambda: hosts.tube.take(0))
+    hosts.clock.advance(100)
+
+    assert looker.take(0) is None
+    hosts.clock.advance(10)
+    assert names(looker.take_many(1)) == "a"
+
+
+def test_orphan_when_each_sweep_sees_it_for_the_first_time_is_freed_in_the_end(
+    hosts: Hosts, open_queue: OpenQueue
+) -> None:
+    hosts.put("ab")
+    assert hosts.probe.stopped_after(1, lambda: hosts.tube.take(0))
+    claims = []
+    for _ in range(2):
+        hosts.clock.advance(300)
+        on_another_host(open_queue(claim_grace=10)).sweep()
+        claims.append(hosts.claims())
+
+    assert claims == [1, 0]
 
 
 @pytest.mark.parametrize("verb", ["bury", *thorough("delete")])

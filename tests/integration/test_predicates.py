@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 
+from tubeq_spark.lease_times import NewLease
 from tubeq_spark.lifecycle import TIMERS, after_giving_back, due, effective
 from tubeq_spark.moments import LAST_US, from_us, plus
 from tubeq_spark.storage import predicates
@@ -129,15 +130,14 @@ def test_moments_when_moved_by_spark_are_what_plus_says(spark: SparkSession) -> 
     ]
 
 
-def test_after_us_when_evaluated_by_spark_is_the_moment_of_plus(spark: SparkSession) -> None:
-    durations = [None, 0, 1, 3_155_000_000_000_000]
+def test_lease_end_when_evaluated_by_spark_is_that_of_the_lease(spark: SparkSession) -> None:
+    durations = [None, 1, 7, 8, 80, 1_000_003, 3_155_000_000_000_000]
     rows = pa.table({"ttr": pa.array(durations, pa.int64())})
+    leases = [NewLease("me/1", NOW, headroom) for headroom in (0, 1, 10, 1_000_000)]
+    ends = [f"{predicates.lease_end(lease, 'ttr')} AS end_{i}" for i, lease in enumerate(leases)]
 
-    found = (
-        spark.createDataFrame(rows)
-        .selectExpr(f"{predicates.after_us(NOW, 'ttr')} AS after")
-        .toArrow()
-        .to_pylist()
-    )
+    found = spark.createDataFrame(rows).selectExpr(*ends).toArrow().to_pylist()
 
-    assert [row["after"] for row in found] == [from_us(plus(NOW, d)) for d in durations]
+    assert [list(row.values()) for row in found] == [
+        [from_us(lease.end(ttr)) for lease in leases] for ttr in durations
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tubeq_spark.lease_times import UNNOTICED
 from tubeq_spark.lifecycle import TIMERS, Timer
 from tubeq_spark.storage.quoting import bigint, integer, moment, string
 from tubeq_spark.task import TaskState
@@ -11,15 +12,18 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from tubeq_spark.lease_times import NewLease
+
 __all__ = [
-    "after_us",
     "due_at",
     "effective_state",
+    "has_lapsed",
     "is_buried",
     "is_due",
     "is_over",
     "is_ready",
     "is_takeable",
+    "lease_end",
     "of_tube",
     "of_utubes",
     "plus_us",
@@ -134,9 +138,19 @@ def _becomes(timer: Timer, max_attempts: int | None, alias: str) -> str:
     return string(timer.becomes.value)
 
 
-def after_us(now_us: int, column: str) -> str:
-    """The moment `column` microseconds after now; never when the column is NULL."""
-    return f"timestamp_micros({bigint(now_us)} + {column})"
+def lease_end(lease: NewLease, column: str) -> str:
+    """When a lease ends that begins now, its ttr in `column`; never when that is NULL."""
+    length = column
+    if lease.headroom_us:
+        # Of NULLs `greatest` is NULL, too.
+        headroom = bigint(lease.headroom_us)
+        length = f"greatest({column}, {column} - {column} DIV {UNNOTICED}L + {headroom})"
+    return f"timestamp_micros({bigint(lease.at_us)} + {length})"
+
+
+def has_lapsed(now_us: int, alias: str = "") -> str:
+    """Its life has ended, and its lease or delay, too."""
+    return f"({_due('next_event', now_us, alias)} AND {_due('expires_at', now_us, alias)})"
 
 
 def plus_us(column: str, amount_us: int, last_us: int) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.lease_times import NewLease
     from tubeq_spark.storage.identity import PutIdentity
     from tubeq_spark.storage.rows import StoredTask
 
@@ -62,17 +63,16 @@ def moved_segment(moves: Mapping[int, int]) -> str:
     return f"CASE t.segment {cases} END"
 
 
-def move_to_claim(
-    table: TubeTable, claim: str, owner: str, now_us: int, token: str | None = None
-) -> str:
+def move_to_claim(table: TubeTable, claim: str, lease: NewLease, token: str | None = None) -> str:
     """The action of every take: a row moves to a claim (an SQL expression), and its lease begins.
 
     The claim is the token of the take, too, unless another is given.
     """
     return (
         f"UPDATE SET segment = {claim}, claim = {token or claim}, state = 't', "
-        f"owner = {string(owner)}, attempts = t.attempts + 1, taken_at = {moment(now_us)}, "
-        f"next_event = {predicates.after_us(now_us, 't.ttr')}{note_of_take(table)}"
+        f"owner = {string(lease.owner)}, attempts = t.attempts + 1, "
+        f"taken_at = {moment(lease.at_us)}, "
+        f"next_event = {predicates.lease_end(lease, 't.ttr')}{note_of_take(table)}"
     )
 
 
@@ -142,7 +142,7 @@ class Statements:
         self,
         segments: Sequence[int],
         claims: Sequence[tuple[Cut, int]],
-        owner: str,
+        lease: NewLease,
         now_us: int,
         size: int,
     ) -> Merge:
@@ -151,8 +151,8 @@ class Statements:
         Args:
             segments: Where the candidates are; none of them a claim.
             claims: A claim for each consumer, with the last place in the order that goes there.
-            owner: Who takes.
-            now_us: The moment of the take.
+            lease: Who takes, and from when on.
+            now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
         last, marker = claims[-1], self._fresh()
@@ -161,7 +161,7 @@ class Statements:
             f"MERGE INTO {self._table.name} t USING (SELECT 1 AS one) s "
             f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
             f"AND {self._table.mine('t.')} AND {self.takeable(last[0], now_us)} "
-            f"WHEN MATCHED THEN {self.taking(claims, owner, now_us)}"
+            f"WHEN MATCHED THEN {self.taking(claims, lease)}"
         )
         return Merge(self._table.name, sql, marker, size=size, tasks=size)
 
@@ -169,7 +169,7 @@ class Statements:
         """Condition of a take: what may be taken, up to a place in the order."""
         return f"{self._table.up_to(cut, 't.')} AND {predicates.is_takeable(now_us, 't.')}"
 
-    def taking(self, claims: Sequence[tuple[Cut, int]], owner: str, now_us: int) -> str:
+    def taking(self, claims: Sequence[tuple[Cut, int]], lease: NewLease) -> str:
         """The action of a take: rows move to the claims, each up to its cut."""
         branches = "".join(
             f"WHEN {self._table.up_to(cut, 't.')} THEN {bigint(claim)} "
@@ -177,7 +177,7 @@ class Statements:
         )
         last = bigint(claims[-1][1])
         claim = f"CASE {branches}ELSE {last} END" if branches else last
-        return move_to_claim(self._table, claim, owner, now_us)
+        return move_to_claim(self._table, claim, lease)
 
     def delete_claim(self, claim: int) -> Merge:
         """Remove a whole claim: only metadata is written, and all of it is found or nothing."""

@@ -21,6 +21,7 @@ from tubeq_spark.storage.statements import move_to_claim
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from tubeq_spark.lease_times import NewLease
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.layout import Cut, TubeTable
 
@@ -63,7 +64,7 @@ class SubqueueStatements:
         self,
         segments: Iterable[int],
         shares: Sequence[SubqueueShare],
-        owner: str,
+        lease: NewLease,
         now_us: int,
         size: int,
     ) -> Merge:
@@ -72,8 +73,8 @@ class SubqueueStatements:
         Args:
             segments: Where the candidates are; none of them a claim.
             shares: What goes where.
-            owner: Who takes.
-            now_us: The moment of the take.
+            lease: Who takes, and from when on.
+            now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
         marker = self._fresh()
@@ -87,12 +88,12 @@ class SubqueueStatements:
             f"ON {noted('t.segment')} "
             f"AND t.segment IN ({bigints([*segments, *claims, *burnt, marker])}) "
             f"AND t.utube <=> s.utube AND ({self._takeable(now_us)}) {self._fail_if_burnt} "
-            f"WHEN MATCHED THEN {move_to_claim(self._table, 's.claim', owner, now_us)}"
+            f"WHEN MATCHED THEN {move_to_claim(self._table, 's.claim', lease)}"
         )
         return Merge(self._table.name, sql, marker, frames, size, size)
 
     def take_all(
-        self, segments: Iterable[int], claim: int, owner: str, now_us: int, size: int
+        self, segments: Iterable[int], claim: int, lease: NewLease, now_us: int, size: int
     ) -> Merge:
         """Move what is takeable in some segments to one claim, unless its token was burnt.
 
@@ -102,8 +103,8 @@ class SubqueueStatements:
         Args:
             segments: Where the candidates are; none of them a claim.
             claim: Where they go.
-            owner: Who takes.
-            now_us: The moment of the take.
+            lease: Who takes, and from when on.
+            now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
         marker, burnt = self._fresh(), bigint(claim - _BURNT)
@@ -113,7 +114,7 @@ class SubqueueStatements:
             f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
             f"AND (({self._table.mine('t.')} AND {predicates.is_takeable(now_us, 't.')}) "
             f"OR ({self._is_mark} AND t.segment = {burnt})) {self._fail_if_burnt} "
-            f"WHEN MATCHED THEN {move_to_claim(self._table, bigint(claim), owner, now_us)}"
+            f"WHEN MATCHED THEN {move_to_claim(self._table, bigint(claim), lease)}"
         )
         return Merge(self._table.name, sql, marker, size=size, tasks=size)
 
@@ -123,7 +124,7 @@ class SubqueueStatements:
         segments: Iterable[int],
         shares: Sequence[SubqueueShare],
         claim: int,
-        owner: str,
+        lease: NewLease,
         now_us: int,
         size: int,
     ) -> Merge:
@@ -135,8 +136,8 @@ class SubqueueStatements:
             segments: Where the candidates are.
             shares: What is moved, each under its token: one that is new, or one that is kept.
             claim: Where all of it goes.
-            owner: Who takes.
-            now_us: The moment of the take.
+            lease: Who takes, and from when on.
+            now_us: The moment that the candidates were read for.
             size: How many rows it changes, about.
         """
         marker = self._fresh()
@@ -167,7 +168,7 @@ class SubqueueStatements:
             f"AND (({self._table.mine('t.')} AND t.segment = s.acked AND {is_acked}) "
             f"OR (s.acked IS NULL AND ({self._takeable(now_us)}))) "
             f"{guard}WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_burnt} "
-            f"WHEN MATCHED THEN {move_to_claim(self._table, bigint(claim), owner, now_us, 's.claim')} "
+            f"WHEN MATCHED THEN {move_to_claim(self._table, bigint(claim), lease, 's.claim')} "
             f"WHEN NOT MATCHED AND s.acked IS NOT NULL AND NOT s.task_id <=> {bigint(_UNNAMED)} "
             f"THEN INSERT (segment) VALUES ({stale})"
         )

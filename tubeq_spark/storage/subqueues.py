@@ -174,13 +174,23 @@ class Subqueues:
     def _ready(self, now_us: int, max_attempts: int | None) -> str:
         return f"{self._table.mine()} AND {predicates.is_ready(now_us, max_attempts)}"
 
-    def held(self, claims: Iterable[int], now_us: int) -> set[tuple[int, str | None]]:
-        """Token and sub-queue of all that is held under these tokens, in leases that last."""
-        tokens = list(claims)
-        if not tokens:
-            return set()
-        lasts = f"(next_event IS NULL OR next_event > {moment(now_us)})"
-        return self._taken(f"claim IN ({bigints(tokens)}) AND {lasts}")
+    def stored_under(
+        self, claims: Collection[int], now_us: int
+    ) -> dict[tuple[int, str | None], bool]:
+        """Token and sub-queue of all that is stored as taken under these tokens.
+
+        Returns:
+            For each whether all its leases have ended.
+        """
+        if not claims:
+            return {}
+        found = self._engine.arrow(
+            "SELECT claim, utube, "
+            f"count_if(next_event IS NULL OR next_event > {moment(now_us)}) AS lasting "
+            f"FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
+            f"AND claim IN ({bigints(claims)}) GROUP BY claim, utube"
+        )
+        return {(row["claim"], row["utube"]): row["lasting"] == 0 for row in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
         """Token and sub-queue of all that is stored as taken in some segments."""
@@ -196,16 +206,6 @@ class Subqueues:
             f"AND state = 't' AND {where}"
         )
         return {(row["claim"], row["utube"]) for row in found.to_pylist()}
-
-    def has_ended(self, claims: Collection[int], now_us: int) -> bool:
-        """Whether tasks are stored as taken under these tokens in leases that have ended."""
-        if not claims:
-            return False
-        found = self._engine.rows(
-            f"SELECT 1 AS one FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"AND claim IN ({bigints(claims)}) AND next_event <= {moment(now_us)} LIMIT 1"
-        )
-        return bool(found)
 
     def _not_among(self, utubes: Collection[str | None]) -> tuple[str, dict[str, DataFrame]]:
         if len(utubes) <= INLINE_ROWS:

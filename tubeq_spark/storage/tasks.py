@@ -180,6 +180,18 @@ class Tasks:
         """All rows of these claims, in order."""
         return self.read(f"segment IN ({bigints(claims)})", self._table.in_order)
 
+    def is_behind(self, segments: Sequence[int], now_us: int, max_attempts: int | None) -> bool:
+        """Whether a ready task comes before the last one in some claims, of its own sub-queue."""
+        mine = self._table.mine()
+        found = self.engine.rows(
+            "SELECT 1 AS one FROM (SELECT utube, max(struct(pri, task_id)) AS last "
+            f"FROM {self._table.name} WHERE {mine} AND segment IN ({bigints(segments)}) "
+            f"GROUP BY utube) s JOIN (SELECT * FROM {self._table.name} "
+            f"WHERE {mine} AND {self._ready(now_us, max_attempts)}) t "
+            "ON t.utube <=> s.utube AND struct(t.pri, t.task_id) < s.last LIMIT 1"
+        )
+        return bool(found)
+
     def ids_in(self, claims: Sequence[int]) -> list[tuple[int, int]]:
         """Segment and task id of all rows of these claims."""
         found = self.engine.arrow(
