@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.spark_session import missing_settings
 from tubeq_spark.spark_settings import on_databricks, require_spark
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
@@ -78,7 +79,7 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
             engine.run(schema_query)
         uri = _ensure(engine, location, config)
     except AnalysisException as error:
-        msg = f"location {location.text!r} cannot be used: {str(error).strip().splitlines()[0]}"
+        msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
     directory = local_directory(uri)
     seen = directory is not None and _is_seen(directory)
