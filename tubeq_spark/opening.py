@@ -72,7 +72,8 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
         StoreError: It cannot be used, or the session is of a Spark that is too old.
     """
     location = Location.parse(text)
-    require_spark(engine.spark)
+    with engine.reading():
+        require_spark(engine.spark)
     try:
         schema_query = location.schema_query()
         if schema_query is not None:

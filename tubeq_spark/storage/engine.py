@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from tubeq_spark.errors import StoreError
+from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.reasons import reason_of
 from tubeq_spark.storage.changed import changed_rows
 from tubeq_spark.storage.codegen import compiled
@@ -114,6 +114,9 @@ class Engine:
         """
         try:
             yield
+        except TubeqError:
+            # Told already, by a read inside of this one.
+            raise
         except AnalysisException:
             self.unreachable = False
             raise
