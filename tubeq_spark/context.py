@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.errors import QueueStateError, TubeNotFoundError
+from tubeq_spark.errors import QueueStateError, StoreError, TubeNotFoundError
 from tubeq_spark.lease_times import Headroom
 from tubeq_spark.moments import to_us
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.state import QueueState
-from tubeq_spark.storage.conflicts import is_missing_table
+from tubeq_spark.storage.conflicts import is_missing_table, is_unreachable
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.taken_utubes import TakenUtubes
     from tubeq_spark.storage.tasks import Tasks
 
-__all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "perform"]
+__all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
 
 T = TypeVar("T")
 #: `callback(task, event)`.
@@ -96,6 +98,21 @@ class QueueContext:
         return self.session.hold()
 
 
+@contextmanager
+def left_out(queue: QueueContext, name: str) -> Iterator[None]:
+    """Run a block about one of many tubes: one that cannot be read is told of in the log.
+
+    Raises:
+        StoreError: It is not the tube, but Spark that cannot be reached.
+    """
+    try:
+        yield
+    except Exception as error:
+        if queue.engine.unreachable:
+            raise
+        log.warning("tube %s is left out: %s", name, reason_of(error))
+
+
 def dropped(ctx: TubeContext) -> TubeNotFoundError:
     """The error for a verb on a dropped tube."""
     return TubeNotFoundError(f"tube {ctx.record.name!r} was dropped")
@@ -120,8 +137,6 @@ class TubeContext:
     callback: Callback | None = None
     #: Asks the registry whether the tube is still there.
     is_live: Callable[[], bool] = lambda: True
-    #: Told when the mark of a drop was met: the registry may not know it yet.
-    was_dropped: Callable[[], None] = lambda: None
     #: Rows of the last DataFrame that was put.
     last_frame: int = 0
     #: When claims without tasks were first seen, by their tokens.
@@ -197,14 +212,20 @@ def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
     Raises:
         QueueStateError: The queue is not running.
         TubeNotFoundError: The tube was dropped.
+        StoreError: Spark cannot be reached; what the verb would have committed was not sent.
     """
     ctx.queue.require_running()
     ctx.require_there()
     try:
         return verb()
     except Exception as error:
-        if is_missing_table(error) or is_missing_table(error.__cause__ or error):
+        missing = is_missing_table(error) or is_missing_table(error.__cause__ or error)
+        # A program's frame may read tables, too, and miss one of its own.
+        if missing and not ctx.queue.engine.is_table(ctx.table.name):
             raise dropped(ctx) from error
+        if is_unreachable(error):
+            msg = f"Spark cannot be reached: {reason_of(error)}"
+            raise StoreError(msg) from error
         raise
     finally:
         ctx.tell()

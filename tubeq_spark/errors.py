@@ -12,7 +12,7 @@ TubeqError
 ├─ QueueStateError                   a verb outside RUNNING
 ├─ ConflictError                     retries used up; nothing was written
 ├─ CommitUnknownError                may have landed; carries the operation's id
-└─ StoreError                        unsafe or unsupported storage, wrong format version
+└─ StoreError                        unsafe, unsupported, unreadable or unreachable storage
 ```
 """
 
@@ -82,6 +82,8 @@ class ConflictError(TubeqError):
 class CommitUnknownError(TubeqError):
     """The answer to a commit was lost, and storage does not tell: it has landed, or still may.
 
+    A verb whose statement meets a Spark that is gone raises it, since the statement may have been sent.
+
     Attributes:
         operation_id: The number that only this operation's predicate holds; look for it in the
             `operationParameters` of the table's history.
@@ -96,4 +98,8 @@ class CommitUnknownError(TubeqError):
 
 
 class StoreError(TubeqError):
-    """The storage is unsafe or unsupported, or holds another format version."""
+    """The storage is unsafe or unsupported, holds another format version, or failed.
+
+    Also where Spark cannot be reached, or a table cannot be read: the cause stands in the message.
+    Nothing was written by the verb that raises it.
+    """

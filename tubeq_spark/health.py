@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.metrics import TubeMetrics, measure_tube
 from tubeq_spark.moments import US, to_us, us_from_seconds
 from tubeq_spark.opening import unsafe_storage
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.spark_settings import SETTINGS, missing_settings
 from tubeq_spark.storage.registry import TubeStatus
 from tubeq_spark.subqueues import claims
@@ -84,37 +86,39 @@ class Limits:
 def examine(
     queue: QueueContext,
     opened: OpenedLocation,
-    records: Iterable[TubeRecord],
+    records: Callable[[], Iterable[TubeRecord]],
     context_of: Callable[[TubeRecord], TubeContext],
     limits: Limits,
 ) -> Health:
-    """Look at everything; a tube that cannot be read is a problem and hides no other.
+    """Look at everything; a table that cannot be read is a problem and hides no other.
 
     Args:
         queue: The queue object.
         opened: Its location.
-        records: The tubes.
+        records: Finds the tubes.
         context_of: Opens one.
         limits: What is too much.
     """
-    found = [*_settings(queue), *_storage(queue, opened)]
+    with queue.engine.reading():
+        found = [*_settings(queue), *_storage(queue, opened)]
     owners: dict[str, set[str]] = defaultdict(set)
     newest = 0
-    for record in sorted(records, key=lambda record: record.name):
+    known: list[TubeRecord] = []
+    with _noted(queue, found, "the registry"):
+        known = sorted(records(), key=lambda record: record.name)
+    for record in known:
         if record.status is TubeStatus.DROPPING:
             found.append(_dropping(record))
         elif record.type in queue.drivers:
-            try:
+            with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
                 metrics = measure_tube(ctx, [], 0)
                 found += [*_tube(record.name, metrics, limits), *_claims(ctx, limits)]
                 for owner in ctx.tasks.owners(_MOST):
                     owners[owner].add(record.name)
-            except Exception as error:  # noqa: BLE001  (whatever it is, it is the finding)
-                found.append(_unreadable(record.name, error))
-            else:
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
-    found += [*_sessions(queue, owners, limits), *_clocks(queue, newest, limits)]
+    with _noted(queue, found, "the sessions"):
+        found += [*_sessions(queue, owners, limits), *_clocks(queue, newest, limits)]
     return Health(queue.clock.now(), tuple(found))
 
 
@@ -135,9 +139,17 @@ def _dropping(record: TubeRecord) -> Problem:
     return Problem("dropping", record.name, message)
 
 
-def _unreadable(name: str, error: Exception) -> Problem:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return Problem("unreadable", name, f"{type(error).__name__}: {first}")
+@contextmanager
+def _noted(
+    queue: QueueContext, found: list[Problem], what: str, tube: str | None = None
+) -> Iterator[None]:
+    """Run a block that reads a table: that it cannot be read is a finding."""
+    try:
+        yield
+    except Exception as error:
+        if queue.engine.unreachable:
+            raise
+        found.append(Problem("unreadable", tube, f"{what}: {reason_of(error)}"))
 
 
 def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tubeq_spark.context import left_out
 from tubeq_spark.counters import calls_of
 from tubeq_spark.moments import LAST_US, US, from_us
 from tubeq_spark.statistics import written_calls
@@ -86,7 +87,7 @@ class QueueMetrics:
 def measure(
     queue: QueueContext, contexts: Iterable[TubeContext], ending_us: int | None
 ) -> QueueMetrics:
-    """Measure these tubes.
+    """Measure these tubes; one that cannot be read is left out.
 
     Args:
         queue: The queue object.
@@ -94,7 +95,10 @@ def measure(
         ending_us: Leases that end within so many microseconds count as ending; `None`: all.
     """
     calls = written_calls(queue)
-    found = {ctx.record.name: measure_tube(ctx, calls, ending_us) for ctx in contexts}
+    found = {}
+    for ctx in contexts:
+        with left_out(queue, ctx.record.name):
+            found[ctx.record.name] = measure_tube(ctx, calls, ending_us)
     tubes = dict(sorted(found.items()))
     return QueueMetrics(queue.clock.now(), tubes, queue.loop.tally.total())
 

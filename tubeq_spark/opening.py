@@ -13,6 +13,7 @@ from pyspark.errors import AnalysisException
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.spark_session import missing_settings
 from tubeq_spark.spark_settings import on_databricks, require_spark
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
@@ -71,14 +72,15 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
         StoreError: It cannot be used, or the session is of a Spark that is too old.
     """
     location = Location.parse(text)
-    require_spark(engine.spark)
+    with engine.reading():
+        require_spark(engine.spark)
     try:
         schema_query = location.schema_query()
         if schema_query is not None:
             engine.run(schema_query)
         uri = _ensure(engine, location, config)
     except AnalysisException as error:
-        msg = f"location {location.text!r} cannot be used: {str(error).strip().splitlines()[0]}"
+        msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
     directory = local_directory(uri)
     seen = directory is not None and _is_seen(directory)

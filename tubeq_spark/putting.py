@@ -84,7 +84,6 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
     now_us = ctx.queue.now_us()
     room = None if ctx.capacity is None else ctx.admission.look(now_us)
     if room is not None and room.dropped:
-        ctx.was_dropped()
         raise dropped(ctx)
     admitted = _admitted(requests, None if room is None else (ctx.capacity or 0) - room.stored)
     news = [new for request in admitted if request for new in request.news]
@@ -101,7 +100,6 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
 
     def finish(affected: Affected) -> list[list[StoredTask]]:
         if affected.inserted == 0:
-            ctx.was_dropped()
             raise dropped(ctx)
         stored = map(_stored, places, news, data)
         return [list(itertools.islice(stored, len(r.news) if r else 0)) for r in admitted]

@@ -132,7 +132,6 @@ def _admitted(
     now_us = ctx.queue.now_us()
     room = ctx.admission.look(now_us, identity)
     if room.dropped:
-        ctx.was_dropped()
         raise dropped(ctx)
     if room.repeats(identity):
         return Plan(None, lambda _: NOTHING)

@@ -14,10 +14,15 @@ from pyspark.sql import SparkSession
 from tubeq_spark import checks, ending, health, metrics, statistics, tubes
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.context import Callback, QueueContext, TubeContext
+from tubeq_spark.context import Callback, QueueContext, TubeContext, left_out
 from tubeq_spark.counters import Counters
 from tubeq_spark.drivers import BUILT_IN
-from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.errors import (
+    CommitUnknownError,
+    InvalidOptionError,
+    StoreError,
+    TubeNotFoundError,
+)
 from tubeq_spark.health import Health, Limits
 from tubeq_spark.holdings import Holdings
 from tubeq_spark.maintenance import SYSTEM, Tables
@@ -36,6 +41,7 @@ from tubeq_spark.tube import Tube
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Callable
     from types import TracebackType
 
     from pyspark.sql import DataFrame
@@ -290,7 +296,11 @@ class Queue:
         known = self._context.drivers
         records = sorted(self._registry.records(), key=lambda record: record.name)
         live = (record for record in records if tubes.is_live(record) and record.type in known)
-        return [self._context_of(record) for record in live]
+        found = []
+        for record in live:
+            with left_out(self._context, record.name):
+                found.append(self._context_of(record))
+        return found
 
     def _context_of(self, record: TubeRecord) -> TubeContext:
         return tubes.context_of(self._wrap(record))
@@ -369,7 +379,8 @@ class Queue:
     def close(self) -> None:
         """Release this session's tasks, unless others share it and live; drop temporary tubes.
 
-        Waiting takes raise `QueueStateError`. Closing again does nothing.
+        Waiting takes raise `QueueStateError`. Closing again does nothing. Where Spark was found
+        unreachable nothing more is tried, and what the session holds comes back when its lease ends.
 
         Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
         through this queue, and what dropping temporary tubes takes.
@@ -380,12 +391,24 @@ class Queue:
             self._context.state = QueueState.ENDING
             try:
                 self._context.session.stop()
-                self._give_back()
+                self._while_reachable(self._give_back)
                 for tube in list(self._temporary):
-                    self._drop_temporary(tube)
-                self._context.session.leave()
+                    self._while_reachable(functools.partial(self._drop_temporary, tube))
+                self._while_reachable(self._context.session.leave)
             finally:
                 self._context.state = QueueState.WAITING
+
+    def _while_reachable(self, step: Callable[[], None]) -> None:
+        """A step of closing; left out where Spark is gone, which a client may wait for at length."""
+        engine = self._context.engine
+        if not engine.unreachable:
+            try:
+                step()
+            except (CommitUnknownError, StoreError):
+                if not engine.unreachable:
+                    raise
+        if engine.unreachable:
+            log.warning("Spark cannot be reached; what is held comes back when the lease ends")
 
     def hand_over(self, ttr: float) -> uuid.UUID:
         """Close this queue object, but leave what it holds to its session, for others to join.
@@ -435,6 +458,8 @@ class Queue:
             except Exception:
                 # The other tubes come first; what stays comes back when the lease ends.
                 log.exception("tasks of tube %s were not released", ctx.record.name)
+                if self._context.engine.unreachable:
+                    break
         self._context.holdings.clear()
 
     def _may_hold(self) -> list[TubeContext]:
@@ -454,10 +479,12 @@ class Queue:
         Returns:
             `{"tasks": {...}, "calls": {...}}` of the tube, or that by tube. Tasks are counted by
             effective state; calls of other queue objects as of their last heartbeat or close.
-            Tubes of a type that this queue object does not know are left out.
+            Tubes of a type that this queue object does not know, or that cannot be read, are left
+            out.
 
         Raises:
             TubeNotFoundError: There is no such tube.
+            StoreError: The tube that was named cannot be read.
 
         Commits: none.
         """
@@ -483,7 +510,7 @@ class Queue:
         """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.
 
         Three small reads of each tube, none of which returns tasks, and one of the sessions.
-        Tubes of a type that this queue object does not know are left out.
+        Tubes of a type that this queue object does not know, or that cannot be read, are left out.
 
         Args:
             ending_within: Leases that end within so many seconds count as `leases_ending`, >= 0.
@@ -519,8 +546,9 @@ class Queue:
             checks.seconds("drift", drift),
             checks.count("files", files, least=1),
         )
-        records = self._registry.records()
-        return health.examine(self._context, self._opened, records, self._context_of, limits)
+        return health.examine(
+            self._context, self._opened, self._registry.records, self._context_of, limits
+        )
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add a tube type of one's own; this queue object knows it from now on.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.context import left_out
 from tubeq_spark.counters import calls_of, done_of
 from tubeq_spark.lifecycle import EVENTS
 from tubeq_spark.storage.measures import counts
@@ -71,10 +72,26 @@ def statistics_of(
     with ThreadPoolExecutor(1, "tubeq-counters") as other:
         reading = other.submit(written_calls, queue)
         tubes = contexts()
-        tables = [(ctx.table, ctx.max_attempts) for ctx in tubes]
-        counted = counts(queue.engine, tables, queue.now_us())
+        counted = _counted(queue, tubes)
         written = reading.result()
-    return [_of_tube(ctx, counted[ctx.record.id], written) for ctx in tubes]
+    return [
+        _of_tube(ctx, counted[ctx.record.id], written) for ctx in tubes if ctx.record.id in counted
+    ]
+
+
+def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dict[str, int]]:
+    """Their tasks by state; where one of many cannot be read, without it."""
+    tables, now_us = [(ctx.table, ctx.max_attempts) for ctx in tubes], queue.now_us()
+    try:
+        return counts(queue.engine, tables, now_us)
+    except Exception:
+        if len(tubes) < 2:
+            raise
+    found: dict[int, dict[str, int]] = {}
+    for ctx, table in zip(tubes, tables, strict=True):
+        with left_out(queue, ctx.record.name):
+            found |= counts(queue.engine, [table], now_us)
+    return found
 
 
 def _of_tube(

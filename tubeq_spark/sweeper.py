@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark import maintenance
 from tubeq_spark.ending import Ended, end_dead_sessions, end_due
 from tubeq_spark.errors import ConflictError
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.subqueues import free_orphans
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def sweep_tubes(
             report.tubes[name] = _sweep(context(), now_us)
         except Exception as error:
             log.exception("sweep of tube %s failed", name)
-            report.tubes[name] = TubeSweep(error=f"{type(error).__name__}: {error}")
+            report.tubes[name] = TubeSweep(error=f"{type(error).__name__}: {reason_of(error)}")
     # A fold that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
     for rows in (queue.sessions, queue.slots):
         with contextlib.suppress(ConflictError):

@@ -27,11 +27,11 @@ from tubeq_spark.errors import (
     TubeBusyError,
     TubeExistsError,
     TubeNotFoundError,
-    TubeqError,
 )
 from tubeq_spark.opening import OpenedLocation, create_table
 from tubeq_spark.options import TubeOptions, tube_options
 from tubeq_spark.payloads import JsonCodec, PayloadCodec, TypedCodec, payload_struct
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.storage.admission import Admission
 from tubeq_spark.storage.layout import TubeTable
 from tubeq_spark.storage.location import TAKEN_UTUBES
@@ -171,8 +171,7 @@ def create(
             if record.options.schema is None:
                 raise
             registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPED)
-            reason = str(error).strip().splitlines()[0]
-            msg = f"schema={record.options.schema!r}: {reason}"
+            msg = f"schema={record.options.schema!r}: {reason_of(error)}"
             raise InvalidOptionError(msg) from error
         with opened.lane(new.name).writing():
             note = Note("create_tube", str(queue.session.uuid))
@@ -268,7 +267,6 @@ def make_context(
         codec,
     )
     ctx.is_live = lambda: any(r.id == record.id and is_live(r) for r in registry.records())
-    ctx.was_dropped = lambda: _forget(opened, registry, record)
     return ctx
 
 
@@ -307,7 +305,7 @@ def finish_drops(queue: QueueContext, opened: OpenedLocation, registry: Registry
         if record.status is TubeStatus.DROPPING:
             try:
                 finish_drop(queue, opened, registry, record)
-            except TubeqError:
+            except Exception:
                 log.exception("the drop of tube %s could not be finished", record.name)
 
 

@@ -18,6 +18,7 @@ from tubeq_spark import (
     TubeNotFoundError,
     local_session,
 )
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.settings_file import read_defaults
 
 if TYPE_CHECKING:
@@ -120,8 +121,8 @@ def _session(program: str, remote: str | None) -> SparkSession:
 
 
 def sentence_of(error: BaseException) -> str:
-    """The first line of what an error says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """One line: what an error says, and its first cause."""
+    return reason_of(error)
 
 
 def note(program: str, sentence: str) -> None:

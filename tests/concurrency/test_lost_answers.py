@@ -33,6 +33,7 @@ from tubeq_spark import (
     Queue,
     QueueConfig,
     StoreError,
+    TubeNotFoundError,
     TubeqError,
 )
 
@@ -241,6 +242,124 @@ def test_verb_when_its_answer_is_lost_after_the_commit_returns_as_if_it_had_hear
     assert result == case.result
     assert world.version() == before + 1
     assert world.stored() == case.after
+
+
+# -- the history has no metrics --------------------------------------------------------------------
+
+
+_METRICS = "spark.databricks.delta.history.metricsEnabled"
+
+
+@pytest.fixture
+def no_metrics(pair: World) -> Iterator[World]:
+    """The module's tube; what is committed tells nothing of the rows that it changed."""
+    conf = pair.mine._context.engine.spark.conf
+    conf.set(_METRICS, "false")
+    yield pair
+    conf.unset(_METRICS)
+    pair.rival.truncate()
+
+
+#: They tell the same of the same kind of statement as others that stay.
+MORE_WITHOUT_METRICS = {case.name for case in CASES} - {
+    "put",
+    "put_df with a key",
+    "take",
+    "exchange",
+    "kick",
+}
+
+
+@pytest.mark.parametrize(
+    "case", with_thorough(CASES, MORE_WITHOUT_METRICS), ids=lambda case: case.name
+)
+def test_verb_when_its_answer_is_lost_and_the_history_has_no_metrics_returns_as_if_it_had_heard(
+    no_metrics: World, case: Case
+) -> None:
+    world = no_metrics
+    given = case.setup(world)
+    before, registered = world.version(), world.version("_tubeq_tubes")
+
+    with world.probe.interrupted("committed", case.operation, lose):
+        result = case.act(world, given)
+
+    assert result == case.result
+    assert world.version() == before + 1
+    assert world.stored() == case.after
+    assert world.version("_tubeq_tubes") == registered
+    assert "shared" in world.rivals.tubes()
+
+
+@pytest.mark.parametrize("type_name", ["limfifottl", "utubettl", *thorough("fifo", "utube")])
+def test_put_and_take_of_any_type_when_their_answers_are_lost_without_metrics_are_done_once(
+    no_metrics: World, type_name: str
+) -> None:
+    world = no_metrics
+    options: dict[str, Any] = {"capacity": 10} if type_name == "limfifottl" else {}
+    tube = world.mine.create_tube(f"unheard_{type_name}", type_name, **options)
+    key = {"key": "once"}
+
+    with world.probe.interrupted("committed", "put", lose, nth=0):
+        assert names(tube.put_many(list("ab"))) == "ab"
+        assert names([tube.put("c")]) == "c"
+        assert tube.put_df(frame(world, "d"), **key).count == 1
+    assert tube.put_df(frame(world, "d"), **key).count == 0
+    assert stored(tube) == "ar br cr dr"
+    with world.probe.interrupted("committed", "take", lose):
+        tasks = tube.take_many(1)
+    assert names(tasks) == "a"
+    with world.probe.interrupted("committed", "exchange", lose):
+        taken_next = tube.exchange(ack=ids_of(tasks), take=1)
+
+    assert names(taken_next) == "b"
+    assert stored(tube) == "bt cr dr"
+    assert stored(world.rivals[tube.name]) == "bt cr dr"
+
+
+def test_put_df_with_a_key_when_the_history_has_no_metrics_says_how_many(
+    no_metrics: World,
+) -> None:
+    world, key = no_metrics, f"unmeasured {no_metrics.version()}"
+
+    assert world.tube.put_df(frame(world, "ab"), key=key).count == 2
+    assert world.tube.put_df(frame(world, "ab"), key=key).count == 0
+    assert world.stored() == "ar br"
+
+
+def test_put_when_it_meets_a_drop_that_was_stopped_leaves_the_registry_to_the_sweep(
+    world: World,
+) -> None:
+    name = "gone_but_known"
+    tube = world.mine.create_tube(name)
+    rival = world.rivals[name]
+    # It is registered as being dropped, and empty.
+    assert world.probe.stopped_after(2, tube.drop)
+    registered = world.version("_tubeq_tubes")
+
+    with pytest.raises(TubeNotFoundError):
+        rival.put("a")
+
+    assert world.version("_tubeq_tubes") == registered
+    world.rivals.sweep()
+    assert world.version("_tubeq_tubes") == registered + 1
+    assert stored(world.rivals.create_tube(name)) == ""
+
+
+@pytest.mark.thorough
+def test_first_put_of_a_queue_when_its_slot_is_lost_without_metrics_leases_one_slot(
+    no_metrics: World,
+) -> None:
+    def leased() -> int:
+        sessions = f"delta.`{no_metrics.place}/_tubeq_sessions`"
+        return no_metrics.spark.sql(f"SELECT slot FROM {sessions} WHERE kind = 'slot'").count()
+
+    queue = no_metrics.open_queue(observer=no_metrics.probe)
+    before = leased()
+
+    with no_metrics.probe.interrupted("committed", "lease_slot", lose):
+        queue["shared"].put("a")
+
+    assert leased() == before + 1
 
 
 @pytest.mark.thorough

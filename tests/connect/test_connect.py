@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sweeper
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
@@ -24,7 +25,7 @@ from tubeq_spark.spark_settings import missing_settings
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -243,7 +244,7 @@ def way(server_url: str) -> Iterator[Way]:
 
 # The client warns when it gives up: here at once.
 @pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
-def test_put_when_the_connection_breaks_may_have_landed(
+def test_ack_when_the_connection_breaks_may_have_landed(
     spark: SparkSession, way: Way, location: str
 ) -> None:
     probe = Probe()
@@ -253,11 +254,72 @@ def test_put_when_the_connection_breaks_may_have_landed(
         remote.client.set_retry_policies([DefaultPolicy(max_retries=0)])
         far = Queue(remote, location, config=QueueConfig(observer=probe))["t"]
 
+        near = queue["t"]
+        held = near.put_many(["a", "b"])
+        ids = [task.task_id for task in far.take_many(2)]
+        assert ids == [task.task_id for task in held]
+
         with (
-            probe.interrupted("decided", "put", way.cut),
+            probe.interrupted("decided", "ack", way.cut),
             pytest.raises(CommitUnknownError),
         ):
-            far.put("x")
+            far.ack(ids[0])
 
-        assert queue.statistics("t")["tasks"]["total"] == 0
+        assert queue.statistics("t")["tasks"]["total"] == 2
     remote.stop()
+
+
+@pytest.mark.filterwarnings("ignore:.*RETRIES_EXCEEDED")
+def test_verbs_when_the_server_is_gone_raise_errors_of_ours_and_close_ends(
+    spark: SparkSession, way: Way, location: str
+) -> None:
+    Queue(spark, location).create_tube("t").put_many(["a", "b", "c"])
+    remote = connected(way.url)
+    remote.client.set_retry_policies([DefaultPolicy(max_retries=0)])
+    queue = Queue(remote, location)
+    tube, frame = queue["t"], remote.sql("SELECT '1' AS data")
+    ids = [task.task_id for task in tube.take_many(2)]
+    way.cut()
+    verbs: dict[str, Callable[[], object]] = {
+        "put": lambda: tube.put("x"),
+        "put_df": lambda: tube.put_df(frame),
+        "take": lambda: tube.take(0),
+        "take_df": lambda: tube.take_df(1),
+        "kick": tube.kick,
+        "peek": lambda: tube.peek(ids[0]),
+        "truncate": tube.truncate,
+        "create_tube": lambda: queue.create_tube("u"),
+        "tubes": queue.tubes,
+        "statistics": queue.statistics,
+        "metrics": queue.metrics,
+        "health": queue.health,
+        "sweep": queue.sweep,
+        "ack": lambda: tube.ack(ids[0]),
+        "release": lambda: tube.release(ids[1]),
+    }
+
+    raised: dict[str, object] = {}
+    for name, verb in verbs.items():
+        try:
+            raised[name] = verb()
+        except Exception as error:  # noqa: BLE001  (what it is, is what the test asks)
+            raised[name] = type(error)
+
+    queue.close()
+    assert [raised.pop("ack"), raised.pop("release")] == [CommitUnknownError] * 2
+    assert {name: kind for name, kind in raised.items() if kind is not StoreError} == {}
+
+
+def test_verb_when_a_frame_names_a_table_that_is_not_there_raises_the_error_that_names_it(
+    spark: SparkSession, location: str
+) -> None:
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("t")
+        tube.put("a")
+        batch = tube.take_df(1)
+
+        for verb in (tube.put_df, batch.ack):
+            with pytest.raises(AnalysisException, match="typo"):
+                verb(spark.table("typo"))
+
+        assert batch.ack() == 1

@@ -31,6 +31,7 @@ from tubeq_spark.errors import (
     TubeqError,
 )
 from tubeq_spark.queue import Queue
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.spark_session import local_session
 from tubeq_spark.task import Task
 
@@ -144,11 +145,11 @@ class Call:
         except KeyboardInterrupt:
             self.end("stopped; what was taken and not acked is given back", _INTERRUPTED)
         except _REFUSALS as error:
-            self.end(_sentence(error), BAD_USE)
+            self.end(reason_of(error), BAD_USE)
         except TubeqError as error:
-            self.end(_sentence(error), FAILED)
+            self.end(reason_of(error), FAILED)
         except Exception as error:  # noqa: BLE001  the last one to hear of it
-            self.end(f"failed: {_sentence(error)}", FAILED)
+            self.end(f"failed: {reason_of(error)}", FAILED)
 
     def end(self, sentence: str, code: int) -> NoReturn:
         """End the call."""
@@ -193,10 +194,6 @@ def as_dict(task: Task) -> dict[str, Any]:
     for name in ("created", "next_event"):
         found[name] = None if found[name] is None else found[name].isoformat()
     return found
-
-
-def _sentence(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
+from tubeq_spark.reasons import reason_of
 from tubeq_spark.retry import Backoff
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
@@ -154,10 +155,12 @@ class CommitLoop:
         affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
         try:
             return plan.finish(affected)
-        except (Stale, TubeqError):
-            raise
         except Exception as error:
-            msg = f"{operation}: committed, but what it did could not be read: {_first_line(error)}"
+            # Nothing was read, or written besides; but this statement has landed.
+            known = isinstance(error, (Stale, TubeqError)) and not isinstance(error, StoreError)
+            if known:
+                raise
+            msg = f"{operation}: committed, but what it did could not be read: {reason_of(error)}"
             raise CommitUnknownError(msg, plan.statement.marker) from error
 
     def _commit(self, note: Note, statement: Merge | Append) -> Affected:
@@ -166,9 +169,10 @@ class CommitLoop:
             affected = self._engine.execute(statement, note)
             self._observer("committed", operation)
         except Exception as error:
-            outcome = classify(error)
-            if is_missing_table(error):
+            # It failed before the statement was sent.
+            if is_missing_table(error) or isinstance(error, StoreError):
                 raise
+            outcome = classify(error)
             if outcome in (Outcome.CONFLICT, Outcome.STALE):
                 raise Stale from error
             log.warning("%s: no plain answer, asking the history", operation, exc_info=error)
@@ -178,23 +182,16 @@ class CommitLoop:
             if outcome is Outcome.LOST:
                 msg = f"{operation}: the answer was lost and no commit is seen; it may still land"
                 raise CommitUnknownError(msg, statement.marker) from error
-            msg = f"{operation}: storage refused it, nothing was written: {_first_line(error)}"
+            msg = f"{operation}: storage refused it, nothing was written: {reason_of(error)}"
             raise StoreError(msg) from error
         if affected is None:
-            # An append that is done once may have been skipped; only the history says so.
-            found = None
-            if isinstance(statement, Append) and statement.once is not None:
-                found = self._landed(statement, None)
-            return found or Affected()
+            # Only the history says what it did, if anything.
+            return self._landed(statement, None) or Affected()
         return affected
 
     def _landed(self, statement: Merge | Append, error: Exception | None) -> Affected | None:
         try:
-            return self._engine.find(statement.table, statement.marker)
+            return self._engine.find(statement)
         except Exception as unseen:  # noqa: BLE001  (whatever it is, it hides the truth)
-            msg = f"the answer to a commit was lost, and so was the history: {_first_line(unseen)}"
+            msg = f"the answer to a commit was lost, and so was the history: {reason_of(unseen)}"
             raise CommitUnknownError(msg, statement.marker) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

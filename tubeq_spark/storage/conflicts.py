@@ -21,7 +21,9 @@ __all__ = [
     "STALE",
     "Outcome",
     "classify",
+    "is_from_engine",
     "is_missing_table",
+    "is_unreachable",
     "raised_message",
 ]
 
@@ -133,6 +135,31 @@ def _is_answer(error: BaseException) -> bool:
     # An error that carries a Java exception is an answer, too, only of a class that PySpark does
     # not translate.
     return hasattr(error, "java_exception")
+
+
+def is_from_engine(error: BaseException) -> bool:
+    """Whether Spark, or a client of it, raised it."""
+    return isinstance(error, PySparkException) or hasattr(error, "java_exception")
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether the way to Spark is gone: its JVM, its server, or the connection to it."""
+    if type(error).__module__ == "pyspark.errors.exceptions.base" and error.__context__ is not None:
+        # Raised by PySpark itself, of what it could not ask for: a schema, say.
+        return is_unreachable(error.__context__)
+    if classify(error) is not Outcome.LOST:
+        return False
+    if isinstance(error, PySparkException) or _is_of_client(type(error).__module__):
+        return True
+    # A socket's error bears no sign of whose socket it was, but for where it was raised.
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and _is_of_client(frame.tb_frame.f_globals.get("__name__", ""))
+
+
+def _is_of_client(module: str) -> bool:
+    return module.split(".", maxsplit=1)[0] in ("grpc", "py4j")
 
 
 def raised_message(error: BaseException) -> str | None:

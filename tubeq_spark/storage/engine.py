@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +12,18 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
+from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.reasons import reason_of
+from tubeq_spark.storage.changed import changed_rows
 from tubeq_spark.storage.codegen import compiled
-from tubeq_spark.storage.conflicts import is_missing_table
+from tubeq_spark.storage.conflicts import is_from_engine, is_missing_table, is_unreachable
 from tubeq_spark.storage.quoting import identifier, path_of, string
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.notes import Note
     from tubeq_spark.storage.schema import NewTable
@@ -97,25 +100,60 @@ class Engine:
     def __init__(self, spark: SparkSession) -> None:
         """Use `spark`, which stays the caller's: only code generation is switched, for a while."""
         self.spark = spark
+        #: Whether the last read did not reach Spark at all.
+        self.unreachable = False
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Run a block that reads tables of the queue, and turn what Spark fails with into our error.
+
+        An `AnalysisException` goes through: it says what is not there.
+
+        Raises:
+            StoreError: Spark cannot be reached, or failed to read.
+        """
+        try:
+            yield
+        except TubeqError:
+            # Told already, by a read inside of this one.
+            raise
+        except AnalysisException:
+            self.unreachable = False
+            raise
+        except Exception as error:
+            self.unreachable = is_unreachable(error)
+            if self.unreachable:
+                msg = f"Spark cannot be reached: {reason_of(error)}"
+                raise StoreError(msg) from error
+            if is_from_engine(error):
+                msg = f"storage could not be read: {reason_of(error)}"
+                raise StoreError(msg) from error
+            raise
+        else:
+            self.unreachable = False
+
+    def collect(self, frame: DataFrame) -> list[Row]:
+        """The rows of a small frame of the queue's own tables."""
+        with self.reading():
+            return frame.collect()
 
     def frame(self, sql: str) -> DataFrame:
         """A query, not yet run."""
-        return self.spark.sql(sql)
+        with self.reading():
+            return self.spark.sql(sql)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query."""
-        return [row.asDict(recursive=True) for row in self.spark.sql(sql).collect()]
+        return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
 
     def arrow(self, sql: str, sources: Mapping[str, DataFrame] | None = None) -> pa.Table:
         """The rows of a query with a limit, as Arrow; `sources` as of a `Merge`."""
-        if not sources:
-            return self.spark.sql(sql).toArrow()
-        with self._named(self.spark, sql, sources) as text:
+        with self.reading(), self._named(self.spark, sql, sources or {}) as text:
             return self.spark.sql(text).toArrow()
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
-        empty = self.spark.sql(f"SELECT {identifier(column)} FROM {table} LIMIT 0").toArrow()
+        empty = self.arrow(f"SELECT {identifier(column)} FROM {table} LIMIT 0")
         return empty.schema.field(column).type
 
     def property(self, table: str, name: str) -> str | None:
@@ -126,7 +164,8 @@ class Engine:
 
     def is_table(self, name: str) -> bool:
         """Whether there is a table; not so where its log has no commit yet."""
-        return _finds(lambda: self.spark.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
+        with self.reading():
+            return _finds(lambda: self.spark.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
 
     def has_log(self, table: str) -> bool:
         """Whether there is a directory for the log of a table that has a path."""
@@ -156,7 +195,8 @@ class Engine:
 
     def source(self, table: pa.Table) -> DataFrame:
         """Rows that the driver holds, as a DataFrame."""
-        return self.spark.createDataFrame(table)
+        with self.reading():
+            return self.spark.createDataFrame(table)
 
     def run(self, sql: str) -> None:
         """Run a statement that returns nothing worth reading; it has run without a `collect`."""
@@ -170,7 +210,8 @@ class Engine:
             note: What its commit says of itself.
 
         Returns:
-            The rows it changed; `None` for an append that is done once and may have been skipped.
+            The rows it changed; `None` where Spark does not say: for an append that is done once and
+            may have been skipped, and for a DELETE of files without statistics.
         """
         if isinstance(statement, Append):
             with compiled(statement.rows.sparkSession, statement.size):
@@ -187,27 +228,34 @@ class Engine:
         sessions = (rows.sparkSession for rows in statement.sources.values())
         return next((session for session in sessions if session is not ours), self.spark)
 
-    def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected:
+    def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected | None:
         said = string(str(note))
         with self._named(spark, statement.sql.replace("{note}", said), statement.sources) as sql:
             row = spark.sql(sql).collect()[0].asDict()
         if "num_inserted_rows" not in row:
-            return Affected(deleted=row["num_affected_rows"])
+            count = row["num_affected_rows"]
+            return None if count < 0 else Affected(deleted=count)
         return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
 
-    @staticmethod
     @contextmanager
-    def _named(spark: SparkSession, sql: str, sources: Mapping[str, DataFrame]) -> Iterator[str]:
+    def _named(
+        self, spark: SparkSession, sql: str, sources: Mapping[str, DataFrame]
+    ) -> Iterator[str]:
         """The text with the names that its sources have for a while."""
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
         try:
-            for name, view in names.items():
-                sources[name].createOrReplaceTempView(view)
+            # Until the statement is sent, nothing can have been written.
+            with self.reading():
+                for name, view in names.items():
+                    sources[name].createOrReplaceTempView(view)
             # str.format would trip over braces in values.
             yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
         finally:
-            for view in names.values():
-                spark.catalog.dropTempView(view)
+            # What became of the statement is known, or asked; a view that stays does no harm.
+            if not self.unreachable:
+                for view in names.values():
+                    with suppress(Exception):
+                        spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
         writer, written = statement.rows.write, None
@@ -235,30 +283,38 @@ class Engine:
 
     def version_of(self, table: str, marker: int) -> int | None:
         """The version of the commit that holds `marker`; `None` when the history has none."""
-        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
-        held = (
-            history.where(F.col("userMetadata").endswith(f" marker={marker}"))
-            .select("version")
-            .collect()
+        history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
+        held = self.collect(
+            history.where(F.col("userMetadata").endswith(f" marker={marker}")).select("version")
         )
         return held[0]["version"] if held else None
 
     def history(self, table: str, *aggregates: str) -> list[int | None]:
         """Aggregates over the columns of a table's history, as far back as it is kept."""
-        history = self.spark.sql(f"DESCRIBE HISTORY {table}")
-        return list(history.agg(*[F.expr(text) for text in aggregates]).collect()[0])
+        history = self.frame(f"DESCRIBE HISTORY {table}")
+        return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
 
-    def find(self, table: str, marker: int) -> Affected | None:
-        """What the commit that holds `marker` changed; `None` when the history has none."""
-        number = re.compile(rf"(?<![\d-]){marker}(?!\d)")
-        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
-        for row in history.select(
-            "operationParameters", "operationMetrics", "userMetadata"
-        ).collect():
+    def find(self, statement: Merge | Append) -> Affected | None:
+        """What a statement changed that may have landed; `None` when the history does not have it.
+
+        A history without metrics tells no more than that it landed: then the table is asked.
+        """
+        number = re.compile(rf"(?<![\d-]){statement.marker}(?!\d)")
+        history = self.frame(f"DESCRIBE HISTORY {statement.table} LIMIT {HISTORY_LIMIT}")
+        columns = ("version", "operationParameters", "operationMetrics", "userMetadata")
+        for row in self.collect(history.select(*columns)):
             said = (row["operationParameters"] or {}).get("predicate") or row["userMetadata"] or ""
             if number.search(said):
-                return _affected(row["operationMetrics"] or {})
+                told = _affected(row["operationMetrics"] or {})
+                return told or self._changed(statement, row["version"])
         return None
+
+    def _changed(self, statement: Merge | Append, version: int) -> Affected:
+        if isinstance(statement, Append):
+            # It is written as a whole or not at all.
+            return Affected(inserted=statement.size)
+        with self.reading():
+            return Affected(*changed_rows(self.spark.sql, statement.table, version))
 
 
 def _finds(look: Callable[[], object]) -> bool:
@@ -272,12 +328,14 @@ def _finds(look: Callable[[], object]) -> bool:
     return True
 
 
-def _affected(metrics: Mapping[str, str]) -> Affected:
-    def number(*names: str) -> int:
-        return next((int(metrics[name]) for name in names if name in metrics), 0)
-
-    return Affected(
-        number("numTargetRowsInserted", "numOutputRows"),
-        number("numTargetRowsUpdated", "numUpdatedRows"),
-        number("numTargetRowsDeleted", "numDeletedRows"),
+def _affected(metrics: Mapping[str, str]) -> Affected | None:
+    """What the metrics of a commit say; `None` when they do not."""
+    names = (
+        ("numTargetRowsInserted", "numOutputRows"),
+        ("numTargetRowsUpdated", "numUpdatedRows"),
+        ("numTargetRowsDeleted", "numDeletedRows"),
     )
+    if not any(name in metrics for pair in names for name in pair):
+        return None
+    numbers = (next((int(metrics[n]) for n in pair if n in metrics), 0) for pair in names)
+    return Affected(*numbers)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from tubeq_spark.errors import StoreError
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.quoting import bigint, moment
 
@@ -134,9 +135,9 @@ def extent(engine: Engine, table: str) -> Extent:
     """Measure a table by its newest version's detail and one listing of its log."""
     modified = F.unix_micros("lastModified")
     detail = engine.frame(f"DESCRIBE DETAIL {table}")
-    location, files, size_bytes, committed_us = detail.select(
-        "location", "numFiles", "sizeInBytes", modified
-    ).collect()[0]
+    location, files, size_bytes, committed_us = engine.collect(
+        detail.select("location", "numFiles", "sizeInBytes", modified)
+    )[0]
     log = _log(engine, f"{location}/_delta_log")
     if log is None:
         version, committed_us = last_commit(engine, table)
@@ -155,7 +156,8 @@ def is_catalog_managed(engine: Engine, table: str) -> bool:
 def last_commit(engine: Engine, table: str) -> tuple[int, int]:
     """A table's newest version, and the storage's time of it."""
     history = engine.frame(f"DESCRIBE HISTORY {table} LIMIT 1")
-    version, committed_us = history.select("version", F.unix_micros("timestamp")).collect()[0]
+    newest = history.select("version", F.unix_micros("timestamp"))
+    version, committed_us = engine.collect(newest)[0]
     return version, committed_us
 
 
@@ -164,8 +166,11 @@ def _log(engine: Engine, log: str) -> tuple[int, int] | None:
     numbers = [F.regexp_extract("path", pattern, 1) for pattern in (_COMMIT, _CHECKPOINT)]
     newest = [F.max(F.when(number != "", number.cast("bigint"))) for number in numbers]
     try:
-        version, checkpoint = engine.files(log).agg(*newest).collect()[0]
-    except PySparkException:
+        with engine.reading():
+            version, checkpoint = engine.files(log).agg(*newest).collect()[0]
+    except (AnalysisException, StoreError):
+        if engine.unreachable:
+            raise
         # Catalogs may keep a managed table's directory to themselves.
         return None
     return None if version is None else (version, -1 if checkpoint is None else checkpoint)

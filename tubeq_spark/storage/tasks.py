@@ -103,7 +103,8 @@ class Tasks:
         wanted = self.engine.source(pa.table({"task_id": pa.array(ids, pa.int64())}))
         # A range lets file statistics skip what a join alone would read.
         found = self.engine.frame(self.select(f"task_id BETWEEN {min(ids)}L AND {max(ids)}L"))
-        return stored_tasks(found.join(wanted, on="task_id", how="left_semi").toArrow())
+        with self.engine.reading():
+            return stored_tasks(found.join(wanted, on="task_id", how="left_semi").toArrow())
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""

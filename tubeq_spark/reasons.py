@@ -1,0 +1,48 @@
+"""The sentence that tells why something failed: of an error of Spark's, its cause in the storage."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+__all__ = ["reason_of"]
+
+#: What py4j writes before the exception of Java; it tells nothing.
+_PY4J = "An error occurred while calling "
+_CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)$", re.MULTILINE)
+_PACKAGE = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+(?=[A-Z])")
+
+
+def reason_of(error: BaseException) -> str:
+    """One line: what an error says, and its first cause where that says something else.
+
+    The cause is looked for in the trace of Java that errors of PySpark carry, classic or over Connect.
+    """
+    lines = [line for line in _text(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith(_PY4J):
+        lines = lines[1:]
+    said = _PACKAGE.sub("", lines[0]).strip() if lines else ""
+    said = said or type(error).__name__
+    causes = _CAUSED_BY.findall(_trace(error))
+    if not causes or causes[-1].partition(": ")[2] in said:
+        return said
+    return f"{said} (caused by {causes[-1].strip()})"
+
+
+def _text(error: BaseException) -> str:
+    # An error of Java asks for its text, and the way there may be closed.
+    with contextlib.suppress(Exception):
+        return str(error)
+    with contextlib.suppress(Exception):
+        return str(error.args[0])
+    return ""
+
+
+def _trace(error: BaseException) -> str:
+    """The trace of Java that an error carries; "" if it has none."""
+    trace = getattr(error, "_stackTrace", None)
+    if trace is None and hasattr(error, "getStackTrace"):
+        trace = error.getStackTrace()
+    if trace is None and hasattr(error, "java_exception"):
+        trace = _text(error)
+    return trace if isinstance(trace, str) else ""
