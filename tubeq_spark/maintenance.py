@@ -101,7 +101,7 @@ def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
         if is_catalog_managed(queue.engine, name):
             log.info("%s is left to its catalog, which alone may remove its dead files", name)
             continue
-        with lane.writing():
+        with lane.changing(queue.engine.committer):
             queue.engine.run(f"VACUUM {name}")
     return True
 

@@ -129,8 +129,8 @@ class CommitLoop:
         note = Note(operation, self.tally.session())
         while True:
             try:
-                with lane.writing():
-                    return self._once(note, attempt)
+                with lane.writing(self._engine.committer):
+                    return self._once(note, lane, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
                 self.conflicts += 1
@@ -144,14 +144,15 @@ class CommitLoop:
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
 
-    def _once(self, note: Note, attempt: Callable[[], Plan[T]]) -> T:
+    def _once(self, note: Note, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
         operation = note.operation
         self._observer("read", operation)
         plan = attempt()
         if plan.statement is None:
             return plan.finish(Affected())
         self._observer("decided", operation)
-        affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
+        with lane.committing(self._engine.committer, _is_known):
+            affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
         try:
             return plan.finish(affected)
         except (Stale, TubeqError):
@@ -194,6 +195,11 @@ class CommitLoop:
         except Exception as unseen:  # noqa: BLE001  (whatever it is, it hides the truth)
             msg = f"the answer to a commit was lost, and so was the history: {_first_line(unseen)}"
             raise CommitUnknownError(msg, statement.marker) from error
+
+
+def _is_known(error: Exception) -> bool:
+    """Whether it is known what became of a statement: it does not run any more."""
+    return not isinstance(error, CommitUnknownError)
 
 
 def _first_line(error: BaseException) -> str:

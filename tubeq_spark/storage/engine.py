@@ -13,6 +13,7 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tubeq_spark.storage.codegen import compiled
+from tubeq_spark.storage.committer import committer_of
 from tubeq_spark.storage.conflicts import is_missing_table
 from tubeq_spark.storage.quoting import identifier, path_of, string
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+    from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.notes import Note
     from tubeq_spark.storage.schema import NewTable
 
@@ -97,6 +99,10 @@ class Engine:
     def __init__(self, spark: SparkSession) -> None:
         """Use `spark`, which stays the caller's: only code generation is switched, for a while."""
         self.spark = spark
+
+    def committer(self) -> Committer:
+        """The JVM in which statements run."""
+        return committer_of(self.spark)
 
     def frame(self, sql: str) -> DataFrame:
         """A query, not yet run."""
