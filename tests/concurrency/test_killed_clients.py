@@ -6,6 +6,7 @@ must not commit before that JVM is gone.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -103,12 +104,22 @@ class Victim:
         self.process.kill()
         self.process.wait(WAIT)
 
+    def last_words(self) -> str:
+        """What it said last and nobody has heard; waits for the end of its JVM, too."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        with self.process.stdout as said:
+            return said.read()
+
 
 @pytest.fixture
 def victim(location: str) -> Iterator[Victim]:
     started = Victim(VICTIM, location, AGENT)
     yield started
     started.kill()
+    started.last_words()
 
 
 class Told(logging.Handler):
@@ -180,9 +191,8 @@ def test_put_when_processes_are_killed_at_any_moment_loses_no_acknowledged_task(
             # While its JVM has not noticed yet.
             acknowledged += ids_of(tube.put_many(["mine"]))
             acknowledged += ids_of(tube.put_many(["mine"]))
-            assert producer.process.stdout is not None
-            # What it told before it died, and nobody has heard yet.
-            acknowledged += map(int, re.findall(r"put (\d+)\n", producer.process.stdout.read()))
+            # A line that it did not come to the end of is no acknowledgement.
+            acknowledged += map(int, re.findall(r"put (\d+)\n", producer.last_words()))
 
         stored = tube.df(effective=False).select("task_id").collect()
         assert {row["task_id"] for row in stored} >= set(acknowledged)

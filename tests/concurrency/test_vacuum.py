@@ -45,13 +45,15 @@ class HeldPut:
     def _frame(self) -> DataFrame:
         marker = str(self.marker)
 
-        def wait(number: int) -> str:
-            while number >= ROWS // 2 and os.path.exists(marker):  # noqa: PTH110  (a worker's own)
+        def passed(number: int) -> str:
+            # The second half, once the marker is gone.
+            while number >= ROWS // 2 and Path(marker).exists():
                 time.sleep(0.05)
             return str(number)
 
-        rows = self.spark.range(0, ROWS, 1, 2)
-        return rows.select(F.udf(wait, "string")("id").alias("data"))
+        # Hints of types would make Spark look for a function of pandas in it.
+        held = F.udf(lambda number: passed(number), "string")  # noqa: PLW0108
+        return self.spark.range(0, ROWS, 1, 2).select(held("id").alias("data"))
 
     def begin(self, tube: Tube, directory: Path) -> list[Path]:
         """Begin it; returns the files that it has written by then."""
@@ -60,14 +62,15 @@ class HeldPut:
         def put() -> None:
             self.result = tube.put_df(self._frame())
 
-        self._thread = threading.Thread(target=put)
-        self._thread.start()
+        self._thread = thread = threading.Thread(target=put)
+        thread.start()
 
         def written() -> list[Path]:
             new = set(directory.rglob("*.parquet")) - before
             return [file for file in new if file.read_bytes()[-4:] == b"PAR1"]
 
-        until(lambda: bool(written()))
+        until(lambda: bool(written()) or not thread.is_alive())
+        assert thread.is_alive()
         return written()
 
     def end(self) -> None:

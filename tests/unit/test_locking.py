@@ -85,6 +85,7 @@ def test_committing_while_the_statement_runs_names_its_jvm(
         assert note.read() is None
         with own.committing(mine):
             assert note.read() == MINE
+            assert own.is_exclusive
         assert note.read() is None
 
 
@@ -98,7 +99,7 @@ def test_committing_when_no_answer_came_leaves_the_note_whatever_follows_in_the_
     assert note.read() == MINE
 
     with own.changing(mine):
-        pass
+        assert not own.is_exclusive
     assert note.read() == MINE
     # Another client of that JVM may go on, too, and must not remove it either.
     with lane(lock_file).changing(lambda: replace(MINE, application="restarted")):

@@ -38,8 +38,8 @@ class Committer:
     """A JVM that may be committing.
 
     Attributes:
-        application: What its Spark application is called; of two JVMs with one process id, each in
-            a container of its own, it tells which is meant.
+        application: The id of its Spark application, where the process id alone does not tell which
+            JVM is meant: it may be in a container of its own.
         pid: Its process id; `None` when it could not be asked.
         host: Where the process id means something; `None` when it is not visible from where it was
             noted, as that of a Connect server in a container of its own.
@@ -134,14 +134,14 @@ def committer_of(spark: SparkSession) -> Committer:
 
 def _ask(spark: SparkSession, here: Processes) -> Committer:
     try:
-        application = spark.conf.get("spark.app.id", None) or str(uuid.uuid4())
         told = spark.sql(_ASK).collect()[0]
         pid, command = int(told["pid"]), told["command"]
+        started = here.started(pid)
+        # Another process may have its number here, if the JVM is in a container or on another host.
+        if started is not None and command and here.command(pid).endswith(command.strip()):
+            return Committer("", pid, here.host(), started)
+        return Committer(str(spark.conf.get("spark.app.id")), pid)
     except Exception:
         log.debug("the session does not tell of its JVM", exc_info=True)
+        # Nobody can wait for it, nor know it again.
         return Committer(str(uuid.uuid4()))
-    started = here.started(pid)
-    # Another process may have its number here, if the JVM is in a container or on another host.
-    if started is None or not command or not here.command(pid).endswith(command.strip()):
-        return Committer(application, pid)
-    return Committer(application, pid, here.host(), started)

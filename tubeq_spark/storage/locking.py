@@ -129,17 +129,18 @@ class Lane:
             yield
             return
         _write(self._note, committer())
-        self._is_left = True
+        has_ended = False
         try:
             yield
+            has_ended = True
         except Exception as error:
-            self._is_left = not (is_answered or _is_answered)(error)
+            has_ended = (is_answered or _is_answered)(error)
             raise
-        else:
-            self._is_left = False
         finally:
-            if not self._is_left:
+            if has_ended:
                 self._note.clear()
+            else:
+                self._is_left = True
 
     @contextmanager
     def changing(self, committer: Callable[[], Committer]) -> Iterator[None]:
@@ -172,7 +173,7 @@ class Lane:
     @property
     def is_exclusive(self) -> bool:
         """Whether nobody else at all writes to the table while the lane is held."""
-        return self._file is not None
+        return self._file is not None and not self._is_left
 
     @property
     def changes(self) -> int:
