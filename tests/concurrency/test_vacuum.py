@@ -33,13 +33,13 @@ class HeldPut:
         self.spark = spark
         self.marker = marker
         self.result: PutResult | None = None
-        self._was_held = False
+        self._is_due = False
         self._thread: threading.Thread | None = None
 
     def observe(self, step: str, operation: str) -> None:
         """Hold the first attempt of the put, from where it has counted its rows."""
-        if (step, operation) == ("decided", "put") and not self._was_held:
-            self._was_held = True
+        if (step, operation) == ("decided", "put") and self._is_due:
+            self._is_due = False
             self.marker.touch()
 
     def _frame(self) -> DataFrame:
@@ -58,6 +58,7 @@ class HeldPut:
     def begin(self, tube: Tube, directory: Path) -> list[Path]:
         """Begin it; returns the files that it has written by then."""
         before = set(directory.rglob("*.parquet"))
+        self._is_due = True
 
         def put() -> None:
             self.result = tube.put_df(self._frame())
