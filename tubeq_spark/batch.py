@@ -62,7 +62,7 @@ class Whole:
 def ack_whole(ctx: TubeContext, batches: Sequence[Whole]) -> list[int | Exception]:
     """Ack the batches of several threads: a commit each, and one that frees their sub-queues."""
     # Held to the end: a take in between would find claims without tasks, and burn them.
-    with ctx.lane.writing():
+    with ctx.lane.writing(ctx.queue.engine.committer):
         acked = each(lambda batch: batch.ack(), batches)
         done = [b.token for b, n in zip(batches, acked, strict=True) if isinstance(n, int)]
         if ctx.driver.subqueues:

@@ -19,7 +19,7 @@ class QueueConfig:
 
     Attributes:
         attempts: How often an operation is tried before `ConflictError`, >= 1.
-        retry_seconds: How long it may go on trying, > 0.
+        retry_seconds: How long it may go on trying after the first conflict, > 0.
         backoff_first: Longest wait after the first conflict, in seconds; doubles each time.
         backoff_most: Longest wait of all, in seconds.
         segment_rows: Rows in a segment of a large put, >= 1.
@@ -37,8 +37,8 @@ class QueueConfig:
         fold_heartbeats: A sweep folds heartbeats that newer ones have replaced, those of sessions
             that have ended, and leases of numbers that later ones have replaced, when there are at
             least so many.
-        retention_hours: Hours that deleted files and old log entries are kept; no statement and
-            no reader may take longer.
+        retention_hours: Hours that deleted files and old log entries are kept; no reader may take
+            longer. A write may: it is never lost, see `Queue.sweep`.
         key_days: Days for which the key of a `put_df` is remembered.
         vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any.
         observer: Called as `observer(step, operation)` at each step of each commit, with the steps

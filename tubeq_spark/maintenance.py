@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage.commit import Plan
+from tubeq_spark.storage.conflicts import Outcome, classify
 from tubeq_spark.storage.feed import note
 from tubeq_spark.storage.measures import is_catalog_managed
 from tubeq_spark.storage.quoting import bigint
+from tubeq_spark.storage.schema import FENCE, set_property
 from tubeq_spark.storage.statements import Chosen
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 SYSTEM = 0
 #: Segments at the head of the queue that folding leaves to the takes.
 _HEAD = 4
+#: Removals of dead files that long writes put off, before they are no longer asked.
+_PUT_OFF = 4
 
 
 def fold(ctx: TubeContext) -> int:
@@ -83,9 +87,16 @@ def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
     Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
     Databricks' predictive optimization for one, and Delta refuses a VACUUM by anybody else.
 
+    A write that has not committed yet has files that no version needs, and it may take longer than
+    files are kept, or its process was paused. A table lock keeps it and this apart. Where there is
+    none, a change of the table comes first: it makes every write that was begun before fail, and
+    what is begun later has younger files. So that no long write fails for that, those that live ask
+    to wait, and it is put off for a while.
+
     Returns:
         Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
-        note in `_tubeq_sessions`.
+        note in `_tubeq_sessions`; on storage without lock files one more to each table, which
+        conflicts with all that are going on.
     """
     hours = queue.config.vacuum_hours
     if not hours:
@@ -96,13 +107,29 @@ def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
     last = queue.sessions.last_vacuum(tables.key)
     if last is not None and now_us < last + interval:
         return False
+    late = (tables.since_us if last is None else last) + _PUT_OFF * interval
+    for name, lane in tables.names:
+        if not lane.is_exclusive and now_us < late and queue.sessions.asked_to_wait(name, now_us):
+            return False
     queue.sessions.note_vacuum(tables.key, now_us)
     for name, lane in tables.names:
         if is_catalog_managed(queue.engine, name):
             log.info("%s is left to its catalog, which alone may remove its dead files", name)
             continue
-        with lane.writing():
-            queue.engine.run(f"VACUUM {name}")
+        with lane.changing(queue.engine.committer):
+            if lane.is_exclusive or _fence(queue, name, now_us):
+                queue.engine.run(f"VACUUM {name}")
+    return True
+
+
+def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
+    """Make all writes to a table that were begun before now fail; False when a rival is at it."""
+    try:
+        queue.engine.run(set_property(table, FENCE, str(now_us)))
+    except Exception as error:
+        if classify(error) is not Outcome.CONFLICT:
+            raise
+        return False
     return True
 
 

@@ -18,7 +18,7 @@ from tubeq_spark.spark_session import missing_settings
 from tubeq_spark.spark_settings import on_databricks, require_spark
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
-from tubeq_spark.storage.locking import Lane, lane_of
+from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, Lane, lane_of
 from tubeq_spark.storage.schema import new_registry, new_sessions
 
 if TYPE_CHECKING:
@@ -126,11 +126,13 @@ def _creating(engine: Engine, location: Location) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         # A directory that cannot be here is perhaps a Connect server's, on another host.
         with contextlib.suppress(OSError):
-            stack.enter_context(lane_of(location.text, TUBES, locks).writing())
+            lane = lane_of(location.text, TUBES, locks)
+            stack.enter_context(lane.changing(engine.committer))
         yield
     if not _is_seen(directory / TUBES):
         with contextlib.suppress(OSError):
-            (locks / f"{TUBES}.lock").unlink(missing_ok=True)
+            for suffix in (LOCK_SUFFIX, NOTE_SUFFIX):
+                (locks / f"{TUBES}{suffix}").unlink(missing_ok=True)
             for path in new:
                 path.rmdir()
 

@@ -30,7 +30,7 @@ from tubeq_spark.moments import to_us, us_from_seconds
 from tubeq_spark.opening import open_location, warn_of_slow_session
 from tubeq_spark.session import Session
 from tubeq_spark.state import QueueState
-from tubeq_spark.storage.commit import CommitLoop
+from tubeq_spark.storage.commit import CommitLoop, Tally
 from tubeq_spark.storage.engine import Engine
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.storage.registry import Registry, TubeRecord
@@ -128,7 +128,7 @@ class Queue:
     def _make_context(self, engine: Engine, clock: Clock) -> QueueContext:
         source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
         config, wall = self._config, SystemClock()
-        loop = CommitLoop(engine, config, wall, source.random)
+        loop = CommitLoop(engine, config, wall, source.random, Tally(clock))
         counters, holdings = Counters(), Holdings()
         table, lane = self._opened.location.table(SESSIONS), self._opened.lane(SESSIONS)
         sessions = Sessions(engine, table, loop, lane, source)
@@ -137,6 +137,7 @@ class Queue:
         loop.tally.session = lambda: str(session.uuid)
         session.holds = holdings.any_at
         session.on_death = holdings.clear
+        session.long_statements = loop.tally.running.longer_than
         return QueueContext(
             engine=engine,
             clock=clock,
@@ -588,6 +589,9 @@ class Queue:
         with takes of the same segments, and is retried. To the sessions at most 2, for heartbeats and
         for leases of numbers that were replaced, which give up when others write there. Each
         `vacuum_hours` those of Delta's VACUUM, of the system tables too, which conflict with nothing.
+        Before that, on storage without lock files, one change of each table, with which everything
+        that is being written there conflicts: it begins anew. A write of more than five minutes asks
+        to wait, and it is put off, four times at most.
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(checks.moment("now", now))

@@ -15,7 +15,7 @@ from tubeq_spark.storage.slots import SlotLease, Slots
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 DEFAULT_TTR = 60.0
 #: However long the lease, counters are written about this often while they change.
 _BEAT_MOST = 30.0
+#: Seconds that a statement runs before VACUUM is asked to wait for it, and for how long it is asked.
+_LONG, _ASKED = 300.0, 1_200.0
 
 
 class Session:
@@ -67,6 +69,10 @@ class Session:
         self._beater: threading.Thread | None = None
         self.holds: Callable[[int], bool] = lambda now_us: False
         self.on_death: Callable[[], None] = lambda: None
+        #: The tables of our statements that have run for so many seconds.
+        self.long_statements: Callable[[float], Iterable[str]] = lambda seconds: ()
+        #: When VACUUM of a table was last asked to wait.
+        self._asked: dict[str, int] = {}
 
     @property
     def owner(self) -> str:
@@ -196,6 +202,7 @@ class Session:
             if self._stop.is_set():
                 return
             now_us = self._now()
+            self._ask_to_wait(now_us)
             if not (self._announced or self.holds(now_us) or self._counters.unwritten()):
                 return
             if not self._registered or not self._lapsed(now_us):
@@ -203,6 +210,15 @@ class Session:
             elif not self._renew(now_us):
                 log.warning("session %s was found dead; its tasks are lost to it", self.uuid)
                 self._begin_anew(now_us)
+
+    def _ask_to_wait(self, now_us: int) -> None:
+        """Ask VACUUM to wait for our long statements, or it would make them begin anew."""
+        asked = us_from_seconds(_ASKED) or 0
+        for table in self.long_statements(_LONG):
+            last = self._asked.get(table)
+            if last is None or now_us >= last + asked // 2:
+                self._sessions.ask_to_wait(self.member, table, now_us, now_us + asked)
+                self._asked[table] = now_us
 
     def set_ttr(self, ttr: float) -> None:
         """Change the lease's length, and write it down if there is a lease. At most one commit."""

@@ -173,7 +173,7 @@ def create(
             registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPED)
             msg = f"schema={record.options.schema!r}: {reason_of(error)}"
             raise InvalidOptionError(msg) from error
-        with opened.lane(new.name).writing():
+        with opened.lane(new.name).changing(queue.engine.committer):
             note = Note("create_tube", str(queue.session.uuid))
             _fit_table(queue.engine, opened.location.table(new.name), record, note)
         return record, True
@@ -201,7 +201,7 @@ def _make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord)
         payload,
         change_feed=record.options.change_feed,
     )
-    with opened.lane(record.name).writing():
+    with opened.lane(record.name).changing(queue.engine.committer):
         create_table(queue.engine, new)
 
 
@@ -249,7 +249,7 @@ def make_context(
     tube_table = TubeTable(table, record.id, driver.order, struct, record.options.change_feed)
     taken_utubes = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
-        with opened.lane(TAKEN_UTUBES).writing():
+        with opened.lane(TAKEN_UTUBES).changing(queue.engine.committer):
             create_table(queue.engine, new_taken_utubes(taken_utubes, queue.config))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     ctx = TubeContext(

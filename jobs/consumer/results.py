@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from tubeq_spark import SystemClock
 from tubeq_spark.retry import Backoff
+from tubeq_spark.storage.committer import committer_of
 from tubeq_spark.storage.conflicts import Outcome, classify
 from tubeq_spark.storage.location import Location, local_directory
 from tubeq_spark.storage.locking import lane_of
@@ -83,7 +84,7 @@ class ResultTable:
         try:
             while True:
                 try:
-                    with lane.writing():
+                    with lane.changing(lambda: committer_of(self._spark)):
                         return self._merge(view)
                 except Exception as error:
                     wait = next(waits, None)

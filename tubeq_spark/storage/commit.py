@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.reasons import reason_of
 from tubeq_spark.retry import Backoff
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.engine import Affected, Append, Engine, Merge
 from tubeq_spark.storage.notes import Note
+from tubeq_spark.storage.running import RunningStatements
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,10 +53,15 @@ class Plan(Generic[T]):
 
 
 class Tally:
-    """What all loops of a queue object share: whose they are, and the conflicts that they met."""
+    """What all loops of a queue object share: whose they are, what they run, what they met."""
 
-    def __init__(self) -> None:
-        """Start at zero."""
+    def __init__(self, clock: Clock | None = None) -> None:
+        """Start at zero.
+
+        Args:
+            clock: The queue's; the system's by default.
+        """
+        self.running = RunningStatements(SystemClock() if clock is None else clock)
         #: Tells the session, for the notes in the history.
         self.session: Callable[[], str] = lambda: ""
         self._conflicts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
@@ -125,18 +132,22 @@ class CommitLoop:
             CommitUnknownError: It may have landed.
             StoreError: The engine failed; nothing was written.
         """
-        began = self._wall.monotonic()
-        waits = self._backoff.waits(lambda: self._wall.monotonic() - began, self._uniform)
+        # Counted from the first conflict: what is written for long must not be given up at once.
+        began: float | None = None
+        waits = self._backoff.waits(
+            lambda: 0.0 if began is None else self._wall.monotonic() - began, self._uniform
+        )
         note = Note(operation, self.tally.session())
         while True:
             try:
-                with lane.writing():
-                    return self._once(note, attempt)
+                with lane.writing(self._engine.committer):
+                    return self._once(note, lane, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
                 self.conflicts += 1
                 self.tally.conflicted(lane)
                 self._observer("conflicted", operation)
+                began = self._wall.monotonic() if began is None else began
                 wait = next(waits, None)
                 if wait is None:
                     msg = (
@@ -145,14 +156,18 @@ class CommitLoop:
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
 
-    def _once(self, note: Note, attempt: Callable[[], Plan[T]]) -> T:
+    def _once(self, note: Note, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
         operation = note.operation
         self._observer("read", operation)
         plan = attempt()
         if plan.statement is None:
             return plan.finish(Affected())
         self._observer("decided", operation)
-        affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
+        with (
+            lane.committing(self._engine.committer, _is_known),
+            self.tally.running.running(plan.statement.table, lane),
+        ):
+            affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
         try:
             return plan.finish(affected)
         except Exception as error:
@@ -195,3 +210,8 @@ class CommitLoop:
         except Exception as unseen:  # noqa: BLE001  (whatever it is, it hides the truth)
             msg = f"the answer to a commit was lost, and so was the history: {reason_of(unseen)}"
             raise CommitUnknownError(msg, statement.marker) from error
+
+
+def _is_known(error: Exception) -> bool:
+    """Whether it is known what became of a statement: it does not run any more."""
+    return not isinstance(error, CommitUnknownError)

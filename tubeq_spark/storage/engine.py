@@ -16,6 +16,7 @@ from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.reasons import reason_of
 from tubeq_spark.storage.changed import changed_rows
 from tubeq_spark.storage.codegen import compiled
+from tubeq_spark.storage.committer import committer_of
 from tubeq_spark.storage.conflicts import is_from_engine, is_missing_table, is_unreachable
 from tubeq_spark.storage.quoting import identifier, path_of, string
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
+    from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.notes import Note
     from tubeq_spark.storage.schema import NewTable
 
@@ -136,6 +138,10 @@ class Engine:
         """The rows of a small frame of the queue's own tables."""
         with self.reading():
             return frame.collect()
+
+    def committer(self) -> Committer:
+        """The JVM in which statements run."""
+        return committer_of(self.spark)
 
     def frame(self, sql: str) -> DataFrame:
         """A query, not yet run."""

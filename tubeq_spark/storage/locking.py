@@ -3,10 +3,15 @@
 Hadoop's rename on a local file system overwrites, so two processes could both commit one version
 and one of them would lose its tasks without a word. Every write to a `file:` table therefore holds
 the table's lock file.
+
+The lock file is Python's, the commit a JVM's, which may outlive its Python. So beside the lock file
+stands, while a statement runs, which JVM may be committing; who finds that another one did not come
+to its end waits until that JVM is gone.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,27 +19,60 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
+from tubeq_spark.storage.committer import CommitterFile
+from tubeq_spark.storage.conflicts import Outcome, classify
+from tubeq_spark.storage.processes import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ["Lane", "lane_of"]
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.processes import Processes
 
+__all__ = ["LOCK_SUFFIX", "NOTE_SUFFIX", "Lane", "lane_of"]
+
+log = logging.getLogger(__name__)
+
+#: How the files of a table's lock end.
+LOCK_SUFFIX, NOTE_SUFFIX = ".lock", ".committing"
 
 #: Seconds between two tries to get a lock file.
 _POLL = 0.003
+#: Seconds between two looks whether another's JVM is gone, and how long it is waited for.
+_LOOK, _PATIENCE = 0.05, 30.0
 
 
 class Lane:
     """The way of all writers of this process to one table, and what wakes its waiting takes."""
 
-    def __init__(self, lock_file: Path | None) -> None:
-        """Guard a table; `lock_file` keeps out other processes where storage does not."""
+    def __init__(
+        self,
+        lock_file: Path | None,
+        wall: Clock | None = None,
+        here: Processes | None = None,
+    ) -> None:
+        """Guard a table.
+
+        Args:
+            lock_file: Keeps out other processes where storage does not.
+            wall: Real time by default.
+            here: What runs on this host, as the system tells by default.
+        """
         self._threads = threading.RLock()
         # thread_local=False: the lane's own lock already lets one thread in at a time.
         self._file = None if lock_file is None else FileLock(lock_file, thread_local=False)
-        self._wall = SystemClock()
+        self._note = (
+            None if lock_file is None else CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
+        )
+        self._wall = SystemClock() if wall is None else wall
+        self._here = processes() if here is None else here
+        #: How often the thread that is in has entered.
+        self._entered = 0
+        #: Whether a statement that was left in this JVM may still be running.
+        self._is_left = False
         self._changes = 0
         #: Last task id that this process gave out, whichever queue object asked.
         self.last_id = -1
@@ -42,23 +80,100 @@ class Lane:
         self.dropped: set[int] = set()
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Hold the table against other writers of this process, and of this host if need be."""
+    def writing(self, committer: Callable[[], Committer]) -> Iterator[None]:
+        """Hold the table against other writers of this process, and of this host if need be.
+
+        Args:
+            committer: Tells the JVM that is going to commit.
+
+        Raises:
+            StoreError: Another JVM may be committing, and did not end while it was waited for.
+        """
         with self._threads:
-            if self._file is None:
+            if self._file is None or self._note is None:
                 yield
-            else:
-                try:
-                    with self._file.acquire(poll_interval=_POLL):
+                return
+            try:
+                with self._file.acquire(poll_interval=_POLL):
+                    if not self._entered:
+                        self._is_left = self._is_left_to(committer, self._note)
+                    self._entered += 1
+                    try:
                         yield
-                finally:
-                    # Who asks again at once would always be faster than those who poll.
-                    self._wall.sleep(2 * _POLL)
+                    finally:
+                        self._entered -= 1
+            finally:
+                # Who asks again at once would always be faster than those who poll.
+                self._wall.sleep(2 * _POLL)
+
+    @contextmanager
+    def committing(
+        self,
+        committer: Callable[[], Committer],
+        is_answered: Callable[[Exception], bool] | None = None,
+    ) -> Iterator[None]:
+        """Run a statement, which the table is held for, such that others know while it may commit.
+
+        A statement that ends without an answer may go on in its JVM: that stays noted until the JVM is
+        gone, or until somebody who knows better removes the note.
+
+        Args:
+            committer: Tells the JVM that is going to commit.
+            is_answered: Whether an error of the block tells that the statement has ended; what Spark
+                itself answers by default.
+
+        Raises:
+            StoreError: The note cannot be written; the statement was not run.
+        """
+        if self._note is None or self._is_left:
+            yield
+            return
+        _write(self._note, committer())
+        has_ended = False
+        try:
+            yield
+            has_ended = True
+        except Exception as error:
+            has_ended = (is_answered or _is_answered)(error)
+            raise
+        finally:
+            if has_ended:
+                self._note.clear()
+            else:
+                self._is_left = True
+
+    @contextmanager
+    def changing(self, committer: Callable[[], Committer]) -> Iterator[None]:
+        """Hold the table for statements that need no reading before them."""
+        with self.writing(committer), self.committing(committer):
+            yield
+
+    def _is_left_to(self, committer: Callable[[], Committer], note: CommitterFile) -> bool:
+        """Whether a statement may be running in our own JVM; in any other it is waited for."""
+        left = note.read()
+        if left is None:
+            return False
+        if left.is_same(committer()):
+            return True
+        until = self._wall.monotonic() + _PATIENCE
+        if not left.is_gone(self._here):
+            log.warning("%s: %s may still be committing: waiting for its end", note.path, left)
+        while not left.is_gone(self._here):
+            if self._wall.monotonic() >= until:
+                msg = (
+                    f"{left} may still be committing for a client that was killed or interrupted, and "
+                    f"would overwrite what others commit; nothing was written. End that process; if "
+                    f"it has ended, or runs no statement of this table, remove {note.path}"
+                )
+                raise StoreError(msg)
+            self._wall.sleep(_LOOK)
+        note.clear()
+        return False
 
     @property
     def is_exclusive(self) -> bool:
         """Whether nobody else at all writes to the table while the lane is held."""
-        return self._file is not None
+        return self._file is not None and not self._is_left
 
     @property
     def changes(self) -> int:
@@ -68,6 +183,21 @@ class Lane:
     def changed(self) -> None:
         """Wake this process's waiting takes."""
         self._changes += 1
+
+
+def _write(note: CommitterFile, committer: Committer) -> None:
+    try:
+        note.write(committer)
+    except OSError as error:
+        msg = f"{note.path} cannot be written, so nothing is committed: {error}"
+        raise StoreError(msg) from error
+
+
+def _is_answered(error: Exception) -> bool:
+    """Whether a statement that raised is known to have ended."""
+    if isinstance(error, TubeqError):
+        return not isinstance(error, CommitUnknownError)
+    return classify(error) is not Outcome.LOST
 
 
 _lanes: dict[tuple[str, str], Lane] = {}
@@ -88,6 +218,6 @@ def lane_of(uri: str, name: str, directory: Path | None) -> Lane:
             lock_file = None
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
-                lock_file = directory / f"{name}.lock"
+                lock_file = directory / f"{name}{LOCK_SUFFIX}"
             lane = _lanes[uri, name] = Lane(lock_file)
         return lane

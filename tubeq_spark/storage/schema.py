@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHANGE_FEED",
+    "FENCE",
     "FORMAT_VERSION",
     "PARTITION",
     "NewTable",
@@ -30,6 +31,8 @@ __all__ = [
 FORMAT_VERSION = 1
 #: Delta's property for the change data feed.
 CHANGE_FEED = "delta.enableChangeDataFeed"
+#: Property that is changed to make what was begun before the change fail.
+FENCE = "tubeq.fence"
 #: Partition column of tubes: the unit of conflict.
 PARTITION = "segment"
 
@@ -85,14 +88,14 @@ _SESSION_COLUMNS = {
         "STRING",
         (
             "member (heartbeat of a queue object), total (calls of members that are gone), "
-            "dead (final mark), slot, vacuum"
+            "dead (final mark), slot, vacuum, writing (asks VACUUM to wait for a long statement)"
         ),
     ),
     "session": ("STRING", "uuid"),
     "member": ("STRING", "one queue object of the session; of a slot: its holder"),
     "epoch": ("BIGINT", "grows when a dead session begins anew"),
     "seq": ("BIGINT", "of one member, the row with the highest counts"),
-    "status": ("STRING", "of a member: live or left"),
+    "status": ("STRING", "of a member: live or left; of writing: the table"),
     "lease_until": ("TIMESTAMP", "UTC; NULL is never"),
     "calls": ("MAP<STRING, BIGINT>", "call counters since the member began, tube id/name -> calls"),
     "slot": ("INT", "number space of a producer, 0 to 1023"),

@@ -265,6 +265,29 @@ class Sessions(SystemTable):
         )
         self._append("vacuum", row)
 
+    def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
+        """Ask VACUUM of a table to wait for a long statement. One commit, a blind append."""
+        row = pa.table(
+            {
+                "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
+                "kind": ["writing"],
+                "member": [member],
+                "status": [table],
+                "lease_until": pa.array([until_us], pa.timestamp("us", "UTC")),
+                "at": pa.array([now_us], pa.timestamp("us", "UTC")),
+            }
+        )
+        self._append("writing", row)
+
+    def asked_to_wait(self, table: str, now_us: int) -> bool:
+        """Whether a living queue object runs a long statement on a table."""
+        rows = self._engine.rows(
+            f"SELECT 1 FROM {self._table} WHERE bucket = {integer(_VACUUM_BUCKET)} "
+            f"AND kind = 'writing' AND status = {string(table)} "
+            f"AND lease_until > {moment(now_us)} LIMIT 1"
+        )
+        return bool(rows)
+
     def fold(self, least: int, loop: CommitLoop) -> int:
         """Remove heartbeats that newer ones have replaced and sessions that all members have left.
 

@@ -1,0 +1,200 @@
+"""A process of which only the Python half is killed: its JVM lives for a while, and may commit.
+
+On local files a commit replaces a file of the same version without a word, so whoever comes next
+must not commit before that JVM is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.concurrency.held_jvm import AGENT, HeldJvm
+from tests.concurrency.support import WAIT, ids_of
+from tubeq_spark import Queue, SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+#: How many producers are killed, and how many of its puts each has been told of by then.
+KILLS, PUTS = 3, 4
+
+#: Puts until it is killed, and tells of each task.
+PRODUCER = """
+import sys
+from tubeq_spark import Queue, local_session
+
+spark = local_session(
+    "producer",
+    **{"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.ui.enabled": "false"},
+)
+tube = Queue(spark, sys.argv[1])["work"]
+while True:
+    print("put", tube.put("theirs").task_id, flush=True)
+"""
+
+#: Puts a task to have all classes loaded, and another one when it is told to.
+VICTIM = """
+import sys
+from tubeq_spark import Queue, local_session
+
+location, agent = sys.argv[1:]
+spark = local_session(
+    "victim",
+    **{
+        "spark.master": "local[1]",
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": agent,
+    },
+)
+tube = Queue(spark, location)["work"]
+tube.put("first")
+print("ready", flush=True)
+sys.stdin.readline()
+tube.put("late")
+print("put", flush=True)
+"""
+
+
+class Victim:
+    """A process that is killed."""
+
+    def __init__(self, program: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def hear(self, pattern: str) -> str:
+        """What its next line that matches holds."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            found = re.search(pattern, line)
+            if found:
+                return found[1]
+        raise AssertionError(pattern)
+
+    def go_on(self) -> None:
+        """Let it put."""
+        assert self.process.stdin is not None
+        print(file=self.process.stdin, flush=True)
+
+    def kill(self) -> None:
+        """Kill its Python; its JVM notices that by itself."""
+        self.process.kill()
+        self.process.wait(WAIT)
+
+    def last_words(self) -> str:
+        """What it said last and nobody has heard; waits for the end of its JVM, too."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        with self.process.stdout as said:
+            return said.read()
+
+
+@pytest.fixture
+def victim(location: str) -> Iterator[Victim]:
+    started = Victim(VICTIM, location, AGENT)
+    yield started
+    started.kill()
+    started.last_words()
+
+
+class Told(logging.Handler):
+    """Sets an event when something is logged."""
+
+    def __init__(self, event: threading.Event) -> None:
+        super().__init__()
+        self._event = event
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._event.set()
+
+
+def test_put_when_the_jvm_of_a_killed_process_is_about_to_commit_is_not_overwritten(
+    spark: SparkSession, location: str, victim: Victim
+) -> None:
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("work")
+        tube.put("mine")
+        port = int(victim.hear(r"at address: (\d+)"))
+        victim.hear("(ready)")
+        with HeldJvm(port, WAIT) as jvm:
+            # Hadoop has looked that there is no such version, and is about to rename.
+            jvm.hold_at("org.apache.hadoop.fs.RawLocalFileSystem", "rename")
+            # And the JVM ends no sooner than that.
+            jvm.hold_at("java.lang.Runtime", "exit")
+            victim.go_on()
+            jvm.wait_until_held()
+            victim.kill()
+            jvm.wait_until_held()
+
+            waits_or_done = threading.Event()
+            acknowledged: list[object] = []
+
+            def put() -> None:
+                acknowledged.append(tube.put("bystander"))
+                waits_or_done.set()
+
+            told = Told(waits_or_done)
+            logging.getLogger("tubeq_spark.storage.locking").addHandler(told)
+            bystander = threading.Thread(target=put)
+            bystander.start()
+            assert waits_or_done.wait(WAIT)
+        bystander.join(WAIT)
+        logging.getLogger("tubeq_spark.storage.locking").removeHandler(told)
+        assert acknowledged
+
+        stored = [row["data"] for row in tube.df(effective=False).select("data").collect()]
+        assert sorted(stored) in (
+            ['"bystander"', '"first"', '"mine"'],
+            ['"bystander"', '"first"', '"late"', '"mine"'],
+        )
+        assert [task.data for task in tube.take_many(4)][:2] == ["mine", "first"]
+
+
+@pytest.mark.thorough
+def test_put_when_processes_are_killed_at_any_moment_loses_no_acknowledged_task(
+    spark: SparkSession, location: str
+) -> None:
+    moments = random.Random(7)
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("work")
+        acknowledged: list[int] = []
+        for _ in range(KILLS):
+            producer = Victim(PRODUCER, location)
+            acknowledged += [int(producer.hear(r"put (\d+)")) for _ in range(PUTS)]
+            SystemClock().sleep(moments.random())
+            producer.kill()
+            # While its JVM has not noticed yet.
+            acknowledged += ids_of(tube.put_many(["mine"]))
+            acknowledged += ids_of(tube.put_many(["mine"]))
+            # A line that it did not come to the end of is no acknowledgement.
+            acknowledged += map(int, re.findall(r"put (\d+)\n", producer.last_words()))
+
+        stored = tube.df(effective=False).select("task_id").collect()
+        assert {row["task_id"] for row in stored} >= set(acknowledged)
+        # At most the one that each had begun comes on top.
+        assert len(stored) <= len(acknowledged) + KILLS

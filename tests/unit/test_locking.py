@@ -1,0 +1,248 @@
+"""The note beside a lock file: which JVM may still be committing, and who waits for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tubeq_spark import CommitUnknownError, StoreError
+from tubeq_spark.storage.committer import Committer, CommitterFile
+from tubeq_spark.storage.locking import Lane
+from tubeq_spark.storage.processes import Host, processes
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HERE = Host("host", "machine", "boot", "pid:[1]")
+MAC = Host("mac")
+MINE = Committer("app-1", 1, HERE, "100")
+OTHER = Committer("app-2", 2, HERE, "200")
+
+
+@dataclass
+class FakeProcesses:
+    """What runs on a host: when each process was started."""
+
+    running: dict[int, str] = field(default_factory=dict)
+    here: Host = HERE
+
+    def host(self) -> Host:
+        return self.here
+
+    def started(self, pid: int) -> str | None:
+        return self.running.get(pid)
+
+    def command(self, pid: int) -> str:
+        return ""
+
+
+class Waits(ManualClock):
+    """Does something at the nth wait."""
+
+    def __init__(self, act: Callable[[], object] = lambda: None, nth: int = 3) -> None:
+        super().__init__()
+        self._act, self._left = act, nth
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._left -= 1
+        if not self._left:
+            self._act()
+
+
+@pytest.fixture
+def lock_file(tmp_path: Path) -> Path:
+    return tmp_path / "work.lock"
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> CommitterFile:
+    return CommitterFile(tmp_path / "work.committing")
+
+
+def lane(
+    lock_file: Path, running: FakeProcesses | None = None, wall: ManualClock | None = None
+) -> Lane:
+    return Lane(lock_file, wall or ManualClock(), running or FakeProcesses())
+
+
+def mine() -> Committer:
+    return MINE
+
+
+def test_committing_while_the_statement_runs_names_its_jvm(
+    lock_file: Path, note: CommitterFile
+) -> None:
+    own = lane(lock_file)
+    with own.writing(mine):
+        assert note.read() is None
+        with own.committing(mine):
+            assert note.read() == MINE
+            assert own.is_exclusive
+        assert note.read() is None
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(), ConnectionResetError()])
+def test_committing_when_no_answer_came_leaves_the_note_whatever_follows_in_the_same_jvm(
+    lock_file: Path, note: CommitterFile, error: BaseException
+) -> None:
+    own = lane(lock_file)
+    with pytest.raises(type(error)), own.changing(mine):
+        raise error
+    assert note.read() == MINE
+
+    with own.changing(mine):
+        assert not own.is_exclusive
+    assert note.read() == MINE
+    # Another client of that JVM may go on, too, and must not remove it either.
+    with lane(lock_file).changing(lambda: replace(MINE, application="restarted")):
+        pass
+    assert note.read() == MINE
+
+
+def test_committing_when_the_statement_was_answered_by_an_error_clears_the_note(
+    lock_file: Path, note: CommitterFile
+) -> None:
+    own = lane(lock_file)
+    with pytest.raises(StoreError), own.changing(mine):
+        raise StoreError
+    assert note.read() is None
+    with pytest.raises(KeyError), own.writing(mine), own.committing(mine, lambda _error: True):
+        raise KeyError
+    assert note.read() is None
+    with pytest.raises(CommitUnknownError), own.changing(mine):
+        raise CommitUnknownError("lost", 1)
+    assert note.read() == MINE
+
+
+def test_committing_when_the_note_cannot_be_written_runs_nothing(
+    lock_file: Path, note: CommitterFile
+) -> None:
+    own, ran = lane(lock_file), False
+    with own.writing(mine):
+        note.path.mkdir()
+        with pytest.raises(StoreError, match="nothing is committed"), own.committing(mine):
+            ran = True
+    assert not ran
+
+
+def test_writing_when_the_noted_jvm_is_gone_goes_on(lock_file: Path, note: CommitterFile) -> None:
+    note.write(OTHER)
+    # Its process id belongs to another process by now.
+    with lane(lock_file, FakeProcesses({2: "300"})).writing(mine):
+        assert note.read() is None
+
+
+def test_writing_when_the_noted_jvm_ends_meanwhile_waits_for_it(
+    lock_file: Path, note: CommitterFile
+) -> None:
+    note.write(OTHER)
+    running = FakeProcesses({2: "200"})
+    wall = Waits(running.running.clear)
+    began = wall.monotonic()
+    with lane(lock_file, running, wall).writing(mine):
+        assert wall.monotonic() > began
+        assert note.read() is None
+
+
+def test_writing_when_the_noted_jvm_lives_on_refuses_and_says_what_helps(
+    lock_file: Path, note: CommitterFile
+) -> None:
+    note.write(OTHER)
+    own = lane(lock_file, FakeProcesses({2: "200"}))
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"process 2 on host .* remove .*work\.committing"):
+            own.writing(mine).__enter__()
+    assert note.read() == OTHER
+
+    note.path.unlink()
+    with own.changing(mine):
+        pass
+
+
+def test_writing_when_who_waits_is_killed_leaves_the_note_to_the_next(
+    lock_file: Path, note: CommitterFile
+) -> None:
+    note.write(OTHER)
+    running = FakeProcesses({2: "200"})
+
+    def die() -> None:
+        raise SystemExit
+
+    with pytest.raises(SystemExit):
+        lane(lock_file, running, Waits(die)).writing(mine).__enter__()
+    assert note.read() == OTHER
+    running.running.clear()
+    with lane(lock_file, running).writing(mine):
+        assert note.read() is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"application": "a"}', "null", "\x80"])
+def test_writing_when_the_note_cannot_be_read_refuses(
+    lock_file: Path, note: CommitterFile, text: str
+) -> None:
+    note.path.write_text(text, encoding="latin-1")
+    with pytest.raises(StoreError, match="an unknown process"):
+        lane(lock_file).writing(mine).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("noted", "here", "running", "is_gone"),
+    [
+        (HERE, HERE, {}, True),
+        (HERE, HERE, {2: "200"}, False),
+        (HERE, HERE, {2: "201"}, True),
+        # Containers of one machine, each with process ids of its own, or with those of the host.
+        (HERE, replace(HERE, namespace="pid:[2]"), {}, False),
+        (HERE, replace(HERE, name="other"), {}, True),
+        (HERE, replace(HERE, name="other"), {2: "200"}, False),
+        # Started anew, or another machine.
+        (HERE, replace(HERE, boot="later"), {2: "200"}, True),
+        (HERE, replace(HERE, boot="later", name="other"), {}, False),
+        (HERE, replace(HERE, boot="later", machine="other"), {}, False),
+        (replace(HERE, machine=""), replace(HERE, boot="later", machine=""), {}, False),
+        # Without /proc.
+        (MAC, MAC, {}, True),
+        (MAC, MAC, {2: "200"}, False),
+        (MAC, MAC, {2: "201"}, True),
+        (MAC, Host("renamed"), {}, False),
+        (HERE, Host("host", "machine"), {}, False),
+        (None, HERE, {}, False),
+    ],
+)
+def test_is_gone_where_it_cannot_be_known_is_false(
+    noted: Host | None, here: Host, running: dict[int, str], is_gone: bool
+) -> None:
+    committer = replace(OTHER, host=noted)
+    assert committer.is_gone(FakeProcesses(running, here)) is is_gone
+
+
+def test_is_same_where_process_ids_mean_nothing_goes_by_the_application() -> None:
+    unseen = Committer("app-2", 2)
+    assert unseen.is_same(Committer("app-2", 2))
+    assert unseen.is_same(OTHER)
+    assert not unseen.is_same(Committer("app-1", 2))
+    assert not OTHER.is_same(replace(OTHER, started="201"))
+    assert not Committer("app-1").is_same(Committer("app-2"))
+
+
+def test_processes_when_one_ends_and_nobody_asks_for_its_exit_code_is_gone() -> None:
+    here = processes()
+    assert here.started(os.getpid()) == here.started(os.getpid()) is not None
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert here.started(child.pid) is not None
+    assert here.command(child.pid).endswith("-c input()")
+    assert child.stdin is not None
+    child.stdin.close()
+    # It is a zombie from when it ends until `wait`.
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert here.started(child.pid) is None
+    child.wait()
+    assert here.started(child.pid) is None

@@ -1,0 +1,147 @@
+"""The JVM that commits for a process, as it is noted beside a lock file while it may commit.
+
+A lock file is held by Python, and let go the moment that Python is killed; its JVM lives on for a
+while, a Spark Connect server as long as it likes, and a statement that runs there still commits. So
+whoever has the lock next must know whether somebody may be committing all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import uuid
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from tubeq_spark.storage.processes import Host, Processes, processes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["Committer", "CommitterFile", "committer_of"]
+
+log = logging.getLogger(__name__)
+
+#: Evaluated where the plan is made: in the JVM that commits, not in an executor's.
+_ASK = (
+    "SELECT java_method('java.lang.ProcessHandle', 'current') AS pid, "
+    "java_method('java.lang.System', 'getProperty', 'sun.java.command') AS command FROM VALUES (1)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """A JVM that may be committing.
+
+    Attributes:
+        application: The id of its Spark application, where the process id alone does not tell which
+            JVM is meant: it may be in a container of its own.
+        pid: Its process id; `None` when it could not be asked.
+        host: Where the process id means something; `None` when it is not visible from where it was
+            noted, as that of a Connect server in a container of its own.
+        started: When the process was started.
+    """
+
+    application: str
+    pid: int | None = None
+    host: Host | None = None
+    started: str | None = None
+
+    def is_same(self, other: Committer) -> bool:
+        """Whether both are one JVM: in there Delta keeps commits apart by itself."""
+        if self.pid is None or self.pid != other.pid:
+            return self == other
+        if self.host is not None and other.host is not None:
+            return (self.host, self.started) == (other.host, other.started)
+        # A JVM whose context was stopped and started again has a new name.
+        return self.application == other.application
+
+    def is_gone(self, here: Processes) -> bool:
+        """Whether it is known to have ended; what is not visible from here may be alive."""
+        if self.pid is None or self.host is None:
+            return False
+        noted, host = self.host, here.host()
+        if noted.boot and host.boot and noted.boot != host.boot:
+            # The host was started anew, or it is another one; without its id nobody can tell.
+            return bool(host.machine) and (noted.machine, noted.name) == (host.machine, host.name)
+        if (noted.boot, noted.namespace) != (host.boot, host.namespace):
+            return False
+        if not host.boot and noted != host:
+            return False
+        return here.started(self.pid) != self.started
+
+    def __str__(self) -> str:
+        """How messages name it."""
+        process = "an unknown process" if self.pid is None else f"process {self.pid}"
+        return process if self.host is None else f"{process} on {self.host.name}"
+
+
+#: What stands in for a note that cannot be read.
+_UNKNOWN = Committer("")
+
+
+class CommitterFile:
+    """The note of one table; read and written by whoever has the table's lock file."""
+
+    def __init__(self, file: Path) -> None:
+        """Use a file, which need not be there."""
+        self.path = file
+
+    def read(self) -> Committer | None:
+        """Who may be committing; `None` when nobody is."""
+        try:
+            text = self.path.read_text(errors="replace")
+        except FileNotFoundError:
+            return None
+        if not text:
+            return None
+        try:
+            known = json.loads(text)
+            host = known.pop("host")
+            return Committer(**known, host=None if host is None else Host(**host))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return _UNKNOWN
+
+    def write(self, committer: Committer) -> None:
+        """Note who may be committing from now on."""
+        text = json.dumps(asdict(committer)).encode()
+        # One write: a process that is killed has written all of it or nothing.
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            os.write(file, text)
+        finally:
+            os.close(file)
+
+    def clear(self) -> None:
+        """Note that nobody is committing."""
+        os.truncate(self.path, 0)
+
+
+_known: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
+
+
+def committer_of(spark: SparkSession) -> Committer:
+    """The JVM of a session. The first time one query without a job."""
+    found = _known.get(spark)
+    if found is None:
+        found = _known[spark] = _ask(spark, processes())
+    return found
+
+
+def _ask(spark: SparkSession, here: Processes) -> Committer:
+    try:
+        told = spark.sql(_ASK).collect()[0]
+        pid, command = int(told["pid"]), told["command"]
+        started = here.started(pid)
+        # Another process may have its number here, if the JVM is in a container or on another host.
+        if started is not None and command and here.command(pid).endswith(command.strip()):
+            return Committer("", pid, here.host(), started)
+        return Committer(str(spark.conf.get("spark.app.id")), pid)
+    except Exception:
+        log.debug("the session does not tell of its JVM", exc_info=True)
+        # Nobody can wait for it, nor know it again.
+        return Committer(str(uuid.uuid4()))

@@ -1,0 +1,50 @@
+"""Statements that run now: what a long one leaves in its table's directory is not in the log yet."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.locking import Lane
+
+__all__ = ["RunningStatements"]
+
+
+class RunningStatements:
+    """The statements of a queue object that run now and that no table lock keeps VACUUM from."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Nothing runs yet.
+
+        Args:
+            clock: The queue's.
+        """
+        self._clock = clock
+        self._began: dict[object, tuple[str, float]] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def running(self, table: str, lane: Lane) -> Iterator[None]:
+        """Run a statement that writes to a table."""
+        if lane.is_exclusive:
+            yield
+            return
+        key = object()
+        with self._lock:
+            self._began[key] = table, self._clock.monotonic()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._began[key]
+
+    def longer_than(self, seconds: float) -> set[str]:
+        """The tables of those that have run for so long."""
+        since = self._clock.monotonic() - seconds
+        with self._lock:
+            return {table for table, began in self._began.values() if began <= since}
