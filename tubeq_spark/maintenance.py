@@ -13,7 +13,7 @@ from tubeq_spark.errors import ConflictError
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.feed import note
-from tubeq_spark.storage.measures import is_catalog_managed
+from tubeq_spark.storage.measures import is_catalog_managed, last_commit
 from tubeq_spark.storage.quoting import bigint
 from tubeq_spark.storage.statements import Chosen
 
@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Affected
     from tubeq_spark.storage.locking import Lane
 
-__all__ = ["SYSTEM", "Tables", "fold", "remove_dead_files", "remove_leftovers"]
+__all__ = [
+    "SYSTEM",
+    "Tables",
+    "fold",
+    "is_worth_folding",
+    "remove_dead_files",
+    "remove_leftovers",
+]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +39,13 @@ log = logging.getLogger(__name__)
 SYSTEM = 0
 #: Segments at the head of the queue that folding leaves to the takes.
 _HEAD = 4
+#: The storage's clock, which dates commits, and that of a sweeper are not further apart.
+_CLOCKS = 3_600_000_000
+
+
+def is_worth_folding(ctx: TubeContext, tiny: int) -> bool:
+    """Whether so many tiny segments are too many."""
+    return tiny - _HEAD > ctx.queue.config.fold_segments
 
 
 def fold(ctx: TubeContext) -> int:
@@ -77,11 +91,22 @@ class Tables:
     since_us: int
 
 
-def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
+def remove_dead_files(
+    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None
+) -> bool:
     """Remove the files that no kept version needs, when it was not done for long enough.
 
     Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
     Databricks' predictive optimization for one, and Delta refuses a VACUUM by anybody else.
+
+    Nothing is done while no file can be old enough: in tables that are younger than what is kept, and
+    in those to which nobody has written since what was removed last was that old.
+
+    Args:
+        queue: The queue object.
+        tables: The tables.
+        now_us: The moment.
+        last_us: When it was last done, if ever.
 
     Returns:
         Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
@@ -91,11 +116,15 @@ def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
     if not hours:
         return False
     interval = us_from_seconds(hours * 3600) or 0
-    if now_us < tables.since_us + interval:
+    kept = us_from_seconds(queue.config.retention_hours * 3600) or 0
+    if now_us < tables.since_us + max(interval, kept):
         return False
-    last = queue.sessions.last_vacuum(tables.key)
-    if last is not None and now_us < last + interval:
-        return False
+    if last_us is not None:
+        if now_us < last_us + interval:
+            return False
+        written = max(last_commit(queue.engine, name)[1] for name, _ in tables.names)
+        if written < last_us - kept - _CLOCKS:
+            return False
     queue.sessions.note_vacuum(tables.key, now_us)
     for name, lane in tables.names:
         if is_catalog_managed(queue.engine, name):
