@@ -118,8 +118,13 @@ def finish_creation(
         raise
     with lane.writing():
         _fit_feed(queue.engine, table, registry, record)
-    with contextlib.suppress(TubeNotFoundError):  # another one was faster
+    try:
         registry.move(record, (TubeStatus.CREATING,), TubeStatus.LIVE)
+    except TubeNotFoundError:
+        # Another one was faster, and may have dropped it by now.
+        current = registry.find(record.name)
+        if current is None or current.id != record.id:
+            lane.dropped.add(record.id)
     return replace(record, status=TubeStatus.LIVE)
 
 
