@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark import checks
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["QueueConfig"]
+
+#: Seconds that the clocks of hosts may be apart.
+_SKEW = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,8 @@ class QueueConfig:
         poll_first: First wait of a blocking take between two looks at the tube, in seconds.
         poll_most: Longest such wait, in seconds.
         session_check: Seconds between two searches for dead sessions by takes that find nothing.
-        clock_skew: Seconds added before anyone but the owner judges a session's lease ended.
+        clock_skew: Seconds added before anyone but the owner judges a session's lease ended; by
+            default 2, and 0 on local files, whose writers have one clock.
         claim_grace: Seconds for which a sub-queue that was claimed, but of which nothing is taken, is
             left to its taker, counted from when this queue object first sees the claim. One that sees
             it for the first time (a sweep that runs once) does not wait where the taker began, by its
@@ -54,7 +58,7 @@ class QueueConfig:
     poll_first: float = 0.1
     poll_most: float = 2.0
     session_check: float = 5.0
-    clock_skew: float = 0.0
+    clock_skew: float | None = None
     claim_grace: float = 2.0
     number_horizon: float = 600.0
     fold_segments: int = 32
@@ -81,13 +85,23 @@ class QueueConfig:
             "backoff_first",
             "backoff_most",
             "session_check",
-            "clock_skew",
             "claim_grace",
             "vacuum_hours",
         ):
             checks.seconds(name, getattr(self, name))
+        if self.clock_skew is not None:
+            checks.seconds("clock_skew", self.clock_skew)
         if self.observer is not None and not callable(self.observer):
             checks.refuse("observer", self.observer, "a function of (step, operation)")
+
+    @property
+    def skew(self) -> float:
+        """`clock_skew` as it is where a queue was opened."""
+        return _SKEW if self.clock_skew is None else self.clock_skew
+
+    def at(self, *, local: bool) -> QueueConfig:
+        """The settings for a location, on local files or not."""
+        return self if self.clock_skew is not None or not local else replace(self, clock_skew=0.0)
 
     def names(self) -> tuple[str, ...]:
         """The names of all settings."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tubeq_spark.dead_owners import DeadOwners
 from tubeq_spark.lifecycle import after_giving_back
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage import predicates
@@ -29,7 +30,15 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.tasks import DueGroup
 
-__all__ = ["Ended", "back_to_tube", "end_dead_sessions", "end_due", "release_taken", "write_down"]
+__all__ = [
+    "Ended",
+    "back_to_tube",
+    "end_dead_sessions",
+    "end_due",
+    "release_dead",
+    "release_taken",
+    "write_down",
+]
 
 #: Groups of due rows, claims, or owners that one pass handles.
 _MOST = 1_000
@@ -249,8 +258,8 @@ def _release_pass(
 def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:
     """Release what dead sessions hold in this tube.
 
-    A session whose lease has ended is marked dead first (one commit, which a renewal conflicts
-    with), then its tasks are released (one more). Stopped in between, the mark stays, and whoever
+    A session that is not known to be alive is marked dead first (one commit, which reads its rows
+    and which a renewal conflicts with), then its tasks are released (one more). Stopped in between, the mark stays, and whoever
     looks next releases.
 
     Args:
@@ -274,16 +283,9 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     owners = [owner for owner in ctx.tasks.owners(_MOST) if owner != queue.session.owner]
     if not owners:
         return 0
-    views = queue.sessions.views()
-    skew = us_from_seconds(queue.config.clock_skew) or 0
-    released = 0
-    for owner in owners:
-        name, _, epoch_text = owner.partition("/")
-        epoch, view = int(epoch_text), views.get(name)
-        if view is not None and epoch > view.dead_epoch:
-            if view.alive(now_us, skew, epoch):
-                continue
-            if not queue.sessions.mark_dead(name, epoch, now_us, skew):
-                continue
-        released += release_taken(ctx, owner)
-    return released
+    return release_dead(ctx, owners, DeadOwners(queue, now_us))
+
+
+def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadOwners) -> int:
+    """Release what those of these owners hold who are dead; returns the number of tasks."""
+    return sum(release_taken(ctx, owner) for owner in owners if dead.is_dead(owner))

@@ -183,7 +183,7 @@ def _sessions(
     if not owners:
         return
     views = queue.sessions.views()
-    skew = us_from_seconds(queue.config.clock_skew) or 0
+    skew = us_from_seconds(queue.config.skew) or 0
     then_us = queue.now_us() - round(limits.overdue * US)
     for owner, tubes in sorted(owners.items()):
         name, _, epoch = owner.partition("/")

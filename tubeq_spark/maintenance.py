@@ -14,7 +14,7 @@ from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.conflicts import Outcome, classify
 from tubeq_spark.storage.feed import note
-from tubeq_spark.storage.measures import is_catalog_managed
+from tubeq_spark.storage.measures import is_catalog_managed, last_write
 from tubeq_spark.storage.quoting import bigint
 from tubeq_spark.storage.schema import FENCE, set_property
 from tubeq_spark.storage.statements import Chosen
@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Affected
     from tubeq_spark.storage.locking import Lane
 
-__all__ = ["SYSTEM", "Tables", "fold", "remove_dead_files", "remove_leftovers"]
+__all__ = [
+    "SYSTEM",
+    "Tables",
+    "fold",
+    "is_worth_folding",
+    "remove_dead_files",
+    "remove_leftovers",
+]
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +43,13 @@ SYSTEM = 0
 _HEAD = 4
 #: Removals of dead files that long writes put off, before they are no longer asked.
 _PUT_OFF = 4
+#: The storage's clock, which dates commits, and that of a sweeper are not further apart.
+_CLOCKS = 3_600_000_000
+
+
+def is_worth_folding(ctx: TubeContext, tiny: int) -> bool:
+    """Whether so many tiny segments are too many."""
+    return tiny - _HEAD > ctx.queue.config.fold_segments
 
 
 def fold(ctx: TubeContext) -> int:
@@ -81,7 +95,9 @@ class Tables:
     since_us: int
 
 
-def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
+def remove_dead_files(
+    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None
+) -> bool:
     """Remove the files that no kept version needs, when it was not done for long enough.
 
     Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
@@ -93,6 +109,15 @@ def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
     what is begun later has younger files. So that no long write fails for that, those that live ask
     to wait, and it is put off for a while.
 
+    Nothing is done while no file can be old enough: in tables that are younger than what is kept, and
+    in those to which nobody has written since what was removed last was that old.
+
+    Args:
+        queue: The queue object.
+        tables: The tables.
+        now_us: The moment.
+        last_us: When it was last done, if ever.
+
     Returns:
         Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
         note in `_tubeq_sessions`; on storage without lock files one more to each table, which
@@ -102,12 +127,16 @@ def remove_dead_files(queue: QueueContext, tables: Tables, now_us: int) -> bool:
     if not hours:
         return False
     interval = us_from_seconds(hours * 3600) or 0
-    if now_us < tables.since_us + interval:
+    kept = us_from_seconds(queue.config.retention_hours * 3600) or 0
+    if now_us < tables.since_us + max(interval, kept):
         return False
-    last = queue.sessions.last_vacuum(tables.key)
-    if last is not None and now_us < last + interval:
-        return False
-    late = (tables.since_us if last is None else last) + _PUT_OFF * interval
+    if last_us is not None:
+        if now_us < last_us + interval:
+            return False
+        written = max(last_write(queue.engine, name) for name, _ in tables.names)
+        if written < last_us - kept - _CLOCKS:
+            return False
+    late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * interval
     for name, lane in tables.names:
         if not lane.is_exclusive and now_us < late and queue.sessions.asked_to_wait(name, now_us):
             return False

@@ -62,7 +62,9 @@ class TubeOptions(Mapping[str, Any]):
     @classmethod
     def from_json(cls, text: str) -> TubeOptions:
         """The options that `to_json` wrote."""
-        return cls(**json.loads(text))
+        options = json.loads(text)
+        # The registry may have the owner of a temporary tube there.
+        return cls(**options | {"temporary": bool(options.get("temporary"))})
 
 
 _NAMES = tuple(f.name for f in fields(TubeOptions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import random
@@ -16,10 +17,12 @@ from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.context import Callback, QueueContext, TubeContext, left_out
 from tubeq_spark.counters import Counters
+from tubeq_spark.dead_owners import DeadOwners
 from tubeq_spark.drivers import BUILT_IN
 from tubeq_spark.errors import (
     CommitUnknownError,
     InvalidOptionError,
+    SessionError,
     StoreError,
     TubeNotFoundError,
 )
@@ -32,7 +35,7 @@ from tubeq_spark.session import Session
 from tubeq_spark.state import QueueState
 from tubeq_spark.storage.commit import CommitLoop, Tally
 from tubeq_spark.storage.engine import Engine
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, local_directory
 from tubeq_spark.storage.registry import Registry, TubeRecord
 from tubeq_spark.storage.sessions import Sessions
 from tubeq_spark.storage.slots import Slots
@@ -100,6 +103,8 @@ class Queue:
         other = None if session_uuid is None else checks.session_uuid(session_uuid)
         engine = Engine(spark)
         self._opened = open_location(engine, location, self._config)
+        local = local_directory(self._opened.uri) is not None
+        self._config = self._config.at(local=local)
         warn_of_slow_session(spark)
         self._context = self._make_context(engine, clock)
         self._registry = Registry(
@@ -203,7 +208,7 @@ class Queue:
             name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; unique without regard to case.
             type: Name of a driver.
             if_not_exists: Return the tube of this name and type if there is one.
-            temporary: Drop it when this queue closes.
+            temporary: Drop it when this queue closes, or its session is found dead.
             on_task_change: See `Tube.on_task_change`.
             pri: Default priority of its tasks.
             ttl: Default life in seconds, >= 0.
@@ -221,11 +226,13 @@ class Queue:
         Raises:
             InvalidOptionError: A bad name, type, option or value; nothing was written.
             TubeExistsError: The name is in use (with `if_not_exists`: by another type).
-            StoreError: Something else is in the place of its table; the tube is registered, and
-                works once that is gone.
+            StoreError: Something else is in the place of its table; no tube was made.
 
-        Commits: 1 to the registry, then the creation of the table; if it stops in between, opening
-        the tube creates the table. Conflicts with other creations and drops, and is then retried.
+        Commits: the creation of the table, then 1 to the registry. Where the name was in use before,
+        2 to the registry, and in between 1 to the table that the earlier tube left, 2 when its change
+        feed is switched; if it stops there, whoever uses the name next goes on. A temporary tube needs
+        a lease: at most 1 to the sessions. Conflicts with other creations and drops, and is then
+        retried.
         """
         self._context.require_running()
         options = {
@@ -247,8 +254,9 @@ class Queue:
         if temporary and self._in_replicaset:
             checks.refuse("temporary", temporary, "False while in_replicaset is True")
         with self._lock:
+            owner = self._context.session.keep() if temporary else None
             record, is_new = tubes.create(
-                self._context, self._opened, self._registry, new, if_not_exists
+                self._context, self._opened, self._registry, new, if_not_exists, owner
             )
             tube = self._wrap(record)
             if is_new and record.options.temporary:
@@ -263,14 +271,14 @@ class Queue:
         Raises:
             TubeNotFoundError: There is none of exactly this name.
 
-        Commits: none.
+        Commits: none, but for a tube whose creator has stopped: what was left of its creation.
         """
         self._context.require_running()
         if not checks.is_tube_name(name):
             msg = f"no tube named {name!r}"
             raise TubeNotFoundError(msg)
         with self._lock:
-            return self._wrap(self._registry.live(name))
+            return self._wrap(tubes.live(self._context, self._opened, self._registry, name))
 
     __getitem__ = tube
 
@@ -357,8 +365,9 @@ class Queue:
         Raises:
             SessionError: Malformed, unknown or dead.
 
-        Commits: at most 1 without argument; joining: a release for each tube with held tasks, and
-        2 to the sessions.
+        Commits: at most 1 without argument; joining: a release for each tube with held tasks, 2 to
+        the sessions, and 1 to the registry for each temporary tube of this queue, which ends with the
+        other session from then on.
         """
         self._context.require_running()
         session = self._context.session
@@ -368,9 +377,15 @@ class Queue:
         if other == session.uuid:
             return session.announce()
         epoch = session.check_alive(other)
+        self._own_temporary(f"{other}/{epoch}")
         self._give_back()
         session.leave()
-        session.join(other, epoch)
+        try:
+            session.join(other, epoch)
+        except SessionError:
+            if self._temporary:
+                self._own_temporary(session.keep())
+            raise
         return other
 
     def state(self) -> QueueState:
@@ -439,6 +454,11 @@ class Queue:
             session.hand_over(seconds)
             self._context.state = QueueState.WAITING
             return session.uuid
+
+    def _own_temporary(self, owner: str) -> None:
+        for tube in self._temporary:
+            with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
+                self._registry.own(tubes.context_of(tube).record, owner)
 
     def _drop_temporary(self, tube: Tube) -> None:
         ctx = tubes.context_of(tube)
@@ -572,8 +592,10 @@ class Queue:
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:
         """Write down what time has changed in all tubes: one pass of the sweeper.
 
-        Ended leases, delays and lives; tasks of dead sessions; drops that were not finished; tiny
-        segments and dead files. Any number of sweepers may work at once.
+        Ended leases, delays and lives; tasks of dead sessions, and their temporary tubes; drops and
+        creations that were not finished; tiny segments and dead files. Any number of sweepers may work
+        at once. Where there is nothing to do it reads the registry, the sessions and the claims on
+        sub-queues once, and each tube once.
 
         Args:
             now: The moment to judge by, timezone-aware; the clock's by default.
@@ -595,10 +617,20 @@ class Queue:
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(checks.moment("now", now))
-        tubes.finish_drops(self._context, self._opened, self._registry)
-        records = [record for record in self._registry.records() if tubes.is_live(record)]
+        queue, records = self._context, self._registry.records()
+        if not all(map(tubes.is_live, records)):
+            tubes.finish_stopped(queue, self._opened, self._registry, records)
+            records = self._registry.records()
+        survey = queue.sessions.survey()
+        dead = DeadOwners(queue, now_us, survey.sessions)
+        records = [record for record in records if tubes.is_live(record)]
+        over = tubes.end_temporaries(queue, self._opened, self._registry, records, dead)
+        records = [record for record in records if record.name not in over]
         contexts = {record.name: functools.partial(self._context_of, record) for record in records}
-        return sweep_tubes(self._context, contexts, self._system_tables(records, now_us), now_us)
+        system = self._system_tables(records, now_us)
+        report = sweep_tubes(queue, contexts, system, now_us, survey, dead)
+        report.dropped.extend(over)
+        return report
 
     def _system_tables(self, records: list[TubeRecord], now_us: int) -> Tables:
         known = self._context.drivers

@@ -59,6 +59,7 @@ class Session:
         self._seq = 0
         self._registered = False
         self._announced = False
+        self._kept = False
         self._lease_until: int | None = 0
         self._numbers: Numbers | None = None
         self._slot: SlotLease | None = None
@@ -148,7 +149,7 @@ class Session:
 
     @property
     def _skew(self) -> int:
-        return us_from_seconds(self._config.clock_skew) or 0
+        return us_from_seconds(self._config.skew) or 0
 
     def _renew(self, now_us: int) -> bool:
         row = self._row(now_us, live=True)
@@ -203,7 +204,8 @@ class Session:
                 return
             now_us = self._now()
             self._ask_to_wait(now_us)
-            if not (self._announced or self.holds(now_us) or self._counters.unwritten()):
+            needed = self._announced or self._kept or self.holds(now_us)
+            if not (needed or self._counters.unwritten()):
                 return
             if not self._registered or not self._lapsed(now_us):
                 self._beat(now_us)
@@ -238,6 +240,15 @@ class Session:
                 self.hold()
                 self._announced = True
             return self.uuid
+
+    def keep(self) -> str:
+        """Keep the session alive from now on, for what ends with it, and return the owner to note.
+
+        At most one commit, as `hold`.
+        """
+        with self._lock:
+            self._kept = True
+            return self.hold()
 
     def check_alive(self, other: uuid.UUID) -> int:
         """The epoch of a living session.

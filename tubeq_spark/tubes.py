@@ -1,8 +1,8 @@
 """Creating, opening and dropping tubes.
 
-create: check, register (the commit that decides who creates), make the table. Stopped in between,
-whoever opens the tube next makes the table: `CREATE TABLE IF NOT EXISTS` destroys nothing, and rows
-carry the tube's id, so leftovers of an earlier tube of that name are never seen.
+create: check, make the table, register (the commit that decides who creates); where the name was in
+use before, register, make the table fit, set live (see `creating`). Stopped in between, whoever comes
+upon the name goes on. Rows carry the tube's id, so leftovers of an earlier tube are never seen.
 drop: mark in the registry, delete all rows unless one is taken, remove from the registry. Stopped
 in between, the next sweep or creation under that name goes on.
 """
@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tubeq_spark import checks, ending, looking
+from tubeq_spark import checks, creating, ending, looking
 from tubeq_spark.context import QueueContext, TubeContext
+from tubeq_spark.dead_owners import DeadOwners
 from tubeq_spark.drivers import Driver
 from tubeq_spark.errors import (
     InvalidOptionError,
@@ -31,20 +30,11 @@ from tubeq_spark.errors import (
 from tubeq_spark.opening import OpenedLocation, create_table
 from tubeq_spark.options import TubeOptions, tube_options
 from tubeq_spark.payloads import JsonCodec, PayloadCodec, TypedCodec, payload_struct
-from tubeq_spark.reasons import reason_of
 from tubeq_spark.storage.admission import Admission
 from tubeq_spark.storage.layout import TubeTable
 from tubeq_spark.storage.location import TAKEN_UTUBES
-from tubeq_spark.storage.notes import Note
 from tubeq_spark.storage.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.schema import (
-    CHANGE_FEED,
-    PARTITION,
-    leftover_marks,
-    new_taken_utubes,
-    new_tube_table,
-    set_property,
-)
+from tubeq_spark.storage.schema import new_taken_utubes
 from tubeq_spark.storage.statements import Statements
 from tubeq_spark.storage.subqueue_statements import SubqueueStatements
 from tubeq_spark.storage.subqueues import Subqueues
@@ -52,9 +42,8 @@ from tubeq_spark.storage.taken_utubes import TakenUtubes
 from tubeq_spark.storage.tasks import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.tube import Tube
 
 __all__ = [
@@ -63,8 +52,10 @@ __all__ = [
     "context_of",
     "create",
     "drop",
-    "finish_drops",
+    "end_temporaries",
+    "finish_stopped",
     "is_live",
+    "live",
     "make_context",
     "register_driver",
 ]
@@ -145,38 +136,85 @@ def create(
     registry: Registry,
     new: NewTube,
     if_not_exists: bool,  # noqa: FBT001  (as the verb has it)
+    owner: str | None = None,
 ) -> tuple[TubeRecord, bool]:
-    """Register a tube and make its table, or find the one that is there.
+    """Make a tube's table and register it, or find the tube that is there.
+
+    Args:
+        queue: The queue object.
+        opened: Its location.
+        registry: Of that location.
+        new: The tube.
+        if_not_exists: Whether to return one that is there.
+        owner: The session that a temporary tube ends with.
 
     Returns:
         The tube, and whether it was made.
 
     Raises:
         TubeExistsError: The name is in use.
-        InvalidOptionError: Delta refuses the payload's columns; the tube is dropped again.
+        InvalidOptionError: Delta refuses the payload's columns; no tube was made.
+        StoreError: There is something else in the place of its table; no tube was made.
     """
+    used = False
     while True:
-        known = registry.find(new.name)
-        if known is not None and known.status is TubeStatus.DROPPING:
-            finish_drop(queue, opened, registry, known)
-            continue
+        known = _known(queue, opened, registry, new.name)
         if known is not None:
             return _existing(known, new, if_not_exists), False
-        if not registry.add(new.name, new.driver.name, new.options, queue.now_us()):
-            continue
-        record = registry.live(new.name)
-        try:
-            _make_table(queue, opened, record)
-        except AnalysisException as error:
-            if record.options.schema is None:
-                raise
-            registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPED)
-            msg = f"schema={record.options.schema!r}: {reason_of(error)}"
-            raise InvalidOptionError(msg) from error
-        with opened.lane(new.name).changing(queue.engine.committer):
-            note = Note("create_tube", str(queue.session.uuid))
-            _fit_table(queue.engine, opened.location.table(new.name), record, note)
-        return record, True
+        record = TubeRecord(
+            new.name,
+            0,
+            new.driver.name,
+            new.options,
+            TubeStatus.CREATING,
+            queue.now_us(),
+            owner,
+        )
+        if not used:
+            # A name that was never in use needs one commit; this one finds out whether it was.
+            used = True
+            live = replace(record, status=TubeStatus.LIVE)
+            if creating.make_fitting_table(queue, opened, record) and registry.add(live):
+                return registry.live(new.name), True
+        elif registry.add(record):
+            found = registry.find(new.name)
+            if found is not None and found.status is TubeStatus.CREATING:
+                return creating.finish_creation(queue, opened, registry, found), True
+            return registry.as_live(new.name, found), True
+
+
+def _known(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str
+) -> TubeRecord | None:
+    """The live tube of a name, after what was stopped has been finished, and what is over ended."""
+    dead = DeadOwners(queue, queue.now_us())
+    while True:
+        known = registry.find(name)
+        if known is None:
+            return None
+        if known.status is TubeStatus.DROPPING:
+            finish_drop(queue, opened, registry, known)
+        elif known.status is TubeStatus.CREATING:
+            with contextlib.suppress(InvalidOptionError):  # then it is dropped
+                creating.finish_creation(queue, opened, registry, known)
+        elif known.owner is None or not dead.is_dead(known.owner):
+            return known
+        else:
+            end_temporary(queue, opened, registry, known)
+
+
+def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str) -> TubeRecord:
+    """The tube of exactly this name; one that is being created is finished first.
+
+    Raises:
+        TubeNotFoundError: There is none, or it is being dropped.
+    """
+    found = registry.find(name)
+    if found is not None and found.name == name and found.status is TubeStatus.CREATING:
+        with contextlib.suppress(InvalidOptionError):  # then it is dropped
+            creating.finish_creation(queue, opened, registry, found)
+        found = registry.find(name)
+    return registry.as_live(name, found)
 
 
 def _existing(known: TubeRecord, new: NewTube, if_not_exists: bool) -> TubeRecord:  # noqa: FBT001
@@ -191,42 +229,6 @@ def _existing(known: TubeRecord, new: NewTube, if_not_exists: bool) -> TubeRecor
     return known
 
 
-def _make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
-    payload = None
-    if record.options.schema is not None:
-        payload = f"STRUCT<{payload_struct(record.options.schema).toDDL()}>"
-    new = new_tube_table(
-        opened.location.table(record.name),
-        queue.config,
-        payload,
-        change_feed=record.options.change_feed,
-    )
-    with opened.lane(record.name).changing(queue.engine.committer):
-        create_table(queue.engine, new)
-
-
-def _payload_type(record: TubeRecord) -> T.DataType:
-    ddl = record.options.schema
-    return T.StringType() if ddl is None else payload_struct(ddl)
-
-
-def _fit_table(engine: Engine, table: str, record: TubeRecord, note: Note) -> None:
-    """Make a table that an earlier tube of this name left behind fit a new one.
-
-    Only the creator of a tube does it. The overwrite bears the tube's id, which grows with each
-    tube, as a transaction id: a creator that was paused and comes after a later one writes
-    nothing. The marks of earlier drops stay.
-    """
-    wanted = _payload_type(record)
-    marks = engine.frame(leftover_marks(table))
-    if marks.schema["data"].dataType != wanted:
-        emptied = marks.withColumn("data", F.lit(None).cast(wanted))
-        engine.replace(table, emptied, PARTITION, "tubeq/create", record.id, note)
-    feed = "true" if record.options.change_feed else "false"
-    if engine.property(table, CHANGE_FEED) != feed:
-        engine.run(set_property(table, CHANGE_FEED, feed))
-
-
 def make_context(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> TubeContext:
@@ -237,9 +239,10 @@ def make_context(
     """
     table = opened.location.table(record.name)
     codec: PayloadCodec = JsonCodec()
-    # Also for a tube whose creator stopped before it made the table.
-    _make_table(queue, opened, record)
-    kind = _payload_type(record)
+    # Older versions registered a tube before they made its table, and may have stopped in between.
+    if not queue.engine.is_table(table):
+        creating.make_table(queue, opened, record)
+    kind = creating.payload_type(record)
     struct = kind if isinstance(kind, T.StructType) else None
     if struct is not None:
         arrow = queue.engine.column_type(table, "data")
@@ -280,13 +283,58 @@ def drop(
         TubeNotFoundError: It was dropped before.
     """
     registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING)
+    _drain(make_context(queue, opened, registry, record), opened, registry)
+
+
+def end_temporary(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+) -> bool:
+    """Drop a temporary tube whose session has ended, with whatever others hold of it.
+
+    Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`, and a
+    release of what is held.
+
+    Returns:
+        Whether it is gone; False when others were at it: it belongs to another session by now, or
+        tasks were taken meanwhile.
+    """
     try:
-        looking.drain(make_context(queue, opened, registry, record))
+        registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner=record.owner)
+        ctx = make_context(queue, opened, registry, record)
+        ending.release_taken(ctx, None)
+        _drain(ctx, opened, registry)
+    except (TubeBusyError, TubeNotFoundError):
+        return False
+    return True
+
+
+def end_temporaries(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    records: Iterable[TubeRecord],
+    dead: DeadOwners,
+) -> list[str]:
+    """Drop the temporary tubes among these whose sessions are dead; returns their names."""
+    over = []
+    for record in records:
+        try:
+            if record.owner is not None and record.type in queue.drivers:
+                gone = dead.is_dead(record.owner) and end_temporary(queue, opened, registry, record)
+                over += [record.name] if gone else []
+        except Exception:
+            log.exception("temporary tube %s could not be dropped", record.name)
+    return over
+
+
+def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None:
+    try:
+        looking.drain(ctx)
     except TubeBusyError:
         with contextlib.suppress(TubeNotFoundError):  # a sweep drained it a moment later
-            registry.move(record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
+            registry.move(ctx.record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
             raise
-    _forget(opened, registry, record)
+    _forget(opened, registry, ctx.record)
 
 
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
@@ -299,14 +347,18 @@ def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> N
     opened.lane(record.name).dropped.add(record.id)
 
 
-def finish_drops(queue: QueueContext, opened: OpenedLocation, registry: Registry) -> None:
-    """Go on with drops that were stopped."""
-    for record in registry.records():
-        if record.status is TubeStatus.DROPPING:
-            try:
+def finish_stopped(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, records: Iterable[TubeRecord]
+) -> None:
+    """Go on with creations and drops that were stopped."""
+    for record in records:
+        try:
+            if record.status is TubeStatus.DROPPING:
                 finish_drop(queue, opened, registry, record)
-            except Exception:
-                log.exception("the drop of tube %s could not be finished", record.name)
+            elif record.status is TubeStatus.CREATING:
+                creating.finish_creation(queue, opened, registry, record)
+        except Exception:
+            log.exception("what was begun with tube %s could not be finished", record.name)
 
 
 def finish_drop(

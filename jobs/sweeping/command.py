@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _sweep(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -> int:
-    passes = Passes(queue, verbose=arguments.verbose)
+    passes = Passes(queue, verbose=arguments.verbose or arguments.once)
     if arguments.once:
         return 0 if passes.make() else EXIT_FAILED
     if not is_classic(spark):

@@ -34,8 +34,8 @@ class Passes:
         report = self._queue.sweep()
         self.count += 1
         changed = _changed(report)
-        if changed or self._verbose:
-            tell(changed or "nothing was due")
+        if changed or (self._verbose and report.idle):
+            tell(changed or _nothing(report))
         for name, tube in report.tubes.items():
             if tube.error is not None:
                 tell(f"tube {name} failed: {tube.error}", sys.stderr)
@@ -58,8 +58,17 @@ def _changed(report: SweepReport) -> str:
             "expired": tube.expired,
             "released": tube.released,
             "segments folded": tube.folded,
+            "leftover rows removed": tube.removed,
         }
         told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
         if told:
             lines.append(f"{name}: {told}")
+    lines += [f"{name}: a temporary tube, dropped" for name in report.dropped]
+    lines += [f"{name or 'system tables'}: dead files removed" for name in report.vacuumed]
     return "; ".join(lines)
+
+
+def _nothing(report: SweepReport) -> str:
+    """That a pass changed nothing."""
+    swept = len(report.tubes)
+    return f"nothing to do in {swept:,} tube{'' if swept == 1 else 's'}"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.acceptance.support import put_and_take
+from tests.acceptance.support import FOR_EVER, put_and_take
+from tests.concurrency.support import end_heartbeat
 from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.storage.engine import Engine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
+    import pytest
     from pyspark.sql import SparkSession
 
 TABLES = ("hosts", "_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes")
@@ -27,23 +31,61 @@ def leave_dead_files(location: str) -> list[Path]:
     return files
 
 
-def test_sweep_removes_dead_files_of_all_tables_each_vacuum_hours(
+def test_sweep_removes_dead_files_of_all_tables_each_vacuum_hours_when_any_can_be_old_enough(
     spark: SparkSession, location: str
 ) -> None:
-    clock = ManualClock()
+    # The storage dates commits by its own clock.
+    clock = ManualClock(dt.datetime.now(dt.UTC))
     config = QueueConfig(vacuum_hours=1, retention_hours=2)
     with Queue(spark, location, clock=clock, config=config) as queue:
+        queue.cfg(ttr=FOR_EVER)
         tube = queue.create_tube("hosts", "utube")
         tube.ack(put_and_take(tube, "a").task_id)
         dead = leave_dead_files(location)
 
-        queue.sweep()
+        for hours in (0, 1):
+            clock.advance(3600 * hours)
+            assert queue.sweep().vacuumed == []
         assert all(file.exists() for file in dead)
-        clock.advance(3600)
-        queue.sweep()
+        clock.advance(3 * 3600)
+        assert queue.sweep().vacuumed == ["hosts", ""]
         assert not any(file.exists() for file in dead)
 
         leave_dead_files(location)
-        queue.sweep()
+        for hours in (0, 2):
+            # At first it is not time, and then nobody has written since.
+            clock.advance(3600 * hours)
+            assert queue.sweep().vacuumed == []
         assert all(file.exists() for file in dead)
         assert queue.statistics("hosts")["calls"]["ack"] == 1
+
+
+def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def counted(name: str) -> None:
+        plain = getattr(Engine, name)
+
+        def call(engine: Engine, *args: object, **options: object) -> object:
+            calls.append(name)
+            return plain(engine, *args, **options)
+
+        monkeypatch.setattr(Engine, name, call)
+
+    with Queue(spark, location) as queue:
+        for kind in ("fifo", "utube", "utubettl"):
+            tube = queue.create_tube(kind, kind)
+            tube.ack(put_and_take(tube, "a").task_id)
+        end_heartbeat(queue)
+        for name in ("rows", "arrow", "run", "execute", "is_table"):
+            counted(name)
+
+        report = queue.sweep()
+        made = list(calls)
+
+    # The registry, the sessions, the claims, and three tubes.
+    assert made == ["rows"] * 6
+    assert report.idle
+    assert sorted(report.tubes) == ["fifo", "utube", "utubettl"]

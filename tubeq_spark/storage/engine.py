@@ -82,6 +82,8 @@ class Append:
         once: Delta's transaction id and version: an append writes nothing when a version as high
             was written under this id before.
         size: How many rows there are, about; 0: nobody wants to know how many were written.
+        replaces: The table's partition column: with it the rows take the place of all others, and
+            their schema that of the table.
     """
 
     table: str
@@ -89,6 +91,7 @@ class Append:
     marker: int
     once: tuple[str, int] | None = None
     size: int = 0
+    replaces: str | None = None
 
     @property
     def tasks(self) -> int | None:
@@ -164,9 +167,8 @@ class Engine:
 
     def property(self, table: str, name: str) -> str | None:
         """A table property as it was set."""
-        detail = self.rows(f"DESCRIBE DETAIL {table}")[0]
-        value: str | None = detail["properties"].get(name)
-        return value
+        found = self.rows(f"SHOW TBLPROPERTIES {table}")
+        return next((row["value"] for row in found if row["key"] == name), None)
 
     def is_table(self, name: str) -> bool:
         """Whether there is a table; not so where its log has no commit yet."""
@@ -190,14 +192,6 @@ class Engine:
         """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
         listing = self.spark.read.format("binaryFile")
         return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
-
-    def replace(
-        self, table: str, rows: DataFrame, partition: str, app: str, version: int, note: Note
-    ) -> None:
-        """Overwrite a table and its schema, unless a version as high was written before."""
-        writer = rows.write.format("delta").mode("overwrite").partitionBy(partition)
-        writer = writer.option("overwriteSchema", "true").option("userMetadata", str(note))
-        self._save(writer.option("txnAppId", app).option("txnVersion", version), table)
 
     def source(self, table: pa.Table) -> DataFrame:
         """Rows that the driver holds, as a DataFrame."""
@@ -270,6 +264,9 @@ class Engine:
             rows = F.count(F.lit(1)).alias("rows")
             writer = statement.rows.observe(written, rows).write
         writer = writer.format("delta").mode("append")
+        if statement.replaces is not None:
+            writer = writer.mode("overwrite").partitionBy(statement.replaces)
+            writer = writer.option("overwriteSchema", "true")
         writer = writer.option("userMetadata", f"{note} marker={statement.marker}")
         if statement.once is not None:
             app, version = statement.once

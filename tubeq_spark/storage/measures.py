@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.layout import TubeTable
 
-__all__ = ["Depth", "Extent", "counts", "depth", "extent", "is_catalog_managed", "last_commit"]
+__all__ = [
+    "Depth",
+    "Extent",
+    "counts",
+    "depth",
+    "extent",
+    "is_catalog_managed",
+    "last_commit",
+    "last_write",
+]
 
 #: Tubes that one query counts: each is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
@@ -26,6 +35,10 @@ _COUNTED_TOGETHER = 25
 #: A commit's file in a log, and a checkpoint of any kind.
 _COMMIT = r"/(\d{20})\.json$"
 _CHECKPOINT = r"/(\d{20})\.checkpoint"
+
+#: Commits of the removal of dead files, and how many of the newest commits are looked at for another.
+_CLEANING = frozenset({"SET TBLPROPERTIES", "VACUUM END", "VACUUM START"})
+_NEWEST = 10
 
 #: The table feature of catalog-managed commits, by today's name and by that of Delta 4.0.0.
 _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
@@ -159,6 +172,17 @@ def last_commit(engine: Engine, table: str) -> tuple[int, int]:
     newest = history.select("version", F.unix_micros("timestamp"))
     version, committed_us = engine.collect(newest)[0]
     return version, committed_us
+
+
+def last_write(engine: Engine, table: str) -> int:
+    """The storage's time of a table's newest commit but for those of removing dead files.
+
+    Where the newest commits are all of that kind: the time of the oldest of them.
+    """
+    history = engine.frame(f"DESCRIBE HISTORY {table} LIMIT {_NEWEST}")
+    made = history.select("operation", F.unix_micros("timestamp").alias("at"))
+    commits = [(row["operation"], row["at"]) for row in engine.collect(made)]
+    return next((at for operation, at in commits if operation not in _CLEANING), commits[-1][1])
 
 
 def _log(engine: Engine, log: str) -> tuple[int, int] | None:

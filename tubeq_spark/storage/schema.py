@@ -74,8 +74,8 @@ _REGISTRY_COLUMNS = {
     "name": ("STRING", "name of the tube and of its table"),
     "id": ("BIGINT", "unique for ever in this location"),
     "type": ("STRING", "driver"),
-    "options": ("STRING", "options of the tube, JSON"),
-    "status": ("STRING", "live, dropping or dropped"),
+    "options": ("STRING", "options of the tube, JSON; temporary: session/epoch of its owner"),
+    "status": ("STRING", "live, creating, dropping or dropped"),
     "created": ("TIMESTAMP", "UTC"),
     "format_version": ("INT", "of the tables"),
 }
@@ -153,6 +153,9 @@ def _properties(config: QueueConfig) -> dict[str, str]:
     # A short log keeps every snapshot cheap: tombstones stay in it for as long as they are kept.
     kept = f"interval {config.retention_hours} hours"
     return {
+        # Delta's default, and its only level, but not on every platform: elsewhere a blind append
+        # may be let past a statement that has read without it.
+        "delta.isolationLevel": "Serializable",
         "delta.enableDeletionVectors": "false",
         "delta.checkpointInterval": "10",
         "delta.checkpoint.writeStatsAsStruct": "false",

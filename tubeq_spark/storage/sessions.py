@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,9 +23,9 @@ from tubeq_spark.storage.quoting import bigint, integer, moment, string
 from tubeq_spark.storage.system_table import SystemTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["Member", "SessionView", "Sessions"]
+__all__ = ["Member", "SessionView", "Sessions", "Survey"]
 
 _BUCKETS = 64
 _VACUUM_BUCKET = 2_000
@@ -35,6 +35,11 @@ _MEMBERS = f"bucket < {integer(_BUCKETS)}"
 #: The counters of all members that have been forgotten.
 _IS_TOTAL = f"bucket = {integer(_TOTAL_BUCKET)} AND kind = 'total'"
 _LIVE, _LEFT = "live", "left"
+#: Of the rows of one member, or of one session's dead marks.
+_NEWEST = (
+    "max(epoch) AS epoch, max(seq) AS seq, "
+    "max_by(struct(status, unix_micros(lease_until) AS until, epoch), seq) AS last"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,23 @@ class SessionView:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a sweep wants to know of sessions and slots.
+
+    Attributes:
+        sessions: By session.
+        beats: Heartbeats that newer ones have replaced, and those of sessions that have ended.
+        leases: Leases of numbers that later ones have replaced.
+        vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
+    """
+
+    sessions: Mapping[str, SessionView]
+    beats: int
+    leases: int
+    vacuums: Mapping[int, int]
+
+
 def bucket_of(session: str) -> int:
     """The bucket of a session."""
     return zlib.crc32(session.encode()) % _BUCKETS
@@ -91,32 +113,34 @@ class Sessions(SystemTable):
         where = _MEMBERS
         if session is not None:
             where = f"bucket = {integer(bucket_of(session))} AND session = {string(session)}"
-        rows = self._engine.rows(
-            "SELECT kind, session, member, max(epoch) AS epoch, max(seq) AS seq, "
-            "max_by(struct(status, unix_micros(lease_until) AS until, epoch), seq) AS last "
-            f"FROM {self._table} WHERE {where} AND kind IN ('member', 'dead') "
-            "GROUP BY kind, session, member"
-        )
-        members: dict[str, list[Member]] = defaultdict(list)
-        dead: dict[str, int] = defaultdict(int)
-        for row in rows:
-            last = row["last"]
-            if row["kind"] == "dead":
-                dead[row["session"]] = max(dead[row["session"]], row["epoch"])
-                continue
-            members[row["session"]].append(
-                Member(
-                    row["session"],
-                    row["member"],
-                    last["epoch"],
-                    row["seq"],
-                    last["status"] == _LIVE,
-                    last["until"],
-                )
+        return _views(
+            self._engine.rows(
+                f"SELECT kind, session, member, {_NEWEST} FROM {self._table} "
+                f"WHERE {where} AND kind IN ('member', 'dead') GROUP BY kind, session, member"
             )
-        return {
-            name: SessionView(name, tuple(members[name]), dead[name]) for name in {*members, *dead}
-        }
+        )
+
+    def survey(self) -> Survey:
+        """Everything that a sweep asks of this table, in one read."""
+        rows = self._engine.rows(
+            f"SELECT kind, bucket, session, member, slot, key, {_NEWEST}, count(*) AS n, "
+            "unix_micros(max(at)) AS at FROM ("
+            "SELECT * EXCEPT (member), IF(kind = 'slot', NULL, member) AS member, "
+            f"IF(kind = 'vacuum', seq, NULL) AS key FROM {self._table}) "
+            "GROUP BY kind, bucket, session, member, slot, key"
+        )
+        kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in rows:
+            kinds[row["kind"]].append(row)
+        left: dict[str, bool] = defaultdict(lambda: True)
+        for row in kinds["member"]:
+            left[row["session"]] &= row["last"]["status"] == _LEFT
+        return Survey(
+            _views([*kinds["member"], *kinds["dead"]]),
+            sum(row["n"] - (not left[row["session"]]) for row in kinds["member"]),
+            sum(row["n"] - 1 for row in kinds["slot"]),
+            {row["key"]: row["at"] for row in kinds["vacuum"]},
+        )
 
     def calls(self, but: str) -> list[Mapping[str, int]]:
         """The newest counters of all members, those that were forgotten included.
@@ -244,15 +268,6 @@ class Sessions(SystemTable):
 
     # -- maintenance --------------------------------------------------------------------------
 
-    def last_vacuum(self, key: int) -> int | None:
-        """When dead files of a tube (its id) or of the system tables (0) were last removed."""
-        rows = self._engine.rows(
-            f"SELECT max(unix_micros(at)) AS last FROM {self._table} "
-            f"WHERE bucket = {integer(_VACUUM_BUCKET)} AND kind = 'vacuum' AND seq = {bigint(key)}"
-        )
-        last: int | None = rows[0]["last"]
-        return last
-
     def note_vacuum(self, key: int, now_us: int) -> None:
         """Remember that dead files are being removed. One commit, a blind append."""
         row = pa.table(
@@ -340,6 +355,27 @@ class Sessions(SystemTable):
 
         replaced = f"SELECT sum(IF(gone, beats, beats - 1)) AS n FROM ({members})"
         return self._remove("fold_sessions", loop, replaced, least, sql)
+
+
+def _views(rows: Iterable[Mapping[str, Any]]) -> dict[str, SessionView]:
+    members: dict[str, list[Member]] = defaultdict(list)
+    dead: dict[str, int] = defaultdict(int)
+    for row in rows:
+        last = row["last"]
+        if row["kind"] == "dead":
+            dead[row["session"]] = max(dead[row["session"]], row["epoch"])
+            continue
+        members[row["session"]].append(
+            Member(
+                row["session"],
+                row["member"],
+                last["epoch"],
+                row["seq"],
+                last["status"] == _LIVE,
+                last["until"],
+            )
+        )
+    return {name: SessionView(name, tuple(members[name]), dead[name]) for name in {*members, *dead}}
 
 
 def _map(calls: Mapping[str, int]) -> str:

@@ -67,6 +67,11 @@ class TakenUtubes:
         )
         return [TakenUtube(**row) for row in found.to_pylist()]
 
+    def tubes(self) -> set[int]:
+        """The ids of all tubes of the location with claims, orphans included."""
+        found = self._engine.rows(f"SELECT DISTINCT tube_id FROM {self._table}")
+        return {row["tube_id"] for row in found}
+
     def claim(
         self,
         wanted: Sequence[tuple[str | None, int, int | None]],

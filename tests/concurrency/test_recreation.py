@@ -1,0 +1,199 @@
+"""A name that had another tube before: nobody's task is lost while the new tube is made."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.concurrency.support import Probe, on_another_host
+from tests.thorough import thorough
+from tubeq_spark import InvalidOptionError, QueueStateError, TubeExistsError, TubeNotFoundError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.concurrency.support import OpenQueue
+    from tubeq_spark import Queue, Tube
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Pair:
+    """A queue that is interrupted, and its rival."""
+
+    probe: Probe
+    mine: Queue
+    rivals: Queue
+
+    def dropped(self, **options: Any) -> str:
+        """A name whose tube was dropped."""
+        name = f"reused_{next(_numbers)}"
+        self.rivals.create_tube(name, **options).drop()
+        return name
+
+
+@pytest.fixture(scope="module")
+def pair(open_queue: OpenQueue) -> Pair:
+    probe = Probe()
+    return Pair(probe, on_another_host(open_queue(observer=probe)), on_another_host(open_queue()))
+
+
+@pytest.fixture(params=["JSON", "typed"])
+def payloads(request: pytest.FixtureRequest) -> tuple[str | None, str | None, Any]:
+    """The schema before, the schema after, and a payload of the latter."""
+    if request.param == "JSON":
+        return "n INT", None, ["any", "JSON"]
+    return "n INT", "url STRING, m INT", {"url": "u", "m": 1}
+
+
+def works(queue: Queue, name: str, data: Any, feed: bool = False) -> None:
+    """A tube takes a payload and gives it back."""
+    tube = queue[name]
+    task = tube.put(data)
+    assert tube.peek(task.task_id).data == data
+    assert tube.options.change_feed is feed
+    found = queue._context.engine.property(tube._ctx.table.name, "delta.enableChangeDataFeed")
+    assert found == str(feed).lower()
+
+
+def test_create_tube_when_a_rival_puts_before_it_returns_keeps_the_task(
+    pair: Pair, payloads: tuple[str, str | None, Any]
+) -> None:
+    before, schema, data = payloads
+    name = pair.dropped(schema=before)
+    found: list[tuple[Tube, int]] = []
+
+    def put() -> None:
+        try:
+            tube = pair.rivals[name]
+            found.append((tube, tube.put(data).task_id))
+        except (TubeNotFoundError, QueueStateError):
+            return
+
+    with pair.probe.interrupted("committed", "create_tube", put, nth=1):
+        tube = pair.mine.create_tube(name, schema=schema)
+
+    assert [other.peek(task_id).data for other, task_id in found] == [data]
+    assert [tube.peek(task_id).data for _, task_id in found] == [data]
+    works(pair.mine, name, data)
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "feed"),
+    [
+        ("url STRING, m INT", {"url": "u", "m": 1}, True),
+        *thorough((None, ["JSON"], True), (None, ["JSON"], False)),
+    ],
+)
+def test_create_tube_when_it_stops_anywhere_is_gone_on_with_by_the_next(
+    pair: Pair, schema: str | None, data: Any, feed: bool
+) -> None:
+    before = "n INT"
+    for commits in range(10):
+        name = pair.dropped(schema=before, change_feed=not feed)
+
+        def create(name: str = name) -> Tube:
+            return pair.mine.create_tube(name, schema=schema, change_feed=feed)
+
+        if not pair.probe.stopped_after(commits, create):
+            assert commits >= 3
+            break
+        if commits in (1, 2):
+            # The name is in use: whoever opens it finishes what was begun.
+            works(pair.rivals, name, data, feed)
+            with pytest.raises(TubeExistsError):
+                pair.rivals.create_tube(name, schema="other INT")
+        else:
+            pair.rivals.create_tube(name, schema=schema, change_feed=feed, if_not_exists=True)
+            works(pair.rivals, name, data, feed)
+        works(pair.mine, name, data, feed)
+    else:
+        pytest.fail("it never came to its end")
+
+
+@pytest.mark.parametrize(
+    ("first", "step"),
+    [
+        (True, "decided"),
+        (False, "committed"),
+        *thorough((True, "read"), (True, "committed"), (False, "read"), (False, "decided")),
+    ],
+)
+def test_create_tube_when_two_create_with_different_schemas_one_is_told_that_it_exists(
+    pair: Pair, first: bool, step: str
+) -> None:
+    name = f"raced_{next(_numbers)}" if first else pair.dropped(schema="n INT")
+    outcome: list[str] = []
+
+    def rival() -> None:
+        try:
+            pair.rivals.create_tube(name, schema="m STRING")
+            outcome.append("made")
+        except TubeExistsError:
+            outcome.append("exists")
+
+    with pair.probe.interrupted(step, "create_tube", rival):
+        try:
+            pair.mine.create_tube(name)
+            outcome.append("mine")
+        except TubeExistsError:
+            outcome.append("exists")
+
+    assert sorted(outcome) in (["exists", "made"], ["exists", "mine"])
+    data: Any = {"m": "text"} if "made" in outcome else ["JSON"]
+    works(pair.mine, name, data)
+    works(pair.rivals, name, data)
+
+
+def test_create_tube_when_its_creator_comes_late_leaves_the_next_tube_alone(pair: Pair) -> None:
+    name = pair.dropped(schema="n INT")
+    made: list[Any] = []
+
+    def overtake() -> None:
+        pair.rivals[name].drop()
+        tube = pair.rivals.create_tube(name, schema="m INT", change_feed=True)
+        made.append(tube.put({"m": 1}).task_id)
+
+    with pair.probe.interrupted("read", "fit_table", overtake):
+        late = pair.mine.create_tube(name)
+
+    with pytest.raises(TubeNotFoundError):
+        late.put(["JSON"])
+    assert pair.rivals[name].peek(made[0]).data == {"m": 1}
+    works(pair.rivals, name, {"m": 2}, feed=True)
+
+
+def test_create_tube_when_delta_refuses_its_columns_leaves_the_name_free(pair: Pair) -> None:
+    name = pair.dropped()
+
+    with pytest.raises(InvalidOptionError, match="schema"):
+        pair.mine.create_tube(name, schema="`a b` INT")
+
+    assert name not in pair.mine
+    pair.mine.create_tube(name)
+    works(pair.rivals, name, ["JSON"])
+
+
+def test_sweep_when_a_creation_was_stopped_finishes_it(pair: Pair) -> None:
+    name = pair.dropped(schema="n INT")
+    assert pair.probe.stopped_after(1, lambda: pair.mine.create_tube(name))
+    assert name not in pair.rivals.tubes()
+
+    pair.rivals.sweep()
+
+    assert name in pair.rivals.tubes()
+
+
+def test_tables_when_created_say_how_they_are_isolated(
+    pair: Pair, spark: SparkSession, place: str
+) -> None:
+    name = f"isolated_{next(_numbers)}"
+    pair.mine.create_tube(name, "utube")
+
+    for table in (name, "_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes"):
+        found = spark.sql(f"SHOW TBLPROPERTIES delta.`{place}/{table}`").collect()
+        assert {row["key"]: row["value"] for row in found}["delta.isolationLevel"] == "Serializable"
