@@ -130,12 +130,10 @@ def remove_dead_files(
     kept = us_from_seconds(queue.config.retention_hours * 3600) or 0
     if now_us < tables.since_us + max(interval, kept):
         return False
-    if last_us is not None:
-        if now_us < last_us + interval:
-            return False
-        written = max(last_write(queue.engine, name) for name, _ in tables.names)
-        if written < last_us - kept - _CLOCKS:
-            return False
+    if last_us is not None and (
+        now_us < last_us + interval or _were_removed(queue, tables, last_us - kept - _CLOCKS)
+    ):
+        return False
     late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * interval
     for name, lane in tables.names:
         if not lane.is_exclusive and now_us < late and queue.sessions.asked_to_wait(name, now_us):
@@ -149,6 +147,11 @@ def remove_dead_files(
             if lane.is_exclusive or _fence(queue, name, now_us):
                 queue.engine.run(f"VACUUM {name}")
     return True
+
+
+def _were_removed(queue: QueueContext, tables: Tables, before_us: int) -> bool:
+    """Whether all dead files are gone: those that were old enough at some time, and there are no others."""
+    return all(last_write(queue.engine, name) < before_us for name, _ in tables.names)
 
 
 def _fence(queue: QueueContext, table: str, now_us: int) -> bool:

@@ -181,8 +181,10 @@ def last_write(engine: Engine, table: str) -> int:
     """
     history = engine.frame(f"DESCRIBE HISTORY {table} LIMIT {_NEWEST}")
     made = history.select("operation", F.unix_micros("timestamp").alias("at"))
-    commits = [(row["operation"], row["at"]) for row in engine.collect(made)]
-    return next((at for operation, at in commits if operation not in _CLEANING), commits[-1][1])
+    commits = engine.collect(made)
+    newest = next((row for row in commits if row["operation"] not in _CLEANING), commits[-1])
+    at: int = newest["at"]
+    return at
 
 
 def _log(engine: Engine, log: str) -> tuple[int, int] | None:
