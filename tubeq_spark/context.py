@@ -121,8 +121,6 @@ class TubeContext:
     is_live: Callable[[], bool] = lambda: True
     #: Told when the mark of a drop was met: the registry may not know it yet.
     was_dropped: Callable[[], None] = lambda: None
-    #: Rows of the last DataFrame that was put.
-    last_frame: int = 0
     _happened: deque[tuple[Task, str]] = field(default_factory=deque)
 
     @property

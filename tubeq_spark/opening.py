@@ -13,8 +13,7 @@ from pyspark.errors import AnalysisException
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
-from tubeq_spark.spark_session import missing_settings
-from tubeq_spark.spark_settings import on_databricks, require_spark
+from tubeq_spark.spark_settings import asked, missing_settings, on_databricks, require_spark
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
 from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, Lane, lane_of
@@ -114,7 +113,7 @@ def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
 @contextlib.contextmanager
 def _creating(engine: Engine, location: Location) -> Iterator[None]:
     """Keep other processes from creating the same tables, where storage does not."""
-    default = engine.spark.conf.get("spark.hadoop.fs.defaultFS", None) or "file:///"
+    default = asked(engine.spark, "spark.hadoop.fs.defaultFS") or "file:///"
     directory = None if location.in_catalog else local_directory(location.text)
     if directory is None or (":" not in location.text and not default.startswith("file:")):
         yield
@@ -169,7 +168,10 @@ _warned = threading.Event()
 
 
 def warn_of_slow_session(spark: SparkSession) -> None:
-    """Warn, once in a process, of recommended settings that are off and cost much."""
+    """Warn, once in a process, of recommended settings that are off and cost much.
+
+    For where a queue has no session of its own, and only the caller can change them.
+    """
     missing = missing_settings(spark)
     if missing and not _warned.is_set():
         _warned.set()
@@ -196,7 +198,7 @@ def unsafe_storage(engine: Engine, opened: OpenedLocation) -> str | None:
         return None
     # Of the scheme in use: programs of EMR write s3, those with Hadoop's own client s3a.
     setting = f"spark.delta.logStore.{scheme}.impl"
-    if "DynamoDB" in (engine.spark.conf.get(setting, "") or ""):
+    if "DynamoDB" in (asked(engine.spark, setting) or ""):
         return None
     return (
         f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "

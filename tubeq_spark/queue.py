@@ -72,7 +72,9 @@ class Queue:
         """Open a queue; its system tables are created if there are none.
 
         Args:
-            spark: The session to work with; it is not changed, stopped or reconfigured.
+            spark: The session to work with; it is not changed, stopped or reconfigured. DataFrames
+                are read and given in it; the queue's own statements run in sessions derived from
+                it, with settings of their own, where the platform has such sessions.
             location: A path or URI, or `catalog.schema` (which must exist).
             session_uuid: A living session to join; a session of its own by default.
             clock: Where the time comes from; the system's by default.
@@ -92,9 +94,18 @@ class Queue:
         if not isinstance(clock, Clock):
             checks.refuse("clock", clock, "a tubeq_spark.Clock")
         other = None if session_uuid is None else checks.session_uuid(session_uuid)
-        engine = Engine(spark)
+        engine = self._engine = Engine(spark)
+        try:
+            self._open(location, clock, other)
+        except BaseException:
+            engine.close()
+            raise
+
+    def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:
+        engine = self._engine
         self._opened = open_location(engine, location, self._config)
-        warn_of_slow_session(spark)
+        if not engine.has_own:
+            warn_of_slow_session(engine.spark)
         self._context = self._make_context(engine, clock)
         self._registry = Registry(
             engine,
@@ -386,7 +397,7 @@ class Queue:
                     self._drop_temporary(tube)
                 self._context.session.leave()
             finally:
-                self._context.state = QueueState.WAITING
+                self._end()
 
     def hand_over(self, ttr: float) -> uuid.UUID:
         """Close this queue object, but leave what it holds to its session, for others to join.
@@ -414,8 +425,13 @@ class Queue:
             session = self._context.session
             session.stop()
             session.hand_over(seconds)
-            self._context.state = QueueState.WAITING
+            self._end()
             return session.uuid
+
+    def _end(self) -> None:
+        """Be closed."""
+        self._context.state = QueueState.WAITING
+        self._engine.close()
 
     def _drop_temporary(self, tube: Tube) -> None:
         ctx = tubes.context_of(tube)
@@ -472,7 +488,7 @@ class Queue:
         Commits: none.
         """
         self._context.require_running()
-        return self._context.engine.source(statistics.as_table(self._statistics()))
+        return self._context.engine.shown_rows(statistics.as_table(self._statistics()))
 
     def _statistics(self, name: str | None = None) -> list[TubeStatistics]:
         def named() -> list[TubeContext]:

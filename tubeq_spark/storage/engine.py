@@ -6,26 +6,30 @@ import re
 import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
-from tubeq_spark.storage.codegen import compiled
+from tubeq_spark.jvm import frame_of
 from tubeq_spark.storage.committer import committer_of
 from tubeq_spark.storage.conflicts import is_missing_table
+from tubeq_spark.storage.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.quoting import identifier, path_of, string
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
     from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.notes import Note
     from tubeq_spark.storage.schema import NewTable
+
+    #: What a statement reads beside its table.
+    Source: TypeAlias = DataFrame | pa.Table
 
 __all__ = ["Affected", "Append", "Engine", "Merge"]
 
@@ -55,7 +59,8 @@ class Merge:
         table: SQL name of the table it writes.
         sql: Its text; `{name}` stands for a source given in `sources`, `{note}` for its note.
         marker: A number that only this statement's predicate holds: its operation id.
-        sources: DataFrames that it reads, by the names in its text.
+        sources: What it reads beside its table, by the names in its text: rows that the driver
+            holds, or a DataFrame of the caller's.
         size: How many rows it changes, about.
         tasks: How many tasks it is about, where that is not the rows that it changes.
     """
@@ -63,7 +68,7 @@ class Merge:
     table: str
     sql: str
     marker: int
-    sources: Mapping[str, DataFrame] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
     size: int = 0
     tasks: int | None = None
 
@@ -82,7 +87,7 @@ class Append:
     """
 
     table: str
-    rows: DataFrame
+    rows: Source
     marker: int
     once: tuple[str, int] | None = None
     size: int = 0
@@ -97,31 +102,63 @@ class Engine:
     """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Use `spark`, which stays the caller's: only code generation is switched, for a while."""
+        """Work with sessions derived from `spark`, the caller's, which is not changed."""
         self.spark = spark
+        self._own = OwnSessions(spark)
+
+    def close(self) -> None:
+        """Release the queue's own sessions."""
+        self._own.close()
+
+    @property
+    def own(self) -> SparkSession:
+        """The session for the queue's own small statements."""
+        return self._own.get()
+
+    @property
+    def has_own(self) -> bool:
+        """Whether that is another one than the caller's."""
+        return self._own.are_had
 
     def committer(self) -> Committer:
         """The JVM in which statements run."""
         return committer_of(self.spark)
 
     def frame(self, sql: str) -> DataFrame:
-        """A query, not yet run."""
+        """A query of the queue's own, not yet run."""
+        return self.own.sql(sql)
+
+    def shown(self, sql: str) -> DataFrame:
+        """A query for a program, which may join it with frames of its own session."""
         return self.spark.sql(sql)
+
+    def shown_rows(self, table: pa.Table) -> DataFrame:
+        """Rows for a program, as `shown`."""
+        return frame_of(self.spark, table)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query."""
-        return [row.asDict(recursive=True) for row in self.spark.sql(sql).collect()]
+        return [row.asDict(recursive=True) for row in self.own.sql(sql).collect()]
 
-    def arrow(self, sql: str, sources: Mapping[str, DataFrame] | None = None) -> pa.Table:
-        """The rows of a query with a limit, as Arrow; `sources` as of a `Merge`."""
+    def arrow(
+        self, sql: str, sources: Mapping[str, Source] | None = None, expected: int = 0
+    ) -> pa.Table:
+        """The rows of a query with a limit, as Arrow.
+
+        Args:
+            sql: The query.
+            sources: As of a `Merge`.
+            expected: How many rows it reads, about.
+        """
+        spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
         if not sources:
-            return self.spark.sql(sql).toArrow()
-        with self._named(self.spark, sql, sources) as text:
-            return self.spark.sql(text).toArrow()
+            return spark.sql(sql).toArrow()
+        with self._named(spark, sql, sources) as text:
+            return spark.sql(text).toArrow()
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
-        empty = self.spark.sql(f"SELECT {identifier(column)} FROM {table} LIMIT 0").toArrow()
+        empty = self.own.sql(f"SELECT {identifier(column)} FROM {table} LIMIT 0").toArrow()
         return empty.schema.field(column).type
 
     def property(self, table: str, name: str) -> str | None:
@@ -132,7 +169,7 @@ class Engine:
 
     def is_table(self, name: str) -> bool:
         """Whether there is a table; not so where its log has no commit yet."""
-        return _finds(lambda: self.spark.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
+        return _finds(lambda: self.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
 
     def has_log(self, table: str) -> bool:
         """Whether there is a directory for the log of a table that has a path."""
@@ -149,7 +186,7 @@ class Engine:
 
     def files(self, directory: str) -> DataFrame:
         """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
-        listing = self.spark.read.format("binaryFile")
+        listing = self.own.read.format("binaryFile")
         return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
 
     def replace(
@@ -161,12 +198,12 @@ class Engine:
         self._save(writer.option("txnAppId", app).option("txnVersion", version), table)
 
     def source(self, table: pa.Table) -> DataFrame:
-        """Rows that the driver holds, as a DataFrame."""
-        return self.spark.createDataFrame(table)
+        """Rows that the driver holds, as a DataFrame for a query of the queue's own."""
+        return frame_of(self.own, table)
 
     def run(self, sql: str) -> None:
         """Run a statement that returns nothing worth reading; it has run without a `collect`."""
-        self.spark.sql(sql)
+        self.own.sql(sql)
 
     def execute(self, statement: Merge | Append, note: Note) -> Affected | None:
         """Run one committing statement.
@@ -179,19 +216,15 @@ class Engine:
             The rows it changed; `None` for an append that is done once and may have been skipped.
         """
         if isinstance(statement, Append):
-            with compiled(statement.rows.sparkSession, statement.size):
-                return self._append(statement, note)
-        spark = self._session_of(statement)
-        with compiled(spark, statement.size):
-            return self._merge(spark, statement, note)
+            return self._append(statement, note)
+        spark = self._session_for([*statement.sources.values()], statement.size)
+        return self._merge(spark, statement, note)
 
-    def _session_of(self, statement: Merge) -> SparkSession:
-        """Where its sources are: a micro-batch belongs to a session that its query has for itself."""
-        if not statement.sources:
-            return self.spark
-        ours = self.spark.range(0).sparkSession
-        sessions = (rows.sparkSession for rows in statement.sources.values())
-        return next((session for session in sessions if session is not ours), self.spark)
+    def _session_for(self, sources: Sequence[Source], rows: int) -> SparkSession:
+        """That of a source which is a DataFrame, a micro-batch's as well; else one of the queue's."""
+        frames = (source for source in sources if not isinstance(source, pa.Table))
+        given = next((frame.sparkSession for frame in frames), None)
+        return given or self._own.get(compiling=rows >= COMPILE_FROM)
 
     def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected:
         said = string(str(note))
@@ -203,12 +236,12 @@ class Engine:
 
     @staticmethod
     @contextmanager
-    def _named(spark: SparkSession, sql: str, sources: Mapping[str, DataFrame]) -> Iterator[str]:
+    def _named(spark: SparkSession, sql: str, sources: Mapping[str, Source]) -> Iterator[str]:
         """The text with the names that its sources have for a while."""
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
         try:
             for name, view in names.items():
-                sources[name].createOrReplaceTempView(view)
+                _as_frame(spark, sources[name]).createOrReplaceTempView(view)
             # str.format would trip over braces in values.
             yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
         finally:
@@ -216,12 +249,12 @@ class Engine:
                 spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
-        writer, written = statement.rows.write, None
+        frame = _as_frame(self._session_for([statement.rows], statement.size), statement.rows)
+        written = None
         if statement.once is None and statement.size:
             written = Observation()
-            rows = F.count(F.lit(1)).alias("rows")
-            writer = statement.rows.observe(written, rows).write
-        writer = writer.format("delta").mode("append")
+            frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+        writer = frame.write.format("delta").mode("append")
         writer = writer.option("userMetadata", f"{note} marker={statement.marker}")
         if statement.once is not None:
             app, version = statement.once
@@ -241,7 +274,7 @@ class Engine:
 
     def version_of(self, table: str, marker: int) -> int | None:
         """The version of the commit that holds `marker`; `None` when the history has none."""
-        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
+        history = self.own.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
         held = (
             history.where(F.col("userMetadata").endswith(f" marker={marker}"))
             .select("version")
@@ -251,13 +284,13 @@ class Engine:
 
     def history(self, table: str, *aggregates: str) -> list[int | None]:
         """Aggregates over the columns of a table's history, as far back as it is kept."""
-        history = self.spark.sql(f"DESCRIBE HISTORY {table}")
+        history = self.own.sql(f"DESCRIBE HISTORY {table}")
         return list(history.agg(*[F.expr(text) for text in aggregates]).collect()[0])
 
     def find(self, table: str, marker: int) -> Affected | None:
         """What the commit that holds `marker` changed; `None` when the history has none."""
         number = re.compile(rf"(?<![\d-]){marker}(?!\d)")
-        history = self.spark.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
+        history = self.own.sql(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
         for row in history.select(
             "operationParameters", "operationMetrics", "userMetadata"
         ).collect():
@@ -265,6 +298,10 @@ class Engine:
             if number.search(said):
                 return _affected(row["operationMetrics"] or {})
         return None
+
+
+def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
+    return frame_of(spark, source) if isinstance(source, pa.Table) else source
 
 
 def _finds(look: Callable[[], object]) -> bool:

@@ -21,7 +21,6 @@ from tubeq_spark.storage.statements import move_to_claim
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.layout import Cut, TubeTable
 
 __all__ = ["SubqueueShare", "SubqueueStatements"]
@@ -42,9 +41,8 @@ class SubqueueShare:
 class SubqueueStatements:
     """Builds the statements of one tube with sub-queues."""
 
-    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
+    def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
         """Write to `table`; `fresh` makes numbers that were never used."""
-        self._engine = engine
         self._table = table
         self._fresh = fresh
 
@@ -70,7 +68,7 @@ class SubqueueStatements:
         burnt = [claim - _BURNT for claim in claims]
         columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
         places = [(s.utube, s.last.pri, s.last.task_id, s.claim) for s in shares]
-        source, frames = rows_source(self._engine, columns, places)
+        source, frames = rows_source(columns, places)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON {noted('t.segment')} "
@@ -134,7 +132,7 @@ class SubqueueStatements:
         rows: list[tuple[Any, ...]]
         rows = [(s.utube, s.last.pri, s.last.task_id, s.claim, None) for s in shares]
         rows += [(utube, None, None, None, segment) for segment, utube in acked]
-        source, frames = rows_source(self._engine, columns | {"acked": "BIGINT"}, rows)
+        source, frames = rows_source(columns | {"acked": "BIGINT"}, rows)
         literals = bigints([*gone, *segments, claim, *burnt, marker])
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
@@ -176,7 +174,7 @@ class SubqueueStatements:
         tube, at = bigint(-self._table.id), moment(now_us)
         columns = {"segment": "BIGINT", "utube": "STRING"}
         values = [(claim - _BURNT, utube) for claim, utube in claims]
-        source, frames = rows_source(self._engine, columns, values)
+        source, frames = rows_source(columns, values)
         segments = bigints([*sorted({claim - _BURNT for claim, _ in claims}), marker])
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s ON {noted('t.segment')} "
