@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import warnings
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ __all__ = [
     "unsafe_storage",
     "warn_of_slow_session",
 ]
+
+log = logging.getLogger(__name__)
 
 #: Directory of lock files, on local storage.
 LOCKS = "_tubeq_locks"
@@ -102,6 +105,7 @@ def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
     except AnalysisException as error:
         if not is_missing_table(error):
             raise
+        log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location):
             create_table(engine, new_sessions(location.table(SESSIONS), config))
             # Last: whoever sees the registry may rely on everything else.

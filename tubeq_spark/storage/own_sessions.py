@@ -105,8 +105,11 @@ class OwnSessions:
 def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
     """A session that knows what another one knows."""
     if not is_classic(spark):
-        cloned: SparkSession = spark.cloneSession()  # type: ignore[attr-defined]
-        return cloned
+        cloned: Any = spark.cloneSession()  # type: ignore[attr-defined]
+        # The server clones its part; how long the client waits for it is the client's.
+        cloned.client.set_retry_policies(spark.client.get_retry_policies())
+        session: SparkSession = cloned
+        return session
     session = spark.newSession()
     _copy(session.conf.getAll, theirs, session)
     with contextlib.suppress(Exception):  # the current schema may have been dropped
