@@ -186,6 +186,7 @@ def test_health_when_clocks_differ_from_the_storages_says_which(
         assert messages[1].startswith(f"the clock of session {ahead.session_uuid} is 3")
 
 
+@pytest.mark.filterwarnings("ignore:this Spark session makes queues slow")
 def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_names_it(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
