@@ -8,12 +8,17 @@ import pytest
 
 from tests.connect_server import connect_server, connected
 from tubeq_spark.spark_session import local_session
+from tubeq_spark.spark_settings import CODEGEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+
+#: What tests ask of a session for themselves is small, and each time another plan.
+INTERPRETED = {name: interpreted for name, (interpreted, _) in CODEGEN.items()}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +50,7 @@ def spark(
             **{
                 "spark.master": "local[2]",
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                **INTERPRETED,
             },
         )
     yield session

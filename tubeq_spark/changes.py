@@ -74,7 +74,7 @@ def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
 def _now(ctx: TubeContext) -> int:
     """The version of an empty commit: what is committed after this call comes after it."""
     engine, table = ctx.tasks.engine, ctx.table.name
-    nothing = engine.source(pa.table({name: pa.array([], pa.int64()) for name in _NUMBERED}))
+    nothing = pa.table({name: pa.array([], pa.int64()) for name in _NUMBERED})
 
     def attempt() -> Plan[int]:
         last = engine.history(table, "max(version)")[0] or 0

@@ -137,8 +137,6 @@ class TubeContext:
     callback: Callback | None = None
     #: Asks the registry whether the tube is still there.
     is_live: Callable[[], bool] = lambda: True
-    #: Rows of the last DataFrame that was put.
-    last_frame: int = 0
     #: When claims without tasks were first seen, by their tokens.
     sightings: dict[int, int] = field(default_factory=dict)
     #: How long takes take.

@@ -123,7 +123,7 @@ def examine(
 
 
 def _settings(queue: QueueContext) -> Iterator[Problem]:
-    for name in missing_settings(queue.engine.spark):
+    for name in missing_settings(queue.engine.own):
         setting = SETTINGS[name]
         yield Problem("settings", None, f"set {name}={setting.value}: {setting.reason}")
 

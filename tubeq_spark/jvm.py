@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Final
 from tubeq_spark.errors import StoreError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
     "HeldBackOutput",
+    "frame_of",
     "is_classic",
     "launch_jvm",
     "require_java",
@@ -40,6 +42,22 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 def is_classic(spark: SparkSession) -> bool:
     """Whether the session is one of this process, and not a client of Spark Connect."""
     return not type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """Rows that the driver holds, as a DataFrame; like `createDataFrame`, but without a trace.
+
+    That makes its session the active one of the whole process, which is the program's to choose.
+
+    Args:
+        spark: The session.
+        table: The rows.
+    """
+    if not is_classic(spark):
+        return spark.createDataFrame(table)
+    from pyspark.sql import SparkSession as Classic  # noqa: PLC0415  pyspark is optional
+
+    return super(Classic, spark).createDataFrame(table)
 
 
 def streaming_query_id(spark: SparkSession) -> str | None:

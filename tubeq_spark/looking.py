@@ -53,7 +53,7 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
 def history(ctx: TubeContext, limit: int) -> DataFrame:
     """The newest commits to the tube's table, by what they say of themselves."""
     most = min(limit, _HISTORY_MOST)
-    found = ctx.tasks.engine.frame(f"DESCRIBE HISTORY {ctx.table.name} {limited(most)}")
+    found = ctx.tasks.engine.shown(f"DESCRIBE HISTORY {ctx.table.name} {limited(most)}")
     return read_history(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import warnings
 from dataclasses import dataclass
@@ -14,8 +15,7 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.reasons import reason_of
-from tubeq_spark.spark_session import missing_settings
-from tubeq_spark.spark_settings import on_databricks, require_spark
+from tubeq_spark.spark_settings import asked, missing_settings, on_databricks, require_spark
 from tubeq_spark.storage.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
 from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, Lane, lane_of
@@ -38,6 +38,8 @@ __all__ = [
     "unsafe_storage",
     "warn_of_slow_session",
 ]
+
+log = logging.getLogger(__name__)
 
 #: Directory of lock files, on local storage.
 LOCKS = "_tubeq_locks"
@@ -105,6 +107,7 @@ def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
     except AnalysisException as error:
         if not is_missing_table(error):
             raise
+        log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location):
             create_table(engine, new_sessions(location.table(SESSIONS), config))
             # Last: whoever sees the registry may rely on everything else.
@@ -116,7 +119,7 @@ def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
 @contextlib.contextmanager
 def _creating(engine: Engine, location: Location) -> Iterator[None]:
     """Keep other processes from creating the same tables, where storage does not."""
-    default = engine.spark.conf.get("spark.hadoop.fs.defaultFS", None) or "file:///"
+    default = asked(engine.spark, "spark.hadoop.fs.defaultFS") or "file:///"
     directory = None if location.in_catalog else local_directory(location.text)
     if directory is None or (":" not in location.text and not default.startswith("file:")):
         yield
@@ -171,7 +174,10 @@ _warned = threading.Event()
 
 
 def warn_of_slow_session(spark: SparkSession) -> None:
-    """Warn, once in a process, of recommended settings that are off and cost much."""
+    """Warn, once in a process, of recommended settings that are off and cost much.
+
+    For where a queue has no session of its own, and only the caller can change them.
+    """
     missing = missing_settings(spark)
     if missing and not _warned.is_set():
         _warned.set()
@@ -198,7 +204,7 @@ def unsafe_storage(engine: Engine, opened: OpenedLocation) -> str | None:
         return None
     # Of the scheme in use: programs of EMR write s3, those with Hadoop's own client s3a.
     setting = f"spark.delta.logStore.{scheme}.impl"
-    if "DynamoDB" in (engine.spark.conf.get(setting, "") or ""):
+    if "DynamoDB" in (asked(engine.spark, setting) or ""):
         return None
     return (
         f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "

@@ -92,7 +92,7 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
         return Plan(None, lambda _: [[] for _ in requests])
     places, segments = _places(ctx, news)
     schema = insert_schema(ctx.codec.arrow_type)
-    rows = ctx.tasks.engine.source(insert_table(places, news, data, schema))
+    rows = insert_table(places, news, data, schema)
     if room is None:
         statement = ctx.statements.put(rows, len(news), segments)
     else:

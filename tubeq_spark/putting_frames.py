@@ -21,7 +21,6 @@ from tubeq_spark.errors import InvalidOptionError, StoreError
 from tubeq_spark.frame_rows import OVERRUN, Counted, Numbering, bucket_column, frame_rows
 from tubeq_spark.moments import US
 from tubeq_spark.segmenting import spread
-from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.conflicts import raised_message
 from tubeq_spark.storage.quoting import identifier
@@ -69,11 +68,7 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
     """
     payload = _payload(ctx, df)
     _check_columns(ctx, df)
-    # How many rows there are is what it asks; a tube's puts are much alike.
-    with compiled(df.sparkSession, ctx.last_frame):
-        counted = _count(ctx, df, payload)
-    ctx.last_frame = counted.total
-    return CountedFrame(df, payload, counted)
+    return CountedFrame(df, payload, _count(ctx, df, payload))
 
 
 def put_frame(

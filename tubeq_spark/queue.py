@@ -81,7 +81,9 @@ class Queue:
         """Open a queue; its system tables are created if there are none.
 
         Args:
-            spark: The session to work with; it is not changed, stopped or reconfigured.
+            spark: The session to work with; it is not changed, stopped or reconfigured. DataFrames
+                are read and given in it; the queue's own statements run in sessions derived from
+                it, with settings of their own, where the platform has such sessions.
             location: A path or URI, or `catalog.schema` (which must exist).
             session_uuid: A living session to join; a session of its own by default.
             clock: Where the time comes from; the system's by default.
@@ -101,11 +103,20 @@ class Queue:
         if not isinstance(clock, Clock):
             checks.refuse("clock", clock, "a tubeq_spark.Clock")
         other = None if session_uuid is None else checks.session_uuid(session_uuid)
-        engine = Engine(spark)
+        engine = self._engine = Engine(spark)
+        try:
+            self._open(location, clock, other)
+        except BaseException:
+            engine.close()
+            raise
+
+    def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:
+        engine = self._engine
         self._opened = open_location(engine, location, self._config)
         local = local_directory(self._opened.uri) is not None
         self._config = self._config.at(local=local)
-        warn_of_slow_session(spark)
+        if not engine.has_own:
+            warn_of_slow_session(engine.spark)
         self._context = self._make_context(engine, clock)
         self._registry = Registry(
             engine,
@@ -412,7 +423,7 @@ class Queue:
                     self._while_reachable(functools.partial(self._drop_temporary, tube))
                 self._while_reachable(self._context.session.leave)
             finally:
-                self._context.state = QueueState.WAITING
+                self._end()
 
     def _while_reachable(self, step: Callable[[], None]) -> None:
         """A step of closing; left out where Spark is gone, which a client may wait for at length."""
@@ -452,8 +463,13 @@ class Queue:
             session = self._context.session
             session.stop()
             session.hand_over(seconds)
-            self._context.state = QueueState.WAITING
+            self._end()
             return session.uuid
+
+    def _end(self) -> None:
+        """Be closed."""
+        self._context.state = QueueState.WAITING
+        self._engine.close()
 
     def _own_temporary(self, owner: str) -> None:
         for tube in self._temporary:
@@ -519,7 +535,7 @@ class Queue:
         Commits: none.
         """
         self._context.require_running()
-        return self._context.engine.source(statistics.as_table(self._statistics()))
+        return self._context.engine.shown_rows(statistics.as_table(self._statistics()))
 
     def _statistics(self, name: str | None = None) -> list[TubeStatistics]:
         def named() -> list[TubeContext]:

@@ -22,7 +22,6 @@ from tubeq_spark.spark_settings import (
     missing_settings,
     on_databricks,
     spark_conf,
-    warn_of_missing_settings,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ __all__ = [
     "local_session",
     "missing_settings",
     "spark_conf",
-    "warn_of_missing_settings",
 ]
 
 # Loggers of failed tasks: the failure reaches the caller as an exception anyway, and statements of

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
-from weakref import WeakSet
 
 from tubeq_spark.errors import StoreError
 
@@ -16,15 +14,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = [
+    "CODEGEN",
     "LOCAL_SETTINGS",
+    "OWN_CLEARED",
+    "OWN_SETTINGS",
     "SETTINGS",
     "Setting",
+    "asked",
     "delta_is_on",
     "missing_settings",
     "on_databricks",
     "require_spark",
     "spark_conf",
-    "warn_of_missing_settings",
 ]
 
 
@@ -98,17 +99,34 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
             "VACUUM, by which a sweep removes dead files, lists directories in this many tasks: "
             "10,000 if unset, which is minutes on a small machine.",
         ),
-        "spark.sql.codegen.factoryMode": Setting(
-            "NO_CODEGEN",
-            "Compiling a plan lasts longer than running it over a few rows: without this a put, "
-            "take and ack of a small batch last 1.3 to 1.4 times as long. Large scans pay for it, "
-            "2 to 3 times as long over a million rows: set FALLBACK, and wholeStage true, where "
-            "batches hold hundreds of thousands of tasks or the session has other heavy work.",
-        ),
-        "spark.sql.codegen.wholeStage": Setting(
-            "false",
-            "Goes with NO_CODEGEN, which implies it; alone it gains nothing measurable.",
-        ),
+    }
+)
+
+_DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+
+#: What the queue's own sessions have, whatever the caller's has.
+OWN_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {name: setting.value for name, setting in SETTINGS.items() if name not in _DELTA_ITSELF}
+    | {
+        # What is decided is decided on the newest version.
+        "spark.databricks.delta.stalenessLimit": "0",
+        # A lost answer is looked for in the history, with what the commit did.
+        "spark.databricks.delta.history.metricsEnabled": "true",
+    }
+)
+#: What a caller may have set for writes of its own, and would change or skip the queue's.
+OWN_CLEARED: Final = (
+    "spark.databricks.delta.commitInfo.userMetadata",
+    "spark.databricks.delta.write.txnAppId",
+    "spark.databricks.delta.write.txnVersion",
+    "spark.databricks.delta.write.txnVersion.autoReset.enabled",
+)
+#: Of a session that interprets plans, and of one that compiles them. Compiling lasts longer than
+#: running a plan over a few rows: a put, take and ack of a small batch take 1.3 to 1.4 times as long.
+CODEGEN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
+        "spark.sql.codegen.wholeStage": ("false", "true"),
     }
 )
 
@@ -161,8 +179,6 @@ LOCAL_SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
     }
 )
 
-_checked: WeakSet[SparkSession] = WeakSet()
-
 
 def spark_conf() -> dict[str, str]:
     """Return the session settings that we recommend for a queue.
@@ -193,25 +209,6 @@ def missing_settings(spark: SparkSession) -> list[str]:
         Names of settings, as in `SETTINGS`; empty if all is well.
     """
     return [name for name, accepts in _MATTERING.items() if not _is_on(spark, name, accepts)]
-
-
-def warn_of_missing_settings(spark: SparkSession) -> None:
-    """Warn, once for a session, if settings that matter are off in it.
-
-    Args:
-        spark: Any session.
-    """
-    if spark in _checked:
-        return
-    _checked.add(spark)
-    names = missing_settings(spark)
-    if names:
-        wanted = ", ".join(f"{name}={SETTINGS[name].value}" for name in names)
-        message = (
-            "this Spark session lacks settings without which a queue is slow or unsafe: "
-            f"{wanted} (tubeq_spark.spark_conf() returns them all)"
-        )
-        warnings.warn(message, stacklevel=3)
 
 
 def require_spark(spark: SparkSession) -> None:
@@ -278,7 +275,6 @@ _MATTERING: Final[Mapping[str, Callable[[str], bool]]] = MappingProxyType(
         "spark.databricks.delta.autoCompact.enabled": _is_off,
     }
 )
-_DELTA_ITSELF: Final = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 
 
 def _is_on(spark: SparkSession, name: str, accepts: Callable[[str], bool]) -> bool:
@@ -286,10 +282,32 @@ def _is_on(spark: SparkSession, name: str, accepts: Callable[[str], bool]) -> bo
 
     if name in _DELTA_ITSELF and on_databricks():
         return True  # Databricks has Delta built in, and shows it in no setting.
+    try:
+        return accepts(_get(spark, name) or "")
+    except PySparkException:
+        return True
+
+
+def _get(spark: SparkSession, name: str) -> str | None:
     # Asked for a name that it does not know, and without a default, a Connect server logs an error.
     # The time zone is always known, and unset it is that of the JVM.
     defaults = () if name == _TIME_ZONE else (None,)
+    return spark.conf.get(name, *defaults)
+
+
+def asked(spark: SparkSession, name: str) -> str | None:
+    """Ask a session for a setting; some platforms refuse even to tell.
+
+    Args:
+        spark: Any session.
+        name: Of the setting.
+
+    Returns:
+        Its value; `None` where it is not set, and where nobody may know.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415  pyspark is optional
+
     try:
-        return accepts(spark.conf.get(name, *defaults) or "")
+        return _get(spark, name)
     except PySparkException:
-        return True
+        return None

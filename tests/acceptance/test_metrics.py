@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.errors import PySparkNotImplementedError
 
 from tests.acceptance.support import FOR_EVER, ids_of
 from tests.concurrency.support import Stop, end_heartbeat
@@ -185,14 +186,22 @@ def test_health_when_clocks_differ_from_the_storages_says_which(
         assert messages[1].startswith(f"the clock of session {ahead.session_uuid} is 3")
 
 
-def test_health_when_a_setting_is_off_names_it(spark: SparkSession, location: str) -> None:
+@pytest.mark.filterwarnings("ignore:this Spark session makes queues slow")
+def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_names_it(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = "spark.databricks.delta.autoCompact.enabled"
-    queue = Queue(spark, location)
-    spark.conf.set(name, "true")
-    try:
-        found = queue.health()
-    finally:
-        spark.conf.set(name, "false")
+    theirs = spark.newSession()
+    theirs.conf.set(name, "true")
+    assert Queue(theirs, location).health().ok
+
+    def refuse(_session: SparkSession) -> None:
+        raise PySparkNotImplementedError(
+            errorClass="NOT_IMPLEMENTED", messageParameters={"feature": ""}
+        )
+
+    monkeypatch.setattr(type(spark), "newSession", refuse)
+    found = Queue(theirs, location).health()
 
     assert [problem.kind for problem in found.problems] == ["settings"]
     assert name in found.problems[0].message

@@ -138,6 +138,31 @@ def end_heartbeat(queue: Queue) -> None:
     queue._context.session.stop()
 
 
+class Tapped:
+    """A Spark session whose statements, and those of the sessions made of it, go through `run`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def sql(self, text: str) -> DataFrame:
+        """Run a statement in this session."""
+        return self.run(self._spark, text, self._spark.sql)
+
+    def newSession(self) -> SparkSession:  # noqa: N802  (as Spark has it)
+        """Make a session of this one, tapped as well."""
+        session = self._spark.newSession()
+        plain = session.sql
+        session.sql = lambda text: self.run(session, text, plain)  # type: ignore[assignment, method-assign]
+        return session
+
+    def run(self, session: SparkSession, text: str, sql: Callable[[str], DataFrame]) -> DataFrame:
+        """Run a statement of a session by its own `sql`."""
+        raise NotImplementedError
+
+
 def on_another_host(queue: Queue) -> Queue:
     """Make a queue commit as if from another host: nothing here waits for what it writes.
 

@@ -22,6 +22,7 @@ from tests.concurrency.support import (
     FOR_EVER,
     TTR,
     WAIT,
+    Tapped,
     World,
     end_heartbeat,
     ids_of,
@@ -42,29 +43,28 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-class Gate:
+class Gate(Tapped):
     """A Spark session whose next MERGE into a table waits, after it has begun, to be let go."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
-        self._spark = spark
+        super().__init__(spark)
         self._directory = directory
         self._table: str | None = None
+        self._gate: Callable[[int], int] = int
         self._number = 0
         self.reached, self.open = -1, -1
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def sql(self, text: str) -> DataFrame:
+    def run(self, session: SparkSession, text: str, sql: Callable[[str], DataFrame]) -> DataFrame:
         """Run a statement, through the gate if it is the one."""
         if self._table is None or not text.startswith(f"MERGE INTO {self._table} "):
-            return self._spark.sql(text)
+            return sql(text)
         self._table = None
         source = re.compile(r" USING (.+?) s ON ", re.DOTALL)
         gated = rf" USING (SELECT * FROM \1 WHERE tubeq_gate_{self._number}(1) = 1) s ON "
         text, found = source.subn(gated, text, count=1)
         assert found
-        return self._spark.sql(text)
+        session.udf.register(f"tubeq_gate_{self._number}", self._gate, IntegerType())
+        return sql(text)
 
     def arm(self, table: str) -> None:
         """Let the next MERGE into this table wait."""
@@ -89,7 +89,7 @@ class Gate:
                     awaited.read(1)
             return one
 
-        self._spark.udf.register(f"tubeq_gate_{self._number}", gate, IntegerType())
+        self._gate = gate
         self._table = table
 
     def wait(self) -> None:

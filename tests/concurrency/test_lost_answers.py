@@ -19,6 +19,7 @@ from tests.concurrency.support import (
     FOR_EVER,
     PAST_TTR,
     TTR,
+    Tapped,
     World,
     end_heartbeat,
     ids_of,
@@ -45,21 +46,16 @@ if TYPE_CHECKING:
     from tubeq_spark import Batch, Tube
 
 
-class LosesRequests:
+class LosesRequests(Tapped):
     """A Spark session that loses statements on their way: they are never run."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self.failure: Exception | None = None
+    failure: Exception | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def sql(self, text: str) -> DataFrame:
+    def run(self, session: SparkSession, text: str, sql: Callable[[str], DataFrame]) -> DataFrame:
         """Run a query, or lose a statement if told to."""
         if self.failure is not None and text.startswith(("MERGE", "DELETE", "UPDATE")):
             raise self.failure
-        return self._spark.sql(text)
+        return sql(text)
 
 
 def lose(*_: object) -> None:

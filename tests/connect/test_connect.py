@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.connect
 
 LARGE = 40_000
-_MODE = "spark.sql.codegen.factoryMode"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -87,11 +86,11 @@ def test_put_df_when_more_rows_come_than_were_counted_says_so(
         assert queue.statistics("t")["tasks"]["total"] == 0
 
 
-def test_put_df_of_many_rows_switches_code_generation_and_back(
+def test_put_df_of_many_rows_leaves_the_session_as_it_is(
     spark: SparkSession, location: str
 ) -> None:
     assert missing_settings(spark) == []
-    assert spark.conf.get(_MODE) == "NO_CODEGEN"
+    before = spark.conf.getAll
 
     with Queue(spark, location) as queue:
         tube = queue.create_tube("t")
@@ -99,7 +98,7 @@ def test_put_df_of_many_rows_switches_code_generation_and_back(
         second = tube.put_df(spark.range(LARGE).select(json_of("id")), key="once")
 
     assert (first.count, second.count) == (LARGE, LARGE)
-    assert spark.conf.get(_MODE) == "NO_CODEGEN"
+    assert spark.conf.getAll == before
 
 
 def test_one_session_in_many_threads_keeps_their_statements_apart(

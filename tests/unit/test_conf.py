@@ -56,9 +56,15 @@ def variables_in(value: object) -> set[str]:
 BUNDLE, CONSUMER = (read_bundle(name) for name in ("databricks.yml", "databricks-consumer.yml"))
 
 
-def test_spark_defaults_when_read_are_the_recommended_settings_with_their_reasons() -> None:
-    assert settings("spark-defaults.conf", " ") == spark_conf()
-    assert reasons("spark-defaults.conf", " ") == {
+def test_spark_defaults_when_read_set_what_delta_needs_and_name_the_rest_with_the_reasons() -> None:
+    found = settings("spark-defaults.conf", " ")
+    assert found.keys() == DELTA_ITSELF
+    offered = dict(
+        line[1:].split(" ", 1) for line in lines("spark-defaults.conf") if line[:2] == "#s"
+    )
+    assert found | offered == spark_conf()
+    given = reasons("spark-defaults.conf", " ")
+    assert {name.lstrip("#"): reason for name, reason in given.items()} == {
         name: setting.reason for name, setting in SETTINGS.items()
     }
 

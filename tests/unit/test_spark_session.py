@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from tubeq_spark.spark_session import (
     SETTINGS,
     delta_package,
     missing_settings,
-    warn_of_missing_settings,
 )
+from tubeq_spark.spark_settings import asked
 
 ROOT = Path(__file__).parents[2]
 NEEDS_JAVA = "Spark needs Java 17 or newer"
@@ -144,22 +143,19 @@ def test_missing_settings_does_not_complain_of_what_it_may_not_see() -> None:
     assert missing_settings(session_with(spark_conf(), name)) == []
 
 
+def test_asked_when_the_platform_does_not_tell_is_none() -> None:
+    told, untold = "spark.sql.shuffle.partitions", "spark.sql.session.timeZone"
+    spark = session_with({told: "7"}, untold)
+
+    assert (asked(spark, told), asked(spark, untold), asked(spark, "any")) == ("7", None, None)
+
+
 def test_missing_settings_knows_that_databricks_has_delta_built_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
 
     assert "spark.sql.extensions" not in missing_settings(session_with({}))
-
-
-def test_warn_of_missing_settings_warns_once_a_session() -> None:
-    spark = session_with(spark_conf() | {"spark.sql.shuffle.partitions": "200"})
-
-    with pytest.warns(UserWarning, match=r"lacks .*: spark\.sql\.shuffle\.partitions=2 \("):
-        warn_of_missing_settings(spark)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_missing_settings(spark)
 
 
 def test_require_java_accepts_the_java_of_this_machine() -> None:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark import checks
 from tubeq_spark.jvm import is_classic
 from tubeq_spark.queue import Queue
+from tubeq_spark.state import QueueState
 from tubeq_spark.storage.location import SESSIONS, Location
 
 if TYPE_CHECKING:
+    import uuid
+
     from pyspark.sql import SparkSession
 
+    from tubeq_spark.clock import Clock
     from tubeq_spark.storage.registry import Registry
 
 __all__ = ["QueueOfOneCall", "read_ahead"]
@@ -37,24 +41,29 @@ class QueueOfOneCall(Queue):
             **settings: As of a `Queue`.
         """
         self._written = [SESSIONS, tube] if tube is not None and checks.is_tube_name(tube) else []
-        if self._written:
-            read_ahead(spark, location, *self._written)
         super().__init__(spark, location, **settings)
+
+    def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:
+        if self._written:
+            read_ahead(self._engine.own, location, *self._written)
+        super()._open(location, clock, other)
 
     def _first_look(self, registry: Registry) -> None:
         registry.keep(registry.records())
 
-    def close(self) -> None:
-        """Close it; a Spark Connect server then reads what was written, for the next call.
+    def _end(self) -> None:
+        """Be closed; a Spark Connect server then reads what was written, for the next call.
 
         The server goes on with that when this process is gone, so the next call finds it done
-        unless others have written meanwhile; an embedded Spark would end with the call.
+        unless others have written meanwhile; an embedded Spark would end with the call. A session
+        that is released would stop there, so the server is left to forget it.
         """
-        super().close()
-        spark = self._context.engine.spark
-        if not is_classic(spark):
-            for name in self._written:
-                read_ahead(spark, self.location, name).join(_SENT)
+        if is_classic(self._engine.spark):
+            super()._end()
+            return
+        self._context.state = QueueState.WAITING
+        for name in self._written:
+            read_ahead(self._engine.own, self.location, name).join(_SENT)
 
 
 def read_ahead(spark: SparkSession, location: str, *names: str) -> threading.Thread:

@@ -24,8 +24,7 @@ from tubeq_spark.storage.rows import INSERTED, stored_column
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import DataFrame
-
+    from tubeq_spark.storage.engine import Source
     from tubeq_spark.storage.identity import PutIdentity
 
 __all__ = ["Admission", "Room"]
@@ -84,7 +83,7 @@ class Admission:
 
     def put(
         self,
-        rows: DataFrame,
+        rows: Source,
         size: int,
         segments: Sequence[int],
         room: Room,

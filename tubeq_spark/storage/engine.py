@@ -6,29 +6,33 @@ import re
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.jvm import frame_of
 from tubeq_spark.reasons import reason_of
 from tubeq_spark.storage.changed import changed_rows
-from tubeq_spark.storage.codegen import compiled
 from tubeq_spark.storage.committer import committer_of
 from tubeq_spark.storage.conflicts import is_from_engine, is_missing_table, is_unreachable
+from tubeq_spark.storage.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.quoting import identifier, path_of, string
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.notes import Note
     from tubeq_spark.storage.schema import NewTable
+
+    #: What a statement reads beside its table.
+    Source: TypeAlias = DataFrame | pa.Table
 
 __all__ = ["Affected", "Append", "Engine", "Merge"]
 
@@ -58,7 +62,8 @@ class Merge:
         table: SQL name of the table it writes.
         sql: Its text; `{name}` stands for a source given in `sources`, `{note}` for its note.
         marker: A number that only this statement's predicate holds: its operation id.
-        sources: DataFrames that it reads, by the names in its text.
+        sources: What it reads beside its table, by the names in its text: rows that the driver
+            holds, or a DataFrame of the caller's.
         size: How many rows it changes, about.
         tasks: How many tasks it is about, where that is not the rows that it changes.
     """
@@ -66,7 +71,7 @@ class Merge:
     table: str
     sql: str
     marker: int
-    sources: Mapping[str, DataFrame] = field(default_factory=dict)
+    sources: Mapping[str, Source] = field(default_factory=dict)
     size: int = 0
     tasks: int | None = None
 
@@ -87,7 +92,7 @@ class Append:
     """
 
     table: str
-    rows: DataFrame
+    rows: Source
     marker: int
     once: tuple[str, int] | None = None
     size: int = 0
@@ -103,10 +108,25 @@ class Engine:
     """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Use `spark`, which stays the caller's: only code generation is switched, for a while."""
+        """Work with sessions derived from `spark`, the caller's, which is not changed."""
         self.spark = spark
+        self._own = OwnSessions(spark)
         #: Whether the last read did not reach Spark at all.
         self.unreachable = False
+
+    def close(self) -> None:
+        """Release the queue's own sessions."""
+        self._own.close()
+
+    @property
+    def own(self) -> SparkSession:
+        """The session for the queue's own small statements."""
+        return self._own.get()
+
+    @property
+    def has_own(self) -> bool:
+        """Whether that is another one than the caller's."""
+        return self._own.are_had
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -147,18 +167,37 @@ class Engine:
         return committer_of(self.spark)
 
     def frame(self, sql: str) -> DataFrame:
-        """A query, not yet run."""
+        """A query of the queue's own, not yet run."""
+        with self.reading():
+            return self.own.sql(sql)
+
+    def shown(self, sql: str) -> DataFrame:
+        """A query for a program, which may join it with frames of its own session."""
         with self.reading():
             return self.spark.sql(sql)
+
+    def shown_rows(self, table: pa.Table) -> DataFrame:
+        """Rows for a program, as `shown`."""
+        return frame_of(self.spark, table)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query."""
         return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
 
-    def arrow(self, sql: str, sources: Mapping[str, DataFrame] | None = None) -> pa.Table:
-        """The rows of a query with a limit, as Arrow; `sources` as of a `Merge`."""
-        with self.reading(), self._named(self.spark, sql, sources or {}) as text:
-            return self.spark.sql(text).toArrow()
+    def arrow(
+        self, sql: str, sources: Mapping[str, Source] | None = None, expected: int = 0
+    ) -> pa.Table:
+        """The rows of a query with a limit, as Arrow.
+
+        Args:
+            sql: The query.
+            sources: As of a `Merge`.
+            expected: How many rows it reads, about.
+        """
+        with self.reading():
+            spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
+            with self._named(spark, sql, sources or {}) as text:
+                return spark.sql(text).toArrow()
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
@@ -173,7 +212,7 @@ class Engine:
     def is_table(self, name: str) -> bool:
         """Whether there is a table; not so where its log has no commit yet."""
         with self.reading():
-            return _finds(lambda: self.spark.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
+            return _finds(lambda: self.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
 
     def has_log(self, table: str) -> bool:
         """Whether there is a directory for the log of a table that has a path."""
@@ -190,17 +229,17 @@ class Engine:
 
     def files(self, directory: str) -> DataFrame:
         """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
-        listing = self.spark.read.format("binaryFile")
+        listing = self.own.read.format("binaryFile")
         return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
 
     def source(self, table: pa.Table) -> DataFrame:
-        """Rows that the driver holds, as a DataFrame."""
+        """Rows that the driver holds, as a DataFrame for a query of the queue's own."""
         with self.reading():
-            return self.spark.createDataFrame(table)
+            return frame_of(self.own, table)
 
     def run(self, sql: str) -> None:
         """Run a statement that returns nothing worth reading; it has run without a `collect`."""
-        self.spark.sql(sql)
+        self.own.sql(sql)
 
     def execute(self, statement: Merge | Append, note: Note) -> Affected | None:
         """Run one committing statement.
@@ -214,19 +253,15 @@ class Engine:
             may have been skipped, and for a DELETE of files without statistics.
         """
         if isinstance(statement, Append):
-            with compiled(statement.rows.sparkSession, statement.size):
-                return self._append(statement, note)
-        spark = self._session_of(statement)
-        with compiled(spark, statement.size):
-            return self._merge(spark, statement, note)
+            return self._append(statement, note)
+        spark = self._session_for([*statement.sources.values()], statement.size)
+        return self._merge(spark, statement, note)
 
-    def _session_of(self, statement: Merge) -> SparkSession:
-        """Where its sources are: a micro-batch belongs to a session that its query has for itself."""
-        if not statement.sources:
-            return self.spark
-        ours = self.spark.range(0).sparkSession
-        sessions = (rows.sparkSession for rows in statement.sources.values())
-        return next((session for session in sessions if session is not ours), self.spark)
+    def _session_for(self, sources: Sequence[Source], rows: int) -> SparkSession:
+        """That of a source which is a DataFrame, a micro-batch's as well; else one of the queue's."""
+        frames = (source for source in sources if not isinstance(source, pa.Table))
+        given = next((frame.sparkSession for frame in frames), None)
+        return given or self._own.get(compiling=rows >= COMPILE_FROM)
 
     def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected | None:
         said = string(str(note))
@@ -239,7 +274,7 @@ class Engine:
 
     @contextmanager
     def _named(
-        self, spark: SparkSession, sql: str, sources: Mapping[str, DataFrame]
+        self, spark: SparkSession, sql: str, sources: Mapping[str, Source]
     ) -> Iterator[str]:
         """The text with the names that its sources have for a while."""
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
@@ -247,7 +282,7 @@ class Engine:
             # Until the statement is sent, nothing can have been written.
             with self.reading():
                 for name, view in names.items():
-                    sources[name].createOrReplaceTempView(view)
+                    _as_frame(spark, sources[name]).createOrReplaceTempView(view)
             # str.format would trip over braces in values.
             yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
         finally:
@@ -258,12 +293,12 @@ class Engine:
                         spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
-        writer, written = statement.rows.write, None
+        frame = _as_frame(self._session_for([statement.rows], statement.size), statement.rows)
+        written = None
         if statement.once is None and statement.size:
             written = Observation()
-            rows = F.count(F.lit(1)).alias("rows")
-            writer = statement.rows.observe(written, rows).write
-        writer = writer.format("delta").mode("append")
+            frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+        writer = frame.write.format("delta").mode("append")
         if statement.replaces is not None:
             writer = writer.mode("overwrite").partitionBy(statement.replaces)
             writer = writer.option("overwriteSchema", "true")
@@ -317,7 +352,11 @@ class Engine:
             # It is written as a whole or not at all.
             return Affected(inserted=statement.size)
         with self.reading():
-            return Affected(*changed_rows(self.spark.sql, statement.table, version))
+            return Affected(*changed_rows(self.own.sql, statement.table, version))
+
+
+def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
+    return frame_of(spark, source) if isinstance(source, pa.Table) else source
 
 
 def _finds(look: Callable[[], object]) -> bool:

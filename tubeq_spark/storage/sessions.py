@@ -190,7 +190,7 @@ class Sessions(SystemTable):
 
     def _append(self, operation: str, row: pa.Table) -> None:
         def attempt() -> Plan[None]:
-            append = Append(self._table, self._engine.source(row), self._marker())
+            append = Append(self._table, row, self._marker())
             return Plan(append, lambda _: None)
 
         self._loop.run(operation, self._lane, attempt)

@@ -11,9 +11,7 @@ from tubeq_spark.storage.quoting import bigint, boolean, integer, string
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark.sql import DataFrame
-
-    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.engine import Source
 
 __all__ = ["INLINE_ROWS", "rows_source"]
 
@@ -29,12 +27,11 @@ _KINDS: dict[str, tuple[Callable[[Any], str], pa.DataType]] = {
 
 
 def rows_source(
-    engine: Engine, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
-) -> tuple[str, dict[str, DataFrame]]:
-    """What comes after FROM or USING, and the DataFrames that it names.
+    columns: Mapping[str, str], rows: Sequence[Sequence[Any]]
+) -> tuple[str, dict[str, Source]]:
+    """What comes after FROM or USING, and the sources of the statement that it names.
 
     Args:
-        engine: Makes DataFrames.
         columns: Their SQL types by name: BIGINT, INT, STRING or BOOLEAN.
         rows: At least one.
     """
@@ -51,4 +48,4 @@ def rows_source(
         pa.array([row[place] for row in rows], kind) for place, (_, _, kind) in enumerate(kinds)
     ]
     table = pa.Table.from_arrays(arrays, names=list(columns))
-    return "{rows}", {"rows": engine.source(table)}
+    return "{rows}", {"rows": table}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.conflicts import STALE
-from tubeq_spark.storage.engine import Append, Engine, Merge
+from tubeq_spark.storage.engine import Append, Merge
 from tubeq_spark.storage.feed import note, note_of_take, removal
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
 from tubeq_spark.storage.notes import noted
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.lease_times import NewLease
+    from tubeq_spark.storage.engine import Source
     from tubeq_spark.storage.identity import PutIdentity
     from tubeq_spark.storage.rows import StoredTask
 
@@ -96,20 +97,18 @@ def move_as(dest: int, after: StoredTask, *, data: bool = False) -> str:
 class Statements:
     """Builds the statements of one tube."""
 
-    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
+    def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
         """Write to a tube's table.
 
         Args:
-            engine: Makes sources of rows that the driver holds.
             table: The tube.
             fresh: A number that was never used: each statement's marker. No other statement may
                 ever name it, or a lost answer would be recognised in another's commit.
         """
-        self._engine = engine
         self._table = table
         self._fresh = fresh
 
-    def put(self, rows: DataFrame, size: int, segments: Sequence[int]) -> Merge:
+    def put(self, rows: Source, size: int, segments: Sequence[int]) -> Merge:
         """Insert `size` rows (columns of `INSERTED`) into segments that nobody has used."""
         values = ", ".join(stored_column(name, f"s.{name}") for name in INSERTED)
         # Nothing is in the new segments, and nothing but the mark of a drop in segment 0: a match
@@ -257,7 +256,7 @@ class Statements:
             (segment, -2, False) for segment in dict.fromkeys(r.segment for r in rows if r.complete)
         ]
         columns = {"segment": "BIGINT", "task_id": "BIGINT", "chosen": "BOOLEAN"}
-        source, frames = rows_source(self._engine, columns, values)
+        source, frames = rows_source(columns, values)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON {noted('t.segment')} AND t.segment IN ({literals}) "

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from tubeq_spark.lease_times import NewLease
-    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.layout import Cut, TubeTable
 
 __all__ = ["Acked", "SubqueueShare", "SubqueueStatements"]
@@ -54,9 +53,8 @@ class Acked:
 class SubqueueStatements:
     """Builds the statements of one tube with sub-queues."""
 
-    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
+    def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
         """Write to `table`; `fresh` makes numbers that were never used."""
-        self._engine = engine
         self._table = table
         self._fresh = fresh
 
@@ -82,7 +80,7 @@ class SubqueueStatements:
         burnt = [claim - _BURNT for claim in claims]
         columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
         places = [(s.utube, s.last.pri, s.last.task_id, s.claim) for s in shares]
-        source, frames = rows_source(self._engine, columns, places)
+        source, frames = rows_source(columns, places)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON {noted('t.segment')} "
@@ -160,7 +158,7 @@ class SubqueueStatements:
                 f"WHEN MATCHED AND s.acked IS NOT NULL AND s.task_id = {bigint(_UNNAMED)} "
                 f"THEN UPDATE SET task_id = {stale} "
             )
-        source, frames = rows_source(self._engine, columns | {"acked": "BIGINT"}, rows)
+        source, frames = rows_source(columns | {"acked": "BIGINT"}, rows)
         literals = bigints([*gone, *segments, claim, *burnt, marker])
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
@@ -202,7 +200,7 @@ class SubqueueStatements:
         tube, at = bigint(-self._table.id), moment(now_us)
         columns = {"segment": "BIGINT", "utube": "STRING"}
         values = [(claim - _BURNT, utube) for claim, utube in claims]
-        source, frames = rows_source(self._engine, columns, values)
+        source, frames = rows_source(columns, values)
         segments = bigints([*sorted({claim - _BURNT for claim, _ in claims}), marker])
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s ON {noted('t.segment')} "

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage import predicates
-from tubeq_spark.storage.codegen import compiled_read
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigints, limited, moment, string
 from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
@@ -16,9 +15,7 @@ from tubeq_spark.storage.sources import INLINE_ROWS, rows_source
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from pyspark.sql import DataFrame
-
-    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.engine import Engine, Source
     from tubeq_spark.storage.layout import TubeTable
 
 __all__ = ["SubqueueCut", "SubqueueHead", "Subqueues"]
@@ -62,14 +59,14 @@ class Subqueues:
     ) -> list[SubqueueHead]:
         """The sub-queues with ready tasks that are not busy, by their first task."""
         others, frames = self._not_among(busy)
-        with compiled_read(self._engine.spark, self._seen):
-            found = self._engine.arrow(
-                "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
-                f"bool_or(state = 't') AS in_claim FROM {self._table.name} t "
-                f"WHERE {self._ready(now_us, max_attempts)} AND {others} "
-                f"GROUP BY utube ORDER BY first {limited(limit)}",
-                frames,
-            )
+        found = self._engine.arrow(
+            "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
+            f"bool_or(state = 't') AS in_claim FROM {self._table.name} t "
+            f"WHERE {self._ready(now_us, max_attempts)} AND {others} "
+            f"GROUP BY utube ORDER BY first {limited(limit)}",
+            frames,
+            self._seen,
+        )
         heads = [
             SubqueueHead(r["utube"], Cut(**r["first"]), r["n"], r["in_claim"])
             for r in found.to_pylist()
@@ -83,12 +80,12 @@ class Subqueues:
         """The next tasks of some sub-queues, in the tube's order; arguments as of `cuts`."""
         columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
         ready, frames = self._ready_among(now_us, max_attempts, quotas)
-        with compiled_read(self._engine.spark, sum(quotas.values())):
-            found = self._engine.arrow(
-                f"SELECT {columns} FROM ({self._first_of(ready, quotas)}) "
-                f"ORDER BY {self._table.in_order}",
-                frames,
-            )
+        found = self._engine.arrow(
+            f"SELECT {columns} FROM ({self._first_of(ready, quotas)}) "
+            f"ORDER BY {self._table.in_order}",
+            frames,
+            sum(quotas.values()),
+        )
         return stored_tasks(found)
 
     def cuts(
@@ -132,16 +129,16 @@ class Subqueues:
         self,
         rows: str,
         quotas: Mapping[str | None, int],
-        frames: dict[str, DataFrame],
+        frames: dict[str, Source],
         at_most: str = "",
     ) -> list[SubqueueCut]:
-        with compiled_read(self._engine.spark, sum(quotas.values())):
-            found = self._engine.arrow(
-                "SELECT utube, segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
-                "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, "
-                f"min(ttr) AS ttr FROM ({rows}) GROUP BY utube, segment {at_most}",
-                frames,
-            )
+        found = self._engine.arrow(
+            "SELECT utube, segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
+            "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, "
+            f"min(ttr) AS ttr FROM ({rows}) GROUP BY utube, segment {at_most}",
+            frames,
+            sum(quotas.values()),
+        )
         return [
             SubqueueCut(
                 r["utube"],
@@ -157,9 +154,9 @@ class Subqueues:
 
     def _ready_among(
         self, now_us: int, max_attempts: int | None, utubes: Collection[str | None]
-    ) -> tuple[str, dict[str, DataFrame]]:
+    ) -> tuple[str, dict[str, Source]]:
         """A query for the ready rows of some sub-queues, and the DataFrames that it names."""
-        frames: dict[str, DataFrame] = {}
+        frames: dict[str, Source] = {}
         named = predicates.of_utubes(utubes) if len(utubes) <= INLINE_ROWS else ""
         if not named:
             named, frames = self._exists(utubes)
@@ -207,15 +204,15 @@ class Subqueues:
         )
         return {(row["claim"], row["utube"]) for row in found.to_pylist()}
 
-    def _not_among(self, utubes: Collection[str | None]) -> tuple[str, dict[str, DataFrame]]:
+    def _not_among(self, utubes: Collection[str | None]) -> tuple[str, dict[str, Source]]:
         if len(utubes) <= INLINE_ROWS:
             return _none_of(utubes), {}
         some, frames = self._exists(utubes)
         return f"NOT {some}", frames
 
-    def _exists(self, utubes: Collection[str | None]) -> tuple[str, dict[str, DataFrame]]:
+    def _exists(self, utubes: Collection[str | None]) -> tuple[str, dict[str, Source]]:
         values = [(utube,) for utube in utubes]
-        source, frames = rows_source(self._engine, {"utube": "STRING"}, values)
+        source, frames = rows_source({"utube": "STRING"}, values)
         return f"EXISTS (SELECT 1 FROM {source} s WHERE s.utube <=> t.utube)", frames
 
 

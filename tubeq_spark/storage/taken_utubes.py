@@ -91,7 +91,7 @@ class TakenUtubes:
         """
         columns = {"bucket": "INT", "utube": "STRING", "claim": "BIGINT", "seen": "BIGINT"}
         rows = [(bucket_of(utube), utube, claim, seen) for utube, claim, seen in wanted]
-        source, frames = rows_source(self._engine, columns, rows)
+        source, frames = rows_source(columns, rows)
         at, taken_over = moment(now_us), ""
         if any(seen is not None for _, _, seen in wanted):
             taken_over = (
@@ -113,7 +113,7 @@ class TakenUtubes:
         """Remove claims by their tokens, of some sub-queues only."""
         columns = {"bucket": "INT", "utube": "STRING"}
         rows = [(bucket_of(utube), utube) for utube in utubes]
-        source, frames = rows_source(self._engine, columns, rows)
+        source, frames = rows_source(columns, rows)
         sql = (
             f"MERGE INTO {self._table} t USING {source} s ON {noted('t.tube_id')} "
             f"AND t.tube_id = {bigint(self._tube)} "

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.storage import predicates
-from tubeq_spark.storage.codegen import compiled_read
 from tubeq_spark.storage.feed import GONE
 from tubeq_spark.storage.heads import HEAD_SEGMENTS, Heads, SegmentHead
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
@@ -106,9 +105,11 @@ class Tasks:
         text += f" ORDER BY {order}" if order else ""
         return text + (f" {limited(limit)}" if limit is not None else "")
 
-    def read(self, where: str, order: str = "", limit: int | None = None) -> list[StoredTask]:
-        """Whole rows; the caller knows their number or sets a limit."""
-        return stored_tasks(self.engine.arrow(self.select(where, order, limit)))
+    def read(
+        self, where: str, order: str = "", limit: int | None = None, expected: int = 0
+    ) -> list[StoredTask]:
+        """Whole rows, about so many; the caller knows their number or sets a limit."""
+        return stored_tasks(self.engine.arrow(self.select(where, order, limit), expected=expected))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
         """The rows of these tasks, as stored."""
@@ -127,8 +128,8 @@ class Tasks:
         """The next tasks in order, ended leases included."""
         ready = self._ready(now_us, max_attempts)
 
-        def read(where: str) -> list[StoredTask]:
-            return self.read(where, self._table.in_order, limit)
+        def read(where: str, expected: int) -> list[StoredTask]:
+            return self.read(where, self._table.in_order, limit, expected)
 
         return self._at_head(ready, limit, read, len)
 
@@ -138,12 +139,12 @@ class Tasks:
         return self._at_head(
             ready,
             limit,
-            lambda where: self.segments(where, limit),
+            lambda where, expected: self.segments(where, limit, expected),
             lambda cuts: sum(cut.count for cut in cuts),
         )
 
     def _at_head(
-        self, ready: str, limit: int, read: Callable[[str], T], size: Callable[[T], int]
+        self, ready: str, limit: int, read: Callable[[str, int], T], size: Callable[[T], int]
     ) -> T:
         """Read what is ready without reading segments that cannot hold the next `limit` tasks."""
         if self._heads.outworn:
@@ -151,14 +152,13 @@ class Tasks:
         for again in (False, True):
             bound = self._heads.bound(limit)
             where = ready if bound is None else f"{ready} AND {self._table.up_to(bound)}"
-            with compiled_read(self.engine.spark, self._heads.expected(limit)):
-                found = read(where)
+            found = read(where, self._heads.expected(limit))
             if bound is None or size(found) >= limit:
                 return found
             if not again:
                 self._heads.learn(self._look(ready))
         self._heads.forget()
-        return read(ready)
+        return read(ready, 0)
 
     def _look(self, ready: str) -> list[SegmentHead]:
         found = self.engine.arrow(
@@ -172,14 +172,15 @@ class Tasks:
         """Where the first `limit` buried tasks are."""
         return self.segments(predicates.is_buried(now_us), limit)
 
-    def segments(self, where: str, limit: int) -> list[SegmentCut]:
+    def segments(self, where: str, limit: int, expected: int = 0) -> list[SegmentCut]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
         found = self.engine.arrow(
             "SELECT segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
             "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, min(ttr) AS ttr FROM ("
             f"SELECT segment, pri, task_id, state, ttr FROM {self._table.name} "
             f"WHERE {self._table.mine()} AND {where} "
-            f"ORDER BY {self._table.in_order} {limited(limit)}) GROUP BY segment"
+            f"ORDER BY {self._table.in_order} {limited(limit)}) GROUP BY segment",
+            expected=expected,
         )
         return [
             SegmentCut(
@@ -371,7 +372,7 @@ class Tasks:
         payload = "data"
         if self._table.payload_columns is not None:
             payload = ", ".join(f"data.{identifier(f.name)}" for f in self._table.payload_columns)
-        return self.engine.frame(
+        return self.engine.shown(
             f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
             f"attempts, created FROM {self._table.name} WHERE {self._table.mine()} "
             f"AND state = 't' AND claim = {bigint(token)} AND owner = {string(owner)}"
@@ -387,7 +388,7 @@ class Tasks:
             state = "now_state"
             next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
             where += " AND now_state IS NOT NULL"
-        return self.engine.frame(
+        return self.engine.shown(
             f"SELECT task_id, {state} AS state, pri, utube, data, created, "
             f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
             f"attempts, owner, taken_at FROM {source} WHERE {where}"

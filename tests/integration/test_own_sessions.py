@@ -1,0 +1,269 @@
+"""A queue works in sessions of its own: the caller's settings are neither in its way nor changed."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tubeq_spark import Queue, QueueConfig, opening, spark_conf
+from tubeq_spark.spark_settings import CODEGEN
+from tubeq_spark.storage.own_sessions import OwnSessions
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tubeq_spark import Tube
+
+#: Delta's extension and catalog.
+_DELTA_ITSELF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+_LARGE = 30_000
+_STALENESS = "spark.databricks.delta.stalenessLimit"
+_LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession) -> SparkSession:
+    """A session with Spark's own settings, as another program's would be."""
+    session = spark.newSession()
+    for name in {*spark_conf(), *CODEGEN}.difference(_DELTA_ITSELF):
+        session.conf.unset(name)
+    session.conf.set(_STALENESS, "1h")
+    session.conf.set(_USER_METADATA, "the program's")
+    session.conf.set("spark.databricks.delta.history.metricsEnabled", "false")
+    session.conf.set("fs.example.account.key", "secret")
+    return session
+
+
+def opened(spark: SparkSession, place: str) -> Queue:
+    # No beat and no further lease of numbers may come in between: its jobs would be counted, too.
+    queue = Queue(spark, place, config=QueueConfig(number_horizon=FOR_EVER, vacuum_hours=0))
+    queue.cfg(ttr=FOR_EVER)
+    end_heartbeat(queue)
+    return queue
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("queue"))
+
+
+@pytest.fixture(scope="module")
+def tube(plain: SparkSession, place: str) -> Iterator[Tube]:
+    """A tube in the plain session, after one round of everything that is done once."""
+    with opened(plain, place) as queue:
+        tube = queue.create_tube("plain", "fifottl", ttr=FOR_EVER)
+        go_round(tube)
+        yield tube
+
+
+@pytest.fixture
+def theirs(plain: SparkSession) -> Iterator[SparkSession]:
+    """The plain session, which must be as it was after the test."""
+    before, active = settings_of(plain), SparkSession.active()
+    yield plain
+    assert settings_of(plain) == before
+    assert SparkSession.active() is active
+    assert not [view.name for view in plain.catalog.listTables() if "tubeq" in view.name]
+
+
+def settings_of(session: SparkSession) -> dict[str, str]:
+    """What is set; not Delta's own note of what a `put_df` has committed there."""
+    return {name: value for name, value in session.conf.getAll.items() if name != _LAST_COMMIT}
+
+
+def go_round(tube: Tube) -> None:
+    tube.put("a")
+    task = tube.take(0)
+    assert task is not None
+    tube.ack(task.task_id)
+
+
+def tasks_of(spark: SparkSession, name: str, work: Callable[[], object]) -> int:
+    """How many tasks Spark runs for what is called in this thread."""
+    context = spark.sparkContext
+    context.setJobGroup(name, name)
+    try:
+        work()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(name)]
+    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+    infos = [tracker.getStageInfo(stage) for stage in stages]
+    return sum(info.numCompletedTasks for info in infos if info is not None)
+
+
+def test_row_verbs_when_the_session_has_sparks_settings_run_as_few_tasks_as_in_a_tuned_one(
+    spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
+) -> None:
+    with opened(spark, place) as queue:
+        tuned = queue.create_tube("tuned", "fifottl", ttr=FOR_EVER)
+        go_round(tuned)
+
+        few = tasks_of(spark, "tuned", lambda: go_round(tuned))
+        found = tasks_of(theirs, "plain", lambda: go_round(tube))
+
+    assert 0 < few < 50
+    assert found <= few + 2  # a checkpoint, which comes with every tenth version
+
+
+def test_put_df_when_its_source_is_a_view_of_the_session_puts_it(
+    tube: Tube, theirs: SparkSession
+) -> None:
+    names = theirs.sql("SELECT * FROM VALUES (1, 'one'), (2, 'two') AS names(id, name)")
+    names.createTempView("names")
+    try:
+        given = theirs.sql("SELECT to_json(struct(id)) AS data FROM names")
+        assert tube.put_df(given).count == 2
+
+        names = theirs.table("names")
+        mine = tube.df().selectExpr("get_json_object(data, '$.id') AS id")
+        assert {row.name for row in mine.join(names, "id").collect()} == {"one", "two"}
+        with tube.take_df(2) as batch:
+            left = batch.df.selectExpr("get_json_object(data, '$.id') AS id")
+            assert left.join(names, "id").count() == 2
+    finally:
+        theirs.catalog.dropTempView("names")
+
+
+def test_frames_when_handed_out_belong_to_the_caller_s_session(
+    plain: SparkSession, tube: Tube
+) -> None:
+    queue = tube._ctx.queue
+    frames = [tube.df(), tube.history(), queue.engine.shown_rows(_one_row())]
+
+    assert all(frame.sparkSession is plain for frame in frames)
+
+
+def _one_row() -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.table({"one": [1]})
+
+
+def test_verbs_when_the_session_reads_stale_snapshots_see_what_others_have_put(
+    spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
+) -> None:
+    assert theirs.conf.get(_STALENESS) == "1h"
+    with opened(spark, place) as queue:
+        task = queue["plain"].put("fresh")
+    assert task is not None
+
+    assert tube.peek(task.task_id).data == "fresh"
+    tube.delete(task.task_id)
+
+
+def test_commits_when_the_session_has_user_metadata_bear_the_queue_s_notes(
+    tube: Tube, theirs: SparkSession
+) -> None:
+    assert theirs.conf.get(_USER_METADATA)
+    tube.put("noted")
+
+    [newest] = tube.history(1).collect()
+
+    assert (newest.operation, newest.tasks) == ("put", 1)
+    tube.truncate()
+
+
+def test_put_many_when_there_are_many_tasks_leaves_all_settings_as_they_are(
+    tube: Tube, theirs: SparkSession
+) -> None:
+    own = tube._ctx.queue.engine.own
+    before = settings_of(own)
+
+    assert len(tube.put_many(["x"] * _LARGE)) == _LARGE
+
+    assert own is not theirs
+    assert settings_of(own) == before
+    tube.truncate()
+
+
+def test_own_sessions_when_the_caller_has_credentials_have_them_and_later_ones_too(
+    plain: SparkSession,
+) -> None:
+    clock = ManualClock()
+    theirs = plain.newSession()
+    theirs.conf.set("fs.example.account.key", "secret")
+    theirs.sql("USE SCHEMA default")
+    own = OwnSessions(theirs, clock)
+
+    assert own.get().conf.get("fs.example.account.key") == "secret"
+    assert own.get().conf.get(_STALENESS) == "0"
+    assert own.get() is not own.get(compiling=True)
+    assert [
+        own.get(compiling=many).conf.get("spark.sql.codegen.wholeStage") for many in (False, True)
+    ] == [
+        "false",
+        "true",
+    ]
+
+    theirs.conf.set("fs.example.account.key", "renewed")
+    theirs.conf.set(_STALENESS, "1h")
+    clock.advance(60)
+    for session in (own.get(), own.get(compiling=True)):
+        assert session.conf.get("fs.example.account.key") == "renewed"
+        assert session.conf.get(_STALENESS) == "0"
+
+
+class Bare(SparkSession):
+    """A session of a platform that tells no setting, takes none, and derives no session."""
+
+    @property
+    def conf(self) -> Any:
+        """Refuses everything."""
+        return _NoConf()
+
+    def newSession(self) -> SparkSession:  # noqa: N802  (as Spark has it)
+        """Refuse."""
+        raise refusal()
+
+
+class _NoConf:
+    def __getattr__(self, name: str) -> Any:
+        raise refusal()
+
+
+def refusal() -> PySparkException:
+    return PySparkException(
+        message="no", errorClass="CONFIG_NOT_AVAILABLE", messageParameters={"config": "any"}
+    )
+
+
+def test_queue_when_the_platform_refuses_all_settings_works(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_warned", opening.threading.Event())
+    bare = Bare(spark.sparkContext, spark._jsparkSession)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Queue(bare, location) as queue:
+            tube = queue.create_tube("t", "utube")
+            go_round(tube)
+            tube.put_df(spark.range(2).selectExpr("CAST(id AS STRING) AS data"))
+            assert json.loads(tube.df().first().data) is not None  # type: ignore[union-attr]
+            assert queue.health().ok
+
+
+def test_queue_when_no_session_can_be_derived_warns_of_the_slow_one(
+    plain: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_warned", opening.threading.Event())
+
+    def refuse(_session: SparkSession) -> None:
+        raise refusal()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Queue(plain, location).close()
+    monkeypatch.setattr(SparkSession, "newSession", refuse)
+    with pytest.warns(UserWarning, match="this Spark session makes queues slow"):
+        Queue(plain, location).close()
