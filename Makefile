@@ -67,12 +67,13 @@ test-unit: setup ## Run the tests that need no Spark (seconds)
 test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on older Sparks and Deltas
 	@status=0; \
 	for pair in $(PAIRS); do \
+		output=.compat/$$pair/output; failed=; \
 		printf 'pyspark %s, delta-spark %s: ' "$${pair%-*}" "$${pair#*-}"; \
 		.compat/$$pair/bin/python -m pytest -q -p no:cacheprovider $(ON_OLD_SPARK) \
-			$(or $(ARGS),@tests/compat.txt) >.compat/$$pair/output 2>&1 || status=1; \
-		tail -n 1 .compat/$$pair/output; \
+			@tests/compat.txt $(ARGS) >$$output 2>&1 || failed=1; \
+		tail -n 1 $$output; \
+		test -z "$$failed" || { status=1; cat $$output >&2; }; \
 	done; \
-	test $$status = 0 || echo "what failed is told in .compat/*/output" >&2; \
 	exit $$status
 
 wheel: setup ## Build the wheel that --py-files takes, in dist

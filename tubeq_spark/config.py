@@ -44,7 +44,8 @@ class QueueConfig:
         retention_hours: Hours that deleted files and old log entries are kept; no reader may take
             longer. A write may: it is never lost, see `Queue.sweep`.
         key_days: Days for which the key of a `put_df` is remembered.
-        vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any.
+        vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any, which
+            is for tables that Databricks' predictive optimization cleans up.
         observer: Called as `observer(step, operation)` at each step of each commit, with the steps
             `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop
             an operation between two steps. What it raises is not caught.
