@@ -27,10 +27,9 @@ class FakeQueue:
     def __init__(self, *, asked: bool = False, fails: Exception | None = None) -> None:
         self.asked, self.fails = asked, fails
         self.ran: list[str] = []
-        self.config = QueueConfig(vacuum_hours=1)
+        self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
         self.engine = self
         self.sessions = SimpleNamespace(
-            last_vacuum=lambda key: 0,
             asked_to_wait=lambda table, now_us: self.asked,
             note_vacuum=lambda key, now_us: None,
         )
@@ -48,8 +47,9 @@ class FakeQueue:
 
 
 def removed(queue: FakeQueue, lane: Lane, hours: int = 1) -> list[str]:
-    """The statements of a removal so many hours after the last one."""
-    remove_dead_files(cast("QueueContext", queue), Tables(1, [("t", lane)], 0), hours * HOUR)
+    """The statements of a removal so many hours after the table was made."""
+    tables = Tables(1, [("t", lane)], 0)
+    remove_dead_files(cast("QueueContext", queue), tables, hours * HOUR, None)
     return queue.ran
 
 

@@ -150,7 +150,7 @@ class Catalog:
         self.details = details
         self.vacuumed: list[str] = []
         self.noted: list[int] = []
-        self.config = QueueConfig(vacuum_hours=1)
+        self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
         self.engine = self.sessions = self
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
@@ -175,7 +175,7 @@ class Catalog:
         """Whether a long write goes on."""
         return False
 
-    def last_vacuum(self, _key: int) -> int | None:
+    def last_vacuum(self) -> int | None:
         """When it was done."""
         return self.noted[-1] if self.noted else None
 
@@ -201,8 +201,8 @@ def test_dead_files_of_a_catalog_managed_table_are_left_to_the_catalog(
     tables = Tables(SYSTEM, [("own", lane), ("managed", lane), ("last", lane)], 0)
 
     with caplog.at_level(logging.INFO, "tubeq_spark"):
-        assert remove_dead_files(catalog, tables, HOUR_US)
-        assert not remove_dead_files(catalog, tables, HOUR_US + 1)
+        assert remove_dead_files(catalog, tables, HOUR_US, catalog.last_vacuum())
+        assert not remove_dead_files(catalog, tables, HOUR_US + 1, catalog.last_vacuum())
 
     assert catalog.vacuumed == ["own", "last"]
     assert [(record.levelname, "managed" in record.message) for record in caplog.records] == [
