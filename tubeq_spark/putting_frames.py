@@ -18,6 +18,7 @@ from tubeq_spark.checks import refuse
 from tubeq_spark.context import dropped
 from tubeq_spark.errors import StoreError
 from tubeq_spark.frame_checks import check_columns, checks_of, payload_names
+from tubeq_spark.frame_copies import read_alike
 from tubeq_spark.frame_rows import OVERRUN, Counted, Numbering, bucket_column, frame_rows
 from tubeq_spark.moments import US
 from tubeq_spark.segmenting import spread
@@ -58,13 +59,14 @@ def put_df(ctx: TubeContext, df: DataFrame, identity: PutIdentity | None) -> Put
 
 
 def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
-    """Check and count what is to be put: one pass.
+    """Check and count what is to be put: one pass, and one before it where rows are exchanged.
 
     Raises:
         InvalidOptionError: A column or a value is bad.
     """
     payload = payload_names(ctx, df)
     check_columns(ctx, df)
+    df = read_alike(df)
     return CountedFrame(df, payload, _count(ctx, df, payload))
 
 

@@ -1,0 +1,36 @@
+"""A DataFrame that has the same rows in the same partitions however often it is read.
+
+A put reads its DataFrame twice, to count the rows of each partition and to write them with their
+numbers. Where rows are exchanged between partitions the two readings differ: a sort draws a sample
+anew for the bounds of its partitions, adaptive execution and the choice of a join go by sizes, and
+counting needs fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the
+executors' disks, and both passes read these. What is only filtered and projected is read twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+
+from tubeq_spark import jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["read_alike"]
+
+#: In the name of every operator by which rows come to other partitions, joins by broadcast included.
+_EXCHANGE = "Exchange"
+
+
+def read_alike(df: DataFrame) -> DataFrame:
+    """The DataFrame itself where two readings are alike, else a copy; one pass over it, or none.
+
+    The copy is lost with the executors that have it: reading it then fails, and never finds other
+    rows. Its disk space is given back when the copy is collected as garbage.
+    """
+    plan = jvm.plan_text(df)
+    if plan is not None and _EXCHANGE not in plan:
+        return df
+    return df.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
