@@ -198,7 +198,8 @@ class Tube:
 
         The DataFrame is read twice: once to count and check, once to write. One whose plan exchanges
         rows between partitions (a sort, a group, a join) is evaluated once before, into a local
-        checkpoint on the executors' disks, and both read that: a sorted one gets ids in its order.
+        checkpoint on the executors' disks, and both passes read that: a sorted one gets ids in its
+        order.
 
         Args:
             df: Columns `data` (JSON text; with a `schema`, its columns), and those of `pri ttl ttr
