@@ -12,20 +12,54 @@ import datetime as dt
 import threading
 from dataclasses import dataclass
 
+from tubeq_spark.errors import StoreError
 from tubeq_spark.moments import to_us
 
-__all__ = ["SLOTS", "Numbers", "Range", "slot_of", "task_id_of", "tick_at", "tick_of", "ticks"]
+__all__ = [
+    "SLOTS",
+    "Numbers",
+    "Range",
+    "require_ids",
+    "slot_of",
+    "task_id_of",
+    "tick_at",
+    "tick_of",
+    "ticks",
+]
 
 POSITION_BITS = 12
 SLOT_BITS = 10
 SLOTS = 1 << SLOT_BITS
 _POSITIONS = 1 << POSITION_BITS
-_START_US = to_us(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+_START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+_START_US = to_us(_START)
+#: Ids are BIGINTs: 41 bits are left for the milliseconds.
+_MILLISECONDS = 1 << (63 - SLOT_BITS - POSITION_BITS)
+_TICKS = _MILLISECONDS * _POSITIONS
 
 
 def tick_at(now_us: int) -> int:
     """The first tick of the millisecond that `now_us` lies in; 0 before 2024."""
     return max(0, (now_us - _START_US) // 1000) * _POSITIONS
+
+
+def require_ids(now_us: int) -> None:
+    """Refuse a clock that shows a time for which there are no ids.
+
+    Raises:
+        StoreError: It is after September 2093.
+    """
+    _require_below(tick_at(now_us))
+
+
+def _require_below(tick: int) -> None:
+    if tick >= _TICKS:
+        last = _START + dt.timedelta(milliseconds=_MILLISECONDS - 1)
+        msg = (
+            f"there are no task ids after {last:%Y-%m-%d %H:%M:%S} UTC, and the clock, or what was "
+            "put ahead of it, is there"
+        )
+        raise StoreError(msg)
 
 
 def ticks(seconds: float) -> int:
@@ -94,18 +128,27 @@ class Numbers:
 
         Returns:
             The range, or `None` when it would pass the bound.
+
+        Raises:
+            StoreError: There are no ids left.
         """
         with self._lock:
             first = max(self._next_task, tick_at(now_us), self._after(after))
+            _require_below(first + count - 1)
             if first + count > self.bound:
                 return None
             self._next_task = first + count
             return Range(self.slot, first, count)
 
     def segments(self, count: int, now_us: int) -> list[int] | None:
-        """Reserve `count` segment numbers for moved rows; `None` when the bound is in the way."""
+        """Reserve `count` segment numbers for moved rows; `None` when the bound is in the way.
+
+        Raises:
+            StoreError: There are no numbers left.
+        """
         with self._lock:
             first = max(self._next_segment, tick_at(now_us))
+            _require_below(first + count - 1)
             if first + count > self.bound:
                 return None
             self._next_segment = first + count

@@ -24,6 +24,7 @@ __all__ = [
     "frame_of",
     "is_classic",
     "launch_jvm",
+    "plan_text",
     "require_java",
     "streaming_query_id",
 ]
@@ -70,6 +71,20 @@ def streaming_query_id(spark: SparkSession) -> str | None:
         return None
     found: str | None = spark.sparkContext.getLocalProperty(_QUERY_ID)
     return found
+
+
+def plan_text(df: DataFrame) -> str | None:
+    """The physical plan of a DataFrame, as `explain` prints it; nothing is run.
+
+    Returns:
+        `None` where this pyspark does not tell.
+    """
+    if is_classic(df.sparkSession):
+        plan: str = df._jdf.queryExecution().simpleString()  # noqa: SLF001  the one way to it
+        return plan
+    # The public method prints; the text is asked for by the same name since Connect began.
+    ask = getattr(df, "_explain_string", None)
+    return None if ask is None else str(ask())
 
 
 def require_java() -> None:

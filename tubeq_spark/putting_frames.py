@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
-from tubeq_spark.checks import PRI_MAX, refuse
+from tubeq_spark.checks import refuse
 from tubeq_spark.context import dropped
-from tubeq_spark.errors import InvalidOptionError, StoreError
+from tubeq_spark.errors import StoreError
+from tubeq_spark.frame_checks import check_columns, checks_of, payload_names
+from tubeq_spark.frame_copies import read_alike
 from tubeq_spark.frame_rows import OVERRUN, Counted, Numbering, bucket_column, frame_rows
 from tubeq_spark.moments import US
 from tubeq_spark.segmenting import spread
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.conflicts import raised_message
-from tubeq_spark.storage.quoting import identifier
 from tubeq_spark.task import PutResult
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ __all__ = ["NOTHING", "CountedFrame", "count_frame", "put_df", "put_frame"]
 
 #: What a put returns that adds nothing.
 NOTHING = PutResult(0, None, None)
-_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-_DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +59,14 @@ def put_df(ctx: TubeContext, df: DataFrame, identity: PutIdentity | None) -> Put
 
 
 def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
-    """Check and count what is to be put: one pass.
+    """Check and count what is to be put: one pass, and one before it where rows are exchanged.
 
     Raises:
         InvalidOptionError: A column or a value is bad.
     """
-    payload = _payload(ctx, df)
-    _check_columns(ctx, df)
+    payload = payload_names(ctx, df)
+    check_columns(ctx, df)
+    df = read_alike(df)
     return CountedFrame(df, payload, _count(ctx, df, payload))
 
 
@@ -139,55 +138,11 @@ def _admitted(
     return Plan(statement, lambda affected: _result(numbers, count, affected.inserted - beside))
 
 
-# -- checks -----------------------------------------------------------------------------------
-
-
-def _payload(ctx: TubeContext, df: DataFrame) -> list[str]:
-    """The columns that hold the payload."""
-    expected = ctx.table.payload_columns
-    names = ["data"] if expected is None else [field.name for field in expected]
-    for name in names:
-        if name not in df.columns:
-            msg = f"df lacks the column {name!r}; it has: {', '.join(df.columns)}"
-            raise InvalidOptionError(msg)
-    if expected is None:
-        kind = df.schema["data"].dataType
-        if not isinstance(kind, T.StringType):
-            refuse("df column data", kind.simpleString(), "a string of JSON")
-    else:
-        for field in expected:
-            kind = df.schema[field.name].dataType
-            # Not by the types: these tell NULLs inside of arrays apart, which are stored as they are.
-            if kind.simpleString() != field.dataType.simpleString():
-                refuse(
-                    f"df column {field.name}", kind.simpleString(), field.dataType.simpleString()
-                )
-    return names
-
-
-def _check_columns(ctx: TubeContext, df: DataFrame) -> None:
-    expected = ctx.table.payload_columns
-    payload = {"data"} if expected is None else {field.name for field in expected}
-    for field in df.schema:
-        if field.name in payload:
-            continue
-        if field.name not in ctx.driver.put_options:
-            allowed = ", ".join(sorted(payload | ctx.driver.put_options))
-            refuse("df column", field.name, f"one of the columns of a {ctx.driver.name}: {allowed}")
-        kinds = {"pri": _NUMBERS, "utube": (T.StringType, *_NUMBERS)}.get(field.name, _DURATIONS)
-        if not isinstance(field.dataType, (*kinds, T.NullType)):
-            refuse(
-                f"df column {field.name}", field.dataType.simpleString(), "a column of such options"
-            )
-    if len(set(df.columns)) != len(df.columns):
-        refuse("df columns", df.columns, "names without repetition")
-
-
 def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> Counted:
     """Count the rows of each partition and bucket: at most 256 numbers a partition come back."""
-    bad = _bad_values(ctx, df, payload)
-    conditions = [f"{condition} AS bad_{i}" for i, condition in enumerate(bad.values())]
-    counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(bad))]
+    checks = checks_of(ctx, df, payload)
+    conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
+    counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]
     bucket = bucket_column(ctx, df, payload)
     found = (
         df.selectExpr("spark_partition_id() AS partition", f"{bucket} AS bucket", *conditions)
@@ -195,38 +150,12 @@ def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> Counted:
         .agg(*[F.expr(count) for count in ("count(*) AS rows", *counts)])
         .collect()
     )
-    for i, name in enumerate(bad):
+    for i, check in enumerate(checks):
         count = sum(row[f"bad_{i}"] for row in found)
         if count:
-            refuse(f"df column {name}", f"{count} bad rows", _ALLOWED[name])
+            refuse(f"df column {check.column}", f"{count} bad rows", check.allowed)
     counted = Counted()
     for row in found:
         counted.partitions[row["partition"]] += row["rows"]
         counted.buckets[row["bucket"]] += row["rows"]
     return counted
-
-
-_ALLOWED = {
-    "data": "JSON text that is not NULL",
-    "pri": f"a whole number from 0 to {PRI_MAX}, or NULL",
-    "ttl": "a finite number of seconds, >= 0, or NULL",
-    "ttr": "a finite number of seconds, >= 0.000001, or NULL",
-    "delay": "a finite number of seconds, >= 0, or NULL",
-}
-
-
-def _bad_values(ctx: TubeContext, df: DataFrame, payload: list[str]) -> dict[str, str]:
-    """Conditions for rows that are refused, by their column."""
-    bad = {}
-    if ctx.table.payload_columns is None:
-        # Spark's parser leaves what comes after a value alone. In a list it must be the end or a
-        # comma, in an object too, and after that no text goes on as both.
-        texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
-        bad["data"] = " OR ".join(f"try_parse_json({text}) IS NULL" for text in texts)
-    for name in ("pri", "ttl", "ttr", "delay"):
-        if name in df.columns and name not in payload:
-            value = f"CAST({identifier(name)} AS DOUBLE)"
-            least = "1e-6D" if name == "ttr" else "0D"
-            most = f"{PRI_MAX}D" if name == "pri" else "1.7e308D"
-            bad[name] = f"coalesce(isnan({value}) OR {value} < {least} OR {value} > {most}, FALSE)"
-    return bad

@@ -28,6 +28,7 @@ from tubeq_spark.errors import (
 )
 from tubeq_spark.health import Health, Limits
 from tubeq_spark.holdings import Holdings
+from tubeq_spark.ids import require_ids
 from tubeq_spark.maintenance import SYSTEM, Tables
 from tubeq_spark.moments import to_us, us_from_seconds
 from tubeq_spark.opening import open_location, warn_of_slow_session
@@ -92,7 +93,8 @@ class Queue:
         Raises:
             InvalidOptionError: `location`, `clock` or `config` is not one.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, or has a newer format.
+            StoreError: The location cannot be used, or has a newer format; or the clock shows a
+                time after September 2093, for which there are no task ids.
 
         Commits: none, 2 table creations in a fresh location; 1 when it joins a session.
         """
@@ -102,6 +104,7 @@ class Queue:
         clock = SystemClock() if clock is None else clock
         if not isinstance(clock, Clock):
             checks.refuse("clock", clock, "a tubeq_spark.Clock")
+        require_ids(to_us(clock.now()))
         other = None if session_uuid is None else checks.session_uuid(session_uuid)
         engine = self._engine = Engine(spark)
         try:

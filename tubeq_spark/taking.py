@@ -25,6 +25,7 @@ from tubeq_spark.storage.quoting import bigints
 from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.taken import LotOfTasks, TakenRows, read_back, taken_row
 from tubeq_spark.task import Task, TaskState
+from tubeq_spark.unreadable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,10 +63,10 @@ def take_group(ctx: TubeContext, wanted: list[Wanted]) -> list[list[Task] | Exce
 def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[TakenRows | None]]:
     owner = ctx.queue.taker()
     now_us = ctx.queue.now_us()
-    rows = ctx.tasks.ready(now_us, sum(wanted), ctx.max_attempts)
+    rows = _ready(ctx, now_us, sum(wanted))
     if any(row.state is TaskState.TAKEN for row in rows):
         end_due(ctx, now_us)
-        rows = ctx.tasks.ready(now_us, sum(wanted), ctx.max_attempts)
+        rows = _ready(ctx, now_us, sum(wanted))
         if any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
     if not rows:
@@ -99,6 +100,15 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[TakenRows | None]]:
         return given + [None] * (len(wanted) - len(given))
 
     return Plan(ctx.statements.take(segments, cuts, lease, now_us, count), finish)
+
+
+def _ready(ctx: TubeContext, now_us: int, count: int) -> list[StoredTask]:
+    """The next tasks in order, ended leases included; what cannot be handed out is buried first."""
+
+    def read(at_least: int = 0) -> list[StoredTask]:
+        return ctx.tasks.ready(now_us, max(count, at_least), ctx.max_attempts)
+
+    return readable(ctx, read(), read)
 
 
 def take_lots(
@@ -183,7 +193,7 @@ def _exchange(
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
-        rows = ctx.tasks.ready(now_us, wanted.count, ctx.max_attempts) if found.whole else []
+        rows = _ready(ctx, now_us, wanted.count) if found.whole else []
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             return Plan(None, lambda _: None)
         return _exchange_plan(ctx, found, rows, owner, now_us)

@@ -21,6 +21,7 @@ from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.subqueue_statements import Acked
 from tubeq_spark.taken import LotOfTasks, TakenRows, Wanted, read_back, taken_row
 from tubeq_spark.task import TaskState
+from tubeq_spark.unreadable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -41,7 +42,7 @@ def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[TakenRows | N
         claimed = take.claimed()
         if claimed is None:
             return Plan(None, lambda _: [None] * len(wanted))
-        rows = ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, claimed.quota)
+        rows = _heads(ctx, claimed)
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
         shares = shares_of(((row.utube, Cut(row.pri, row.task_id)) for row in rows), claimed)
@@ -71,6 +72,16 @@ def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[TakenRows | N
         return Plan(statement, finish)
 
     return Take(ctx, wanted).run(attempt)
+
+
+def _heads(ctx: TubeContext, claimed: Claimed) -> list[StoredTask]:
+    """The first tasks of the claimed sub-queues; what cannot be handed out is buried first."""
+
+    def read(at_least: int = 0) -> list[StoredTask]:
+        quota = {utube: max(count, at_least) for utube, count in claimed.quota.items()}
+        return ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, quota)
+
+    return readable(ctx, read(), read)
 
 
 def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | None]:
@@ -169,7 +180,7 @@ def exchange(
         claimed = take.claimed(mine) if found.whole else None
         if claimed is None:
             return Plan(None, lambda _: None)
-        rows = ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, claimed.quota)
+        rows = _heads(ctx, claimed)
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
         return _exchange_plan(take, claimed, found, rows)

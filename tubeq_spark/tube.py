@@ -128,7 +128,8 @@ class Tube:
         As in Tarantool, except that an option which the tube's type lacks is refused.
 
         Args:
-            data: Any JSON value; with a `schema`, a dict or Row of it.
+            data: Any JSON value, with lists and dicts at most 200 deep; with a `schema`, a dict or
+                Row of it.
             pri: 0 (the highest) ... 2147483647.
             ttl: Life in seconds from now, >= 0; a hundred years or more is unlimited.
             ttr: Seconds that a taker may hold it, > 0; the ttl by default.
@@ -195,7 +196,10 @@ class Tube:
     def put_df(self, df: DataFrame, *, key: str | None = None) -> PutResult:
         """Add the rows of a DataFrame, however many, in one commit; nothing is collected.
 
-        The DataFrame is evaluated twice: once to count and check, once to write.
+        The DataFrame is read twice: once to count and check, once to write. One whose plan exchanges
+        rows between partitions (a sort, a group, a join) is evaluated once before, into a local
+        checkpoint on the executors' disks, and both passes read that: a sorted one gets ids in its
+        order.
 
         Args:
             df: Columns `data` (JSON text; with a `schema`, its columns), and those of `pri ttl ttr
@@ -208,7 +212,9 @@ class Tube:
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
-                nothing was written.
+                nothing was written. Bad is also what no take could hand out: JSON deeper than 200
+                lists and objects, half a pair of surrogates, moments out of the years 1 to 9999 (in
+                UTC), and texts that are not UTF-8.
             StoreError: The DataFrame had other rows when written than when counted; nothing was.
 
         Commits: 1, an append. Conflicts with nothing but a put of the same key. In a tube with a
@@ -226,7 +232,7 @@ class Tube:
         A micro-batch that is replayed adds nothing: after a restart from the checkpoint, after a
         crash between the commit and the checkpoint, or when two runs of a query overlap. The tube
         remembers one number for each stream, for at least `config.key_days` after its last batch.
-        Rows are read twice within the function, as by `put_df`, and not kept.
+        Rows are read within the function, as by `put_df`, and not kept.
 
         Args:
             name: What the stream is known by in this tube; the id of the query, which its checkpoint
@@ -273,8 +279,13 @@ class Tube:
             QueueStateError: The queue was closed meanwhile.
             ConflictError: Others came first until the retries were used up.
 
-        Commits: 1, none when nothing is ready; one more when it meets leases that have ended, and
-        one to `_tubeq_sessions` with a session's first take and in the second half of its lease.
+        A task that cannot be handed out (data that Python cannot hold, which some other program has
+        written) is buried instead, with its reason in the log, and the next one is taken. Verbs that
+        return such a task give its text as `data`, or `None` with a `schema`.
+
+        Commits: 1, none when nothing is ready; one more when it meets leases that have ended, or
+        tasks that it buries, and one to `_tubeq_sessions` with a session's first take and in the
+        second half of its lease.
         One more where the commit took more than a quarter of a ttr: it renews the leases. Where it goes
         on being so slow, leases are made longer by as much as takes take, five minutes at most.
         Conflicts only with takes (and folds) of tasks in the same segment; never with a put.

@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from program.stopping import Stop
 
 from bench.measure import BenchError, Progress
 from bench.plan import Part, Plan, Session
@@ -28,6 +30,9 @@ __all__ = ["main"]
 EXIT_FAILED = 1
 EXIT_BAD_USE = 2
 EXIT_INTERRUPTED = 130
+_STOPPING = "finishing the round in hand; once more to stop at once"
+#: Seconds between two looks whether to stop a process that measures for us.
+_LOOK_S = 0.5
 _PROGRAM = Path(__file__).parents[1] / "benchmark.py"
 
 
@@ -37,7 +42,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="benchmark.py",
         description="Measure put, take and ack of a tubeq_spark queue, and in turns with them the "
         "bare Delta statements that do the same on a table of the same shape (the floor).",
-        epilog="Exit codes: 0 done, whatever the targets; 1 failed; 2 bad use; 130 stopped.",
+        epilog="Exit codes: 0 done, whatever the targets; 1 failed; 2 bad use; 130 or 143 stopped "
+        "by Ctrl-C or SIGTERM, then the round in hand is finished and what was measured is shown.",
     )
     add = parse.add_argument
     add("--quick", action="store_true", help="a rough answer in a few minutes")
@@ -100,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = _parser().parse_args(argv)
+    results, stop = Results(), Stop(lambda _: _say(_STOPPING))
     try:
         if arguments.json is not None:
             arguments.json.touch()  # before minutes of work, not after them
@@ -107,17 +114,30 @@ def main(argv: Sequence[str] | None = None) -> int:
             location = arguments.location or stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="tubeq-bench-", ignore_cleanup_errors=True)
             )
-            results = _measure(arguments, location)
-        show(results, sys.stdout)
-        if arguments.json is not None:
-            arguments.json.write_text(json.dumps(results.as_dict(), indent=2) + "\n")
+            try:
+                _measure(arguments, location, results, stop)
+            except KeyboardInterrupt:
+                results.stopped = True
+            return _end(results, arguments.json, stop)
     except InvalidOptionError as exc:
         return _fail(str(exc), EXIT_BAD_USE)
     except (BenchError, TubeqError, OSError) as exc:
         return _fail(str(exc))
-    except KeyboardInterrupt:
-        return _fail("stopped; nothing is shown of what is not complete", EXIT_INTERRUPTED)
-    return 0
+
+
+def _end(results: Results, json_file: Path | None, stop: Stop) -> int:
+    """Show what was measured; returns the exit code."""
+    results.stopped |= stop()
+    if results.versions:
+        show(results, sys.stdout)
+        sys.stdout.flush()
+    if json_file is not None:
+        json_file.write_text(json.dumps(results.as_dict(), indent=2) + "\n")
+    if not results.stopped:
+        return 0
+    return _fail(
+        "stopped; what was measured until then is shown", stop.exit_code or EXIT_INTERRUPTED
+    )
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -132,24 +152,28 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     )
 
 
-def _measure(arguments: argparse.Namespace, location: str) -> Results:
-    plan, progress = _plan(arguments), Progress(sys.stderr)
+def _measure(arguments: argparse.Namespace, location: str, results: Results, stop: Stop) -> None:
+    """Add to the results what is measured, until it is stopped."""
+    plan, progress = _plan(arguments), Progress(sys.stderr, stop)
     session: Session = arguments.session
     spark = _spark(session)
-    results = Results(versions(spark))
-    with Bench(spark, location, session, progress) as bench:
-        if Part.BATCHES in plan.parts:
-            for series in plan.series(session):
-                results.add(bench.compare(series))
-        if Part.AGE in plan.parts:
-            results.add_age(bench.age(plan))
-        if Part.UTUBES in plan.parts:
-            for drained in bench.drain(plan):
-                results.add_drained(drained)
-    spark.stop()
-    if Part.DEFAULT in plan.parts and session is not Session.DEFAULT:
-        results.series += _in_default_session(arguments, plan, location)
-    return results
+    results.versions = versions(spark)
+    # From here on: Spark takes Ctrl-C for itself as it starts.
+    with stop:
+        with Bench(spark, location, session, progress) as bench:
+            if Part.BATCHES in plan.parts:
+                for compared in bench.compare(plan):
+                    results.add(compared)
+            if Part.AGE in plan.parts and not stop():
+                aged = bench.age(plan)
+                if aged is not None:
+                    results.add_age(aged)
+            if Part.UTUBES in plan.parts:
+                for drained in bench.drain(plan):
+                    results.add_drained(drained)
+        spark.stop()
+        if Part.DEFAULT in plan.parts and session is not Session.DEFAULT and not stop():
+            results.series += _in_default_session(arguments, plan, location, stop)
 
 
 def _spark(session: Session) -> SparkSession:
@@ -161,7 +185,7 @@ def _spark(session: Session) -> SparkSession:
 
 
 def _in_default_session(
-    arguments: argparse.Namespace, plan: Plan, location: str
+    arguments: argparse.Namespace, plan: Plan, location: str, stop: Stop
 ) -> list[dict[str, Any]]:
     """Measure in a process of its own: settings of a JVM, and what it has compiled, last."""
     batches = [str(series.batch) for series in plan.series(Session.DEFAULT)]
@@ -175,16 +199,39 @@ def _in_default_session(
             options.append(f"--n={arguments.n}")
         if arguments.quick:
             options.append("--quick")
-        result = subprocess.run(  # noqa: S603  this very program
-            [sys.executable, str(_PROGRAM), *options], stdout=subprocess.DEVNULL, check=False
-        )
-        if result.returncode:
-            msg = f"the run in the default session ended with exit code {result.returncode}"
+        code = _run_until_stopped([sys.executable, str(_PROGRAM), *options], stop)
+        text = found.read_text()
+        if not text or (code and not stop()):
+            msg = f"the run in the default session ended with exit code {code}"
             raise BenchError(msg)
-        series: list[dict[str, Any]] = json.loads(found.read_text())["series"]
+        series: list[dict[str, Any]] = json.loads(text)["series"]
         return series
 
 
+def _run_until_stopped(words: list[str], stop: Stop) -> int:
+    """Run a program, ask it to stop when we are asked to, and return its exit code."""
+    # A terminal's Ctrl-C would reach it too, and the second one makes a program drop what it does.
+    with subprocess.Popen(  # noqa: S603  this very program
+        words, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as child:
+        asked = False
+        try:
+            while True:
+                if stop() and not asked:
+                    child.terminate()
+                    asked = True
+                with suppress(subprocess.TimeoutExpired):
+                    return child.wait(_LOOK_S)
+        except BaseException:
+            child.terminate()
+            raise
+
+
 def _fail(sentence: str, code: int = EXIT_FAILED) -> int:
-    sys.stderr.write(f"benchmark.py: {sentence}\n")
+    _say(sentence)
     return code
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"benchmark.py: {sentence}\n")
+    sys.stderr.flush()

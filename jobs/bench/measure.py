@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from bench.plan import Series
     from bench.subjects import Subject
@@ -38,6 +38,11 @@ class Measured:
     seconds: dict[str, list[float]] = field(default_factory=lambda: {verb: [] for verb in VERBS})
     commits: dict[str, int] = field(default_factory=dict)
     all_commits: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were measured: none when it was stopped before."""
+        return len(self.seconds[VERBS[-1]])
 
     def median(self, verb: str) -> float:
         """The middle of the times."""
@@ -74,17 +79,20 @@ class Measured:
 class Progress:
     """Says what is being measured: one line that changes on a terminal, a line a series elsewhere."""
 
-    def __init__(self, stream: TextIO) -> None:
-        """Write to a stream."""
+    def __init__(self, stream: TextIO, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Write to a stream, until `stopped` says that no more is to be measured."""
         self._stream = stream
         self._live = stream.isatty()
+        self.stopped = stopped
 
     def rounds(self, what: str, count: int) -> Iterator[int]:
-        """Count to `count` - 1, showing it."""
+        """Count to `count` - 1, showing it; ends early, between two rounds, when it is stopped."""
         if not self._live:
             self._stream.write(f"{what}: {count} rounds\n")
             self._stream.flush()
         for number in range(count):
+            if self.stopped():
+                break
             if self._live:
                 self._stream.write(f"\r\x1b[K{what}: {number + 1} of {count} rounds")
                 self._stream.flush()
@@ -98,6 +106,8 @@ def interleave(
     what: str, series: Series, subjects: Mapping[str, Subject], progress: Progress
 ) -> dict[str, Measured]:
     """Measure subjects in turns: each verb of all of them, whoever was last begins the next round.
+
+    Stopped, it returns the rounds that it has measured.
 
     Args:
         what: What to say of it.

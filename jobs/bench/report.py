@@ -35,7 +35,9 @@ _WIDE = 160
 class Results:
     """Everything that was found, as JSON has it."""
 
-    versions: dict[str, str]
+    versions: dict[str, str] = field(default_factory=dict)
+    #: Whether it was stopped before all was measured.
+    stopped: bool = False
     series: list[dict[str, Any]] = field(default_factory=list)
     age: dict[str, Any] | None = None
     drained: list[dict[str, Any]] = field(default_factory=list)
@@ -83,6 +85,7 @@ class Results:
         """What `--json` writes."""
         return {
             "versions": self.versions,
+            "stopped": self.stopped,
             "cores": os.cpu_count(),
             "series": self.series,
             "age": self.age,
@@ -144,7 +147,8 @@ def _target(name: str, value: float, wanted: float, *, least: bool = False) -> d
 def show(results: Results, stream: TextIO) -> None:
     """Write everything as tables, with rich when it is installed."""
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    stream.write(f"{versions}, {os.cpu_count()} cores; seconds are medians\n")
+    stopped = "; stopped before all was measured" if results.stopped else ""
+    stream.write(f"{versions}, {os.cpu_count()} cores; seconds are medians{stopped}\n")
     if results.series:
         _table(stream, "The queue beside the bare Delta statements (floor)", _series_rows(results))
     if results.age is not None:

@@ -84,8 +84,16 @@ class Bench:
     ) -> None:
         self._queue.close()
 
-    def compare(self, series: Series) -> Compared:
-        """Measure the queue beside the floor."""
+    def compare(self, plan: Plan) -> Iterator[Compared]:
+        """Measure the queue beside the floor; stopped, what of it is complete."""
+        for series in plan.series(self._session):
+            if self._progress.stopped():
+                return
+            found = self._compare(series)
+            if found.queue.rounds:
+                yield found
+
+    def _compare(self, series: Series) -> Compared:
         tube, table = self._new_tube()
         floor = path_table(f"{self._location}/floor_{tube.name}")
         create_like(self._spark, floor, table)
@@ -99,8 +107,8 @@ class Bench:
         measured = interleave(what, series, subjects, self._progress)
         return Compared(self._session, series, measured["queue"], measured["floor"])
 
-    def age(self, plan: Plan) -> Aged:
-        """Measure a tube after many commits beside fresh ones."""
+    def age(self, plan: Plan) -> Aged | None:
+        """Measure a tube after many commits beside fresh ones; `None` when it is stopped before."""
         tube, table = self._new_tube()
         old = QueueMany(self._spark, tube, table, 1)
         rounds = (plan.commits - latest_version(self._spark, table) + 2) // 3
@@ -110,6 +118,8 @@ class Bench:
         commits = latest_version(self._spark, table)
         fresh, aged = Measured(1), Measured(1)
         for part in _portions(plan.age_series):
+            if self._progress.stopped():
+                break
             subjects: dict[str, Subject] = {
                 "fresh": QueueMany(self._spark, *self._new_tube(), 1),
                 "aged": old,
@@ -118,19 +128,22 @@ class Bench:
             measured = interleave(what, part, subjects, self._progress)
             _add(fresh, measured["fresh"])
             _add(aged, measured["aged"])
-        return Aged(commits, fresh, aged)
+        return Aged(commits, fresh, aged) if aged.rounds else None
 
     def drain(self, plan: Plan) -> Iterator[Drained]:
-        """Measure consumers that empty sub-queues, in every type that has them."""
+        """Measure consumers that empty sub-queues, in every type that has them, until it is stopped."""
         rounds = plan.rounds or 1
         for load in loads(plan.most_tasks, quick=plan.quick):
             for kind, mode in KINDS:
+                if self._progress.stopped():
+                    return
                 found = Drained(load, kind, mode)
                 tube, _ = self._new_tube(kind, storage_mode=mode)
                 what = f"{load} tasks, {kind}, {mode}"
                 measure(self._spark, tube, found, self._progress.rounds(what, rounds))
                 tube.drop()
-                yield found
+                if found.drain:
+                    yield found
 
     def _new_tube(self, kind: str = "fifo", storage_mode: str = "default") -> tuple[Tube, str]:
         name = f"bench_{self._run}_{next(self._numbers)}"

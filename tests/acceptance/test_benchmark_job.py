@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.thorough import thorough
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -28,6 +35,28 @@ def run_benchmark(*options: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=540,
     )
+
+
+def started_benchmark(*options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "jobs" / "benchmark.py"), *options],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def versions_of_tubes(queue: Path) -> int:
+    """The commits to the tubes of a queue so far."""
+    return len(list(queue.glob("bench_*/_delta_log/*.json")))
+
+
+def wait_for(condition: Callable[[], bool], program: subprocess.Popen[str]) -> None:
+    """Wait for what a program does, as long as it runs."""
+    while not condition():
+        assert program.poll() is None, program.communicate()
+        time.sleep(0.2)
 
 
 def check_measured(of_verb: dict[str, Any], sides: tuple[str, str]) -> None:
@@ -59,7 +88,8 @@ def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) ->
 
     assert result.returncode == 0, result.stderr
     report = json.loads(found.read_text())
-    assert report.keys() == {"versions", "cores", "series", "age", "utubes", "targets"}
+    assert report["stopped"] is False
+    assert report.keys() == {"versions", "stopped", "cores", "series", "age", "utubes", "targets"}
     assert report["versions"].keys() == {"tubeq_spark", "python", "java", "spark", "delta"}
     series = report["series"]
     assert [(s["session"], s["form"], s["batch"]) for s in series] == [
@@ -81,6 +111,35 @@ def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) ->
     assert str(tmp_path) not in found.read_text()
     for word in ("queue / floor", "recommended", "aged / fresh", "take + ack", *VERBS):
         assert word in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, *thorough(signal.SIGINT)])
+def test_run_that_is_stopped_shows_what_it_has_measured(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    found = tmp_path / "found.json"
+    options = ["--quick", "--only=batches,utubes,default", "--batches=2", "--n=10000"]
+    options += [f"--location={tmp_path}/tables", f"--json={found}"]
+
+    with started_benchmark(*options) as program:
+        # A terminal would have said which round it is; a table of the queue says it, too.
+        wait_for(lambda: versions_of_tubes(tmp_path / "tables" / "queue") > 30, program)
+        program.send_signal(number)
+        output, sentences = program.communicate(timeout=300)
+
+    assert program.returncode == 128 + number, sentences
+    assert "finishing the round in hand; once more to stop at once" in sentences
+    assert sentences.endswith("stopped; what was measured until then is shown\n")
+    report = json.loads(found.read_text())
+    assert report["stopped"] is True
+    [series] = report["series"]
+    rounds = series["verbs"]["put"]["queue"]["n"]
+    assert 0 < rounds < 10_000
+    for of_verb in series["verbs"].values():
+        assert of_verb["queue"]["n"] == of_verb["floor"]["n"] == rounds
+    assert series["commits"] == {"queue": 3 * rounds, "floor": 3 * rounds}
+    for word in ("stopped before all was measured", "queue / floor", *VERBS):
+        assert word in output
 
 
 def test_bad_use_is_refused_before_spark_starts() -> None:

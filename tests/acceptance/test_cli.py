@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import subprocess
@@ -165,6 +166,55 @@ def test_take_with_exec_acks_what_the_command_did_and_gives_back_what_it_did_not
     assert tubeq("kick", tube.name, "5").stdout == f"kicked 1 tasks of {tube.name}\n"
     assert tubeq("take", tube.name, "--exec", "no-such-program").exit_code == 2
     assert counts(queue, tube) == {"ready": 1, "done": 2, "total": 1}
+
+
+def test_take_with_exec_passes_what_no_environment_can_hold_in_a_file(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, tmp_path: Path
+) -> None:
+    tube = new_tube("utube")
+    utubes = ["plain", "a\0b", "x" * 200_000, "é" * 16_384, "é" * 16_385]
+    for number, utube in enumerate(utubes):
+        tube.put({"n": number, "text": "y" * 300_000}, utube=utube)
+    seen = tmp_path / "seen"
+    script = tmp_path / "work.py"
+    script.write_text(
+        "import json, os, pathlib, sys\n"
+        "task = json.loads(pathlib.Path(os.environ['TUBEQ_TASK_FILE']).read_text('utf-8'))\n"
+        "assert task['data'] == json.load(sys.stdin)\n"
+        "assert str(task['task_id']) == os.environ['TUBEQ_TASK_ID']\n"
+        "known = os.environ.get('TUBEQ_UTUBE')\n"
+        "assert known in (None, task['utube'])\n"
+        f"with open({str(seen)!r}, 'a', encoding='utf-8') as file:\n"
+        "    print(json.dumps([task['utube'], known is not None]), file=file)\n"
+    )
+
+    done = tubeq("take", tube.name, "-n9", "--exec", f"{sys.executable} {script}")
+
+    assert (done.exit_code, done.stdout) == (0, "5 done, 0 failed\n"), done.stderr
+    assert counts(queue, tube) == {"done": 5}
+    found = [json.loads(line) for line in seen.read_text("utf-8").splitlines()]
+    given = [True, False, False, True, False]
+    assert sorted(found) == sorted(map(list, zip(utubes, given, strict=True)))
+
+
+@pytest.mark.thorough
+def test_take_of_what_json_has_no_form_for_prints_it_as_text(
+    spark: SparkSession, tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo", schema="day DATE, at TIMESTAMP, raw BINARY, price DECIMAL(5,2)")
+    tube.put_df(
+        spark.sql(
+            "SELECT DATE'2026-01-02' AS day, TIMESTAMP'2026-01-02 03:04:05+00:00' AS at, "
+            "X'00FF' AS raw, 1.50BD AS price"
+        ).selectExpr("day", "at", "raw", "CAST(price AS DECIMAL(5,2)) AS price")
+    )
+
+    done = tubeq("take", tube.name, "--exec", f"{sys.executable} -c 'print(input())'")
+    assert done.exit_code == 0, done.stderr
+    tube.put({"day": dt.date(2026, 1, 2), "raw": b"\xff"})
+    [task] = results(tubeq("take", tube.name, "--json"))
+
+    assert task["data"] == {"day": "2026-01-02", "at": None, "raw": "ff", "price": None}
 
 
 @pytest.mark.thorough

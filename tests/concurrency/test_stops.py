@@ -20,6 +20,7 @@ from tests.concurrency.support import (
     World,
     ids_of,
     names,
+    spoil,
     stored,
 )
 from tests.thorough import with_thorough
@@ -116,6 +117,11 @@ def due(world: World) -> None:
     world.clock.advance(PAST_TTR)
 
 
+def spoilt(world: World, letters: str) -> None:
+    """Tasks of which the first cannot be read."""
+    spoil(world.spark, world.rival, put(world, letters)[0], letters[0])
+
+
 def in_segments_of_one(world: World, letters: str) -> None:
     for letter in letters:
         world.rival.put(letter)
@@ -182,6 +188,12 @@ CASES = (
         lambda w: taken_long_ago(w, "ab"),
         lambda w, _: w.tube.take(0),
         ("at bt", "ar br", "at br"),
+    ),
+    Case(
+        "take_where_the_head_cannot_be_read",
+        lambda w: spoilt(w, "ab"),
+        lambda w, _: w.tube.take(0),
+        ("ar br", "a! br", "a! bt"),
     ),
     Case(
         "take_by_a_session_that_was_found_dead",

@@ -23,6 +23,7 @@ from tests.concurrency.support import (
     ids_of,
     names,
     on_another_host,
+    spoil,
     stored,
 )
 from tests.thorough import thorough
@@ -30,6 +31,8 @@ from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue, Tube
 
@@ -429,6 +432,22 @@ def test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_n
         hosts.rival.truncate()
     assert hosts.probe.events[-1] == ("committed", "take")
     assert commits > 2
+
+
+def test_take_when_it_stops_before_or_after_it_buries_the_head_leaves_the_subqueue_to_the_next(
+    spark: SparkSession, hosts: Hosts
+) -> None:
+    for commits in range(MOST_STOPS):
+        spoil(spark, hosts.rival, hosts.put("ab")[0], "a")
+        if not hosts.probe.stopped_after(commits, lambda: hosts.tube.take(0)):
+            break
+
+        is_taken = stored(hosts.tube) == "a! bt"
+        assert names(hosts.rival.take_many(1)) == ("" if is_taken else "b")
+        assert stored(hosts.rival) == "a! bt"
+        hosts.rival.truncate()
+    assert {("committed", "bury"), ("committed", "take")} <= set(hosts.probe.events)
+    assert commits > 3
 
 
 def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_nobody(

@@ -86,6 +86,19 @@ def test_put_df_when_more_rows_come_than_were_counted_says_so(
         assert queue.statistics("t")["tasks"]["total"] == 0
 
 
+def test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order(
+    spark: SparkSession, location: str
+) -> None:
+    rows = spark.range(0, 6_000, 1, 3).selectExpr("CAST(id * 7919 % 6000 AS STRING) AS data")
+
+    with Queue(spark, location) as queue:
+        tube = queue.create_tube("t")
+        assert tube.put_df(rows.orderBy(F.col("data").cast("int"))).count == 6_000
+        found = [int(row["data"]) for row in tube.df().orderBy("task_id").select("data").collect()]
+
+    assert found == list(range(6_000))
+
+
 def test_put_df_of_many_rows_leaves_the_session_as_it_is(
     spark: SparkSession, location: str
 ) -> None:

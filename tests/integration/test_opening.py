@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tubeq_spark import Queue
+from tubeq_spark import Queue, StoreError
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,3 +50,22 @@ def test_create_tube_when_a_dropped_one_had_another_payload_has_its_own(
         assert task is not None
         assert second.peek(task.task_id).data == ["any", "JSON"]
         assert second.df().count() == 1
+
+
+def test_queue_when_the_clock_is_past_the_last_task_id_is_refused_and_a_put_too(
+    spark: SparkSession, location: str
+) -> None:
+    start = dt.datetime(2093, 9, 6, tzinfo=dt.UTC)
+    clock = ManualClock(start)
+    with Queue(spark, location, clock=clock) as queue:
+        tube = queue.create_tube("t")
+        tube.put("in time")
+        clock.advance(2 * 86_400)
+
+        with pytest.raises(StoreError, match="no task ids after 2093-09-06"):
+            tube.put("late")
+        with pytest.raises(StoreError, match="no task ids after 2093-09-06"):
+            tube.put_df(spark.sql("SELECT '1' AS data"))
+        with pytest.raises(StoreError, match="no task ids after 2093-09-06"):
+            Queue(spark, location, clock=clock)
+        assert queue.statistics("t")["tasks"]["total"] == 1

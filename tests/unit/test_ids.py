@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.ids import SLOTS, Numbers, Range, task_id_of, tick_at, tick_of, ticks
+from tubeq_spark.errors import StoreError
+from tubeq_spark.ids import (
+    SLOTS,
+    Numbers,
+    Range,
+    require_ids,
+    task_id_of,
+    tick_at,
+    tick_of,
+    ticks,
+)
 from tubeq_spark.moments import to_us
 
 NOW = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
@@ -150,3 +160,16 @@ def test_numbers_of_two_holders_of_one_slot_are_all_different(
     assert all(end <= start for (_, end), (start, _) in pairwise(given_out))
     assert len(set(segments)) == len(segments)
     assert all(segment < 0 for segment in segments)
+
+
+def test_numbers_after_the_last_id_are_refused_in_a_sentence() -> None:
+    last = Numbers(SLOTS - 1, LAST_TICK - 1, LAST_TICK + ticks(600))
+
+    assert last.tasks(2, NOW) == Range(SLOTS - 1, LAST_TICK - 1, 2)
+    assert task_id_of(LAST_TICK, SLOTS - 1) == (1 << 63) - 1
+    for reserve in (last.tasks, last.segments):
+        with pytest.raises(StoreError, match="no task ids after 2093-09-06"):
+            reserve(3, NOW)
+    with pytest.raises(StoreError, match="no task ids after 2093-09-06"):
+        require_ids(to_us(dt.datetime(2093, 9, 7, tzinfo=dt.UTC)))
+    require_ids(to_us(dt.datetime(2093, 9, 6, tzinfo=dt.UTC)))

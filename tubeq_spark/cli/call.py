@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -35,7 +36,16 @@ from tubeq_spark.reasons import reason_of
 from tubeq_spark.spark_session import local_session
 from tubeq_spark.task import Task
 
-__all__ = ["BAD_USE", "FAILED", "NOTHING", "Call", "Outside", "open_spark"]
+__all__ = [
+    "BAD_USE",
+    "FAILED",
+    "NOTHING",
+    "Call",
+    "Outside",
+    "as_dict",
+    "json_text",
+    "open_spark",
+]
 
 NOTHING = 1
 BAD_USE = 2
@@ -166,7 +176,7 @@ class Call:
 
     def show(self, result: dict[str, Any], text: str) -> None:
         """Print a result: for machines as one line of JSON, else as text."""
-        print_line(json.dumps(result, ensure_ascii=False) if self.json else text)
+        print_line(json_text(result) if self.json else text)
         # Whoever waits for it need not wait for the queue to be closed.
         sys.stdout.flush()
 
@@ -175,12 +185,29 @@ class Call:
         for task in tasks:
             if self.json:
                 shown = as_dict(task) | ({} if session is None else {"session": str(session)})
-                print_line(json.dumps(shown, ensure_ascii=False))
+                print_line(json_text(shown))
             else:
-                data = json.dumps(task.data, ensure_ascii=False)
+                data = json_text(task.data)
                 cells = [str(task.task_id), task.state.name.lower(), data]
                 print_line("\t".join(cells if session is None else [*cells, str(session)]))
         sys.stdout.flush()
+
+
+def json_text(value: Any) -> str:
+    """A line of JSON, whatever a payload holds: moments as ISO 8601, bytes in hexadecimal."""
+    text = json.dumps(value, ensure_ascii=False, default=_as_text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Half of a pair of surrogates, which only an escape can name.
+        return json.dumps(value, default=_as_text)
+    return text
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def print_line(text: str) -> None:

@@ -7,21 +7,24 @@ or its session is left alive for a later call to ack it.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
 import subprocess
+import tempfile
 from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import FAILED, NOTHING, Call
+from tubeq_spark.cli.call import FAILED, NOTHING, Call, as_dict, json_text
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.task import Task
 from tubeq_spark.tube import Tube
 
 __all__ = ["take"]
+
+#: Bytes of a variable: Linux takes no longer one than 131,072, and all of them share some megabytes.
+_VARIABLE_MOST = 32_768
 
 
 def take(
@@ -36,8 +39,9 @@ def take(
             "--exec",
             metavar="CMD",
             help="Run this for each task, its data as JSON on standard input, its id and attempts "
-            "in TUBEQ_TASK_ID and TUBEQ_ATTEMPTS; ack it on exit 0, else release it and stop. No "
-            "shell: for pipes say sh -c '...'",
+            "in TUBEQ_TASK_ID and TUBEQ_ATTEMPTS, its utube in TUBEQ_UTUBE if it has at most 32,768 "
+            "bytes and no NUL, all of it as JSON in the file that TUBEQ_TASK_FILE names; ack it on "
+            "exit 0, else release it and stop. No shell: for pipes say sh -c '...'",
         ),
     ] = None,
     bury: Annotated[
@@ -105,15 +109,26 @@ class _Command:
 
     def run(self, task: Task) -> int:
         """Do a task; returns the exit code."""
-        variables = {"TUBEQ_TASK_ID": str(task.task_id), "TUBEQ_ATTEMPTS": str(task.attempts)}
-        if task.utube is not None:
-            variables["TUBEQ_UTUBE"] = task.utube
-        payload = json.dumps(task.data, ensure_ascii=False) + "\n"
-        # The words are the user's own, and no shell reads them.
-        ended = subprocess.run(  # noqa: S603
-            self._words, input=payload.encode(), env=os.environ | variables, check=False
-        )
+        with tempfile.NamedTemporaryFile(prefix="tubeq-task-", suffix=".json") as file:
+            file.write(f"{json_text(as_dict(task))}\n".encode())
+            file.flush()
+            # The words are the user's own, and no shell reads them.
+            ended = subprocess.run(  # noqa: S603
+                self._words,
+                input=f"{json_text(task.data)}\n".encode(),
+                env=os.environ | _variables(task) | {"TUBEQ_TASK_FILE": file.name},
+                check=False,
+            )
         return ended.returncode
+
+
+def _variables(task: Task) -> dict[str, str]:
+    """What the environment says of a task: nothing that no environment can hold."""
+    variables = {"TUBEQ_TASK_ID": str(task.task_id), "TUBEQ_ATTEMPTS": str(task.attempts)}
+    utube = task.utube
+    if utube is not None and "\0" not in utube and len(utube.encode()) <= _VARIABLE_MOST:
+        variables["TUBEQ_UTUBE"] = utube
+    return variables
 
 
 def _work(call: Call, source: Tube, command: _Command, count: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,14 @@ __all__ = [
     "COLUMNS",
     "INSERTED",
     "StoredTask",
+    "Unreadable",
     "insert_schema",
     "insert_table",
     "stored_column",
     "stored_tasks",
 ]
+
+log = logging.getLogger(__name__)
 
 #: How each attribute of a StoredTask is selected.
 COLUMNS = {
@@ -46,8 +50,21 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stored payload that Python cannot hold.
+
+    Attributes:
+        text: Its JSON text, as far as it is text; `None` for a typed payload.
+        reason: Why.
+    """
+
+    text: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A row as it was last written; times in microseconds, payload as stored."""
+    """A row as it was last written; times in microseconds, payload as stored, or `Unreadable`."""
 
     segment: int
     task_id: int
@@ -90,15 +107,32 @@ class StoredTask:
             return None if state is None else self
         return replace(self, state=state, next_event=self.expires_at)
 
+    def unreadable(self) -> Unreadable | None:
+        """Why its payload cannot be handed out; `None` when it can."""
+        found = self._payload()
+        return found if isinstance(found, Unreadable) else None
+
+    def _payload(self) -> Any:
+        if not isinstance(self.data, str):
+            return self.data
+        try:
+            return payload.decode(self.data)
+        except payload.UnreadableError as error:
+            return Unreadable(self.data, str(error))
+
     def task(self, state: TaskState | None = None) -> Task:
-        """What a program sees of it."""
+        """What a program sees of it: of an unreadable payload its text, or `None`."""
+        data = self._payload()
+        if isinstance(data, Unreadable):
+            log.warning("the payload of task %d cannot be read: %s", self.task_id, data.reason)
+            data = data.text
         created = from_us(self.created)
         if created is None:  # never: the column is not null
             created = dt.datetime.min.replace(tzinfo=dt.UTC)
         return Task(
             task_id=self.task_id,
             state=self.state if state is None else state,
-            data=payload.decode(self.data) if isinstance(self.data, str) else self.data,
+            data=data,
             pri=self.pri,
             utube=self.utube,
             ttl=seconds_from_us(self.ttl),
@@ -111,9 +145,54 @@ class StoredTask:
 
 def stored_tasks(table: pa.Table) -> list[StoredTask]:
     """The rows of a query over `COLUMNS`."""
-    columns = [table.column(name).to_pylist() for name in COLUMNS]
+    columns = [
+        _payloads(table.column(name)) if name == "data" else table.column(name).to_pylist()
+        for name in COLUMNS
+    ]
     columns[2] = [_STATES[letter] for letter in columns[2]]
     return [StoredTask(*values) for values in zip(*columns, strict=True)]
+
+
+#: What Arrow raises for values that Python's types cannot hold, and for text that is no UTF-8.
+_NO_PYTHON_VALUE = (pa.ArrowException, ValueError, OverflowError)
+
+
+def _payloads(column: pa.ChunkedArray) -> list[Any]:
+    """The payloads of a column, as Python objects."""
+    try:
+        found: list[Any] = column.to_pylist()
+    except _NO_PYTHON_VALUE:
+        return [_one_payload(value) for value in column]
+    return found
+
+
+def _one_payload(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except _NO_PYTHON_VALUE as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    try:
+        # At the ends of Python's years a moment may be out of them in the session's zone only.
+        return value.cast(_in_utc(value.type)).as_py()
+    except _NO_PYTHON_VALUE:
+        pass
+    text = None
+    if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
+        text = value.as_buffer().to_pybytes().decode(errors="replace")
+    return Unreadable(text, f"it is nothing that Python can hold: {reason}")
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """A type with all its moments in UTC."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, kind.tz and "UTC")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
+    return kind
 
 
 _STATES = {state.value: state for state in TIMERS}

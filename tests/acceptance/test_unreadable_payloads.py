@@ -1,0 +1,299 @@
+"""Payloads that Python cannot hold: refused by every put, and set aside where they are stored.
+
+What a put refuses is written here by SQL, as another program or an earlier version may have done.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.support import calls, counts, data_of, take
+from tests.thorough import thorough
+from tubeq_spark import InvalidOptionError, PutItem, TaskState
+from tubeq_spark.payload import DEPTH_MAX
+from tubeq_spark.tarantool15 import Queue15
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.acceptance.support import NewTube
+    from tubeq_spark import Queue, Task, Tube
+
+TOO_DEEP = "[" * 5_000 + "]" * 5_000
+MOMENTS = {
+    "at": "TIMESTAMP",
+    "local": "TIMESTAMP_NTZ",
+    "day": "DATE",
+    "text": "STRING",
+    "list": "ARRAY<TIMESTAMP>",
+    "map": "MAP<STRING, DATE>",
+    "inner": "STRUCT<days: ARRAY<DATE>>",
+}
+#: A block that expects a refusal whose message has this in it.
+Refused = Callable[[str], AbstractContextManager[None]]
+
+
+def spoil(spark: SparkSession, queue: Queue, task: Task | None, tube: Tube, data: str) -> int:
+    """Write a payload (an SQL expression) that no put would."""
+    assert task is not None
+    table = f"delta.`{queue.location}/{tube.name}`"
+    spark.sql(f"UPDATE {table} SET data = {data} WHERE task_id = {task.task_id}L")
+    return task.task_id
+
+
+def deep(depth: int) -> Any:
+    """Lists and dicts inside one another."""
+    value: Any = "x"
+    for level in range(depth):
+        value = [value] if level % 2 else {"k": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("type_name", "schema", "data"),
+    [
+        ("fifottl", None, f"'{TOO_DEEP}'"),
+        ("utube", "at TIMESTAMP", "struct(timestamp_micros(400000000000000000L) AS at)"),
+        *thorough(
+            ("limfifottl", None, f"'{TOO_DEEP}'"),
+            ("utubettl", None, f"'{TOO_DEEP}'"),
+            ("utube", None, "'{'"),
+            ("fifo", None, "CAST(X'22FF22' AS STRING)"),
+            ("fifo", None, f"'{'9' * 5_000}'"),
+            ("utube", "day DATE", "struct(date_from_unix_date(-800000) AS day)"),
+            ("fifo", "l ARRAY<DATE>", "struct(array(date_from_unix_date(9000000)) AS l)"),
+        ),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
+    spark: SparkSession,
+    queue: Queue,
+    new_tube: NewTube,
+    caplog: pytest.LogCaptureFixture,
+    type_name: str,
+    schema: str | None,
+    data: str,
+) -> None:
+    tube = new_tube(type_name, schema=schema)
+    options = {"utube": "a"} if type_name.startswith("utube") else {}
+    good: Any = "good" if schema is None else {schema.split()[0]: None}
+    bad = [spoil(spark, queue, tube.put(good, **options), tube, data) for _ in range(2)]
+    tube.put(good, **options)
+
+    with caplog.at_level(logging.ERROR, "tubeq_spark"):
+        task = take(tube)
+
+    assert task.data == good
+    assert task.task_id not in bad
+    for task_id in bad:
+        assert f"task {task_id} of tube {tube.name} was buried" in caplog.text
+        seen = tube.peek(task_id)
+        assert seen.state is TaskState.BURIED
+        assert isinstance(seen.data, str) if schema is None else seen.data is None
+    assert counts(queue, tube) == {"buried": 2, "taken": 1, "total": 3}
+    assert calls(queue, tube) == {"put": 3, "take": 1, "bury": 2}
+    tube.ack(task.task_id)
+    assert [task.task_id for task in tube.tasks_by_state("!")] == bad
+    # It can be mended and kicked, or deleted; kicked as it is, it is buried again.
+    assert tube.kick(2) == 2
+    assert tube.bury(bad[0]).state is TaskState.BURIED
+    assert tube.take(0) is None
+    assert counts(queue, tube) == {"buried": 2, "done": 1, "total": 2}
+    assert [tube.delete(task_id).state for task_id in bad] == [TaskState.DONE] * 2
+    tube.put(good, **options)
+    assert take(tube).data == good
+
+
+def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
+    spark: SparkSession, queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl")
+    events: list[tuple[str, Any]] = []
+    tube.on_task_change(lambda task, event: events.append((event, task.data)))
+    tasks = tube.put_many([0, 1, 2, 3, 4])
+    for task in tasks[1::2]:
+        spoil(spark, queue, task, tube, "'}'")
+    events.clear()
+
+    assert data_of(tube.take_many(3)) == [0, 2, 4]
+
+    assert events == [("bury", "}"), ("bury", "}"), ("take", 0), ("take", 2), ("take", 4)]
+
+
+@pytest.mark.parametrize("type_name", ["utubettl", *thorough("fifottl")])
+def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
+    spark: SparkSession, queue: Queue, new_tube: NewTube, type_name: str
+) -> None:
+    tube = new_tube(type_name)
+    options = {"utube": "a"} if type_name == "utubettl" else {}
+    _, bad, _ = tube.put_many(["first", "bad", "next"], **options)
+    first = take(tube)
+    spoil(spark, queue, bad, tube, "'}'")
+
+    taken = tube.exchange(ack=[first.task_id], take=1)
+
+    assert data_of(taken) == ["next"]
+    assert counts(queue, tube) == {"buried": 1, "taken": 1, "done": 1, "total": 2}
+
+
+@pytest.mark.thorough
+def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next(
+    spark: SparkSession, queue: Queue, new_tube: NewTube
+) -> None:
+    tube, old = new_tube("fifottl"), Queue15(queue)
+    bad = old.put(tube.name, "bad")
+    assert bad is not None
+    spoil(spark, queue, tube.peek(bad.task_id), tube, "'}'")
+    old.put(tube.name, "good")
+
+    task = old.take(tube.name, 0)
+
+    assert task is not None
+    assert task.data == ["good"]
+    assert old.delete(bad.task_id).state is TaskState.DONE
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def refused(versions: Callable[[], dict[str, int]]) -> Refused:
+    """Expects a refusal, and no commit anywhere."""
+
+    @contextmanager
+    def check(naming: str) -> Iterator[None]:
+        before = versions()
+        with pytest.raises(InvalidOptionError, match=naming):
+            yield
+        assert versions() == before
+
+    return check
+
+
+def test_put_of_a_payload_that_is_nested_too_deep_is_refused(fifo: Tube, refused: Refused) -> None:
+    for data in (deep(DEPTH_MAX + 1), deep(950)):
+        with refused(f"{DEPTH_MAX} deep"):
+            fifo.put(data)
+        with refused(f"{DEPTH_MAX} deep"):
+            fifo.put_many(["good", PutItem(data)])
+
+
+def test_put_of_the_deepest_payload_is_taken_as_it_was(spark: SparkSession, fifo: Tube) -> None:
+    fifo.put(deep(DEPTH_MAX))
+    text = json.dumps(deep(DEPTH_MAX))
+    fifo.put_df(spark.sql(f"SELECT '{text}' AS data"))
+
+    assert data_of(fifo.take_many(2)) == [deep(DEPTH_MAX)] * 2
+
+
+@pytest.fixture(scope="module")
+def untyped(queue: Queue) -> Tube:
+    """A tube of JSON that stays empty."""
+    return queue.create_tube("refuses", "fifo")
+
+
+#: SQL literals of texts; a backslash is written twice.
+TEXTS = {
+    "deep": f"'{json.dumps(deep(DEPTH_MAX + 1))}'",
+    "much too deep": f"'{TOO_DEEP}'",
+    "deep beside texts of brackets": "'[\""
+    + "[" * 300
+    + '", '
+    + json.dumps(deep(DEPTH_MAX))
+    + "]'",
+    "no UTF-8": "CAST(X'22FF22' AS STRING)",
+    "high surrogate": "'\"\\\\ud800\"'",
+    "low surrogate": "'{\"\\\\uDFFF\": 1}'",
+    "two high surrogates": "'\"\\\\ud83d\\\\ud83d\\\\ude00\"'",
+    "more digits than Python reads": f"'{'9' * 5_000}'",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_put_df_of_a_text_that_could_not_be_taken_is_refused(
+    spark: SparkSession, untyped: Tube, refused: Refused, name: str
+) -> None:
+    with refused("df column data"):
+        untyped.put_df(spark.sql(f"SELECT {TEXTS[name]} AS data UNION ALL SELECT '1'"))
+
+
+def test_put_df_of_texts_that_only_look_like_those_is_taken(
+    spark: SparkSession, fifo: Tube
+) -> None:
+    values = [
+        ["[" * 1_000, {"{" * 300: '"' + "\\[" * 500}],
+        [[[]], {}] * 400,
+        "\\ud800",
+        "\\\\" + "\U0001f600",
+        "é" * 10_000,
+    ]
+    texts = [json.dumps(value) for value in values]
+    rows = spark.createDataFrame([(text,) for text in texts], "data STRING")
+
+    fifo.put_df(rows.coalesce(1))
+
+    assert data_of(fifo.take_many(10)) == values
+
+
+def test_put_df_of_a_sub_queue_that_is_no_text_is_refused(
+    spark: SparkSession, new_tube: NewTube, refused: Refused
+) -> None:
+    tube = new_tube("utube")
+
+    with refused("df column utube"):
+        tube.put_df(spark.sql("SELECT '1' AS data, CAST(X'FF' AS STRING) AS utube"))
+
+
+LATE, LATE_DAY = "timestamp_micros(253402300800000000L)", "date_from_unix_date(2932897)"
+BAD_VALUES = {
+    "at": LATE,
+    "local": f"CAST(date_add({LATE_DAY}, 400) AS TIMESTAMP_NTZ)",
+    "day": "date_from_unix_date(-719163)",
+    "text": "CAST(X'FF' AS STRING)",
+    "list": f"array(NULL, {LATE})",
+    "map": f"map('a', {LATE_DAY})",
+    "inner": f"named_struct('days', array({LATE_DAY}))",
+}
+
+
+@pytest.fixture(scope="module")
+def typed(queue: Queue) -> Tube:
+    """A tube of all kinds of columns that hold moments and texts."""
+    schema = ", ".join(f"{name} {kind}" for name, kind in MOMENTS.items())
+    return queue.create_tube("typed_moments", "fifo", schema=schema)
+
+
+@pytest.mark.parametrize("column", BAD_VALUES)
+def test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused(
+    spark: SparkSession, typed: Tube, refused: Refused, column: str
+) -> None:
+    values = {name: f"CAST(NULL AS {kind})" for name, kind in MOMENTS.items()}
+    values[column] = BAD_VALUES[column]
+    row = ", ".join(f"{value} AS {name}" for name, value in values.items())
+
+    with refused(f"df column {column}"):
+        typed.put_df(spark.sql(f"SELECT {row}"))
+
+
+def test_put_df_of_the_first_and_last_moments_is_taken(spark: SparkSession, typed: Tube) -> None:
+    typed.put_df(
+        spark.sql(
+            "SELECT timestamp_micros(253402300799999999L) AS at, "
+            "TIMESTAMP_NTZ'0001-01-01 00:00:00' AS local, DATE'9999-12-31' AS day, 'é' AS text, "
+            "array(timestamp_micros(-62135596800000000L)) AS list, "
+            "map('a', DATE'0001-01-01') AS map, "
+            "named_struct('days', array(CAST(NULL AS DATE))) AS inner"
+        )
+    )
+
+    task = take(typed)
+
+    assert task.data["at"].year == task.data["day"].year == 9999
+    assert task.data["local"].year == task.data["list"][0].year == 1
