@@ -273,9 +273,7 @@ class Engine:
         return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
 
     @contextmanager
-    def _named(
-        self, spark: SparkSession, sql: str, sources: Mapping[str, Source]
-    ) -> Iterator[str]:
+    def _named(self, spark: SparkSession, sql: str, sources: Mapping[str, Source]) -> Iterator[str]:
         """The text with the names that its sources have for a while."""
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
         try:
