@@ -78,6 +78,7 @@ def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> No
     Raises:
         Stale: Nothing was removed.
         StoreError: Something else than the whole claim was: the table was changed by other means.
+            As it has landed by then, the verb raises `CommitUnknownError`.
     """
     meant = len(found.rows)
     if affected.total == 0:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.concurrency.support import World, ids_of, stored
 from tests.thorough import thorough
-from tubeq_spark import PutItem, StoreError
+from tubeq_spark import CommitUnknownError, PutItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,7 +120,7 @@ def test_ack_of_a_whole_take_when_its_memory_has_one_too_many_does_not_say_it_wa
     d = world.rival.take_many(1)[0].task_id
     add_to_memory(world.mine._context.holdings, d, c)
 
-    with pytest.raises(StoreError, match="3 tasks were removed where 4 were to be"):
+    with pytest.raises(CommitUnknownError, match="3 tasks were removed where 4 were to be"):
         world.tube.ack_many([a, b, c, d])
 
     assert world.stored() == "dt"
