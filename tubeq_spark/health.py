@@ -107,8 +107,9 @@ def examine(
     with _noted(queue, found, "the registry"):
         known = sorted(records(), key=lambda record: record.name)
     for record in known:
-        if record.status is TubeStatus.DROPPING:
-            found.append(_dropping(record))
+        if record.status is not TubeStatus.LIVE:
+            # It is not opened: its table may not fit it yet, and is another's to make.
+            found.append(_unfinished(record))
         elif record.type in queue.drivers:
             with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
@@ -134,7 +135,10 @@ def _storage(queue: QueueContext, opened: OpenedLocation) -> Iterator[Problem]:
         yield Problem("storage", None, danger)
 
 
-def _dropping(record: TubeRecord) -> Problem:
+def _unfinished(record: TubeRecord) -> Problem:
+    if record.status is TubeStatus.CREATING:
+        message = "is being created; a creation that was stopped is finished by the next sweep"
+        return Problem("creating", record.name, message)
     message = "is being dropped; a drop that was stopped is finished by the next sweep"
     return Problem("dropping", record.name, message)
 

@@ -13,6 +13,7 @@ taken would come before them. It goes back (`give_back`), and the take begins an
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
@@ -65,8 +66,15 @@ def take_lasting(
     results: list[T | None] = [None] * len(wanted)
     asking = list(range(len(wanted)))
     for _ in range(_ROUNDS):
-        taken = take([wanted[call] for call in asking])
-        lasting = outlast(ctx, taken)
+        try:
+            taken = take([wanted[call] for call in asking])
+            lasting = outlast(ctx, taken)
+        except TubeqError:
+            if not any(results):
+                raise
+            # What the other calls have is theirs.
+            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
+            break
         for call, lot in zip(asking, lasting, strict=True):
             results[call] = lot
         pairs = zip(asking, taken, lasting, strict=True)
@@ -104,17 +112,21 @@ def outlast(ctx: TubeContext, lots: Sequence[T | None]) -> list[T | None]:
     except TubeqError:
         # It has landed or not; a lease that lasts is one in either case.
         now_us = ctx.queue.now_us()
-        if not all(lot is None or lot.lasts(now_us) for lot in calls):
+        if not any(lot is not None and lot.lasts(now_us) for lot in calls):
+            with contextlib.suppress(TubeqError):
+                _ = [_if_lasts(ctx, lot) for lot in calls]
             raise
         log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
-        return calls
     return [_if_lasts(ctx, lot) for lot in calls]
 
 
 def _if_lasts(ctx: TubeContext, lot: T | None) -> T | None:
     if lot is None or lot.lasts(ctx.queue.now_us()):
         return lot
-    _give_up(ctx, lot)
+    try:
+        _give_up(ctx, lot)
+    except TubeqError:
+        log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
     return None
 
 

@@ -90,7 +90,7 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
     opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks)
     danger = unsafe_storage(engine, opened)
     if danger is not None:
-        warnings.warn(danger, stacklevel=3)
+        warnings.warn(danger, stacklevel=4)
     return opened
 
 
@@ -183,7 +183,7 @@ def warn_of_slow_session(spark: SparkSession) -> None:
         _warned.set()
         warnings.warn(
             f"this Spark session makes queues slow; see tubeq_spark.spark_conf(): {missing}",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

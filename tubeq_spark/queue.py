@@ -617,7 +617,8 @@ class Queue:
         sub-queues once, and each tube once.
 
         Args:
-            now: The moment to judge by, timezone-aware; the clock's by default.
+            now: The moment to judge by, timezone-aware; the clock's by default. Temporary tubes are
+                dropped by the clock, where that is earlier.
 
         Returns:
             What was done, by tube; a tube that failed says why and does not stop the others.
@@ -643,7 +644,10 @@ class Queue:
         survey = queue.sessions.survey()
         dead = DeadOwners(queue, now_us, survey.sessions)
         records = [record for record in records if tubes.is_live(record)]
-        over = tubes.end_temporaries(queue, self._opened, self._registry, records, dead)
+        # Tasks that are released too early are only done again; a tube that is dropped is gone. So no
+        # moment that lies ahead is one to drop by.
+        ended = dead if now_us <= queue.now_us() else DeadOwners(queue, queue.now_us())
+        over = tubes.end_temporaries(queue, self._opened, self._registry, records, ended)
         records = [record for record in records if record.name not in over]
         contexts = {record.name: functools.partial(self._context_of, record) for record in records}
         system = self._system_tables(records, now_us)

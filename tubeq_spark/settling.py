@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.ending import back_to_tube, end_due, write_down
-from tubeq_spark.errors import NotTakenError, StoreError, TaskNotFoundError
+from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
 from tubeq_spark.group import each
-from tubeq_spark.locating import Memory, anywhere, fresh_places, held
+from tubeq_spark.locating import Memory, anywhere, fresh_places, held, located
 from tubeq_spark.rewriting import release_action, released_row, touch_action, touched_row
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan, Stale
@@ -38,6 +38,7 @@ __all__ = [
     "ack",
     "ack_group",
     "bury",
+    "bury_as_read",
     "changed",
     "delete",
     "kick",
@@ -230,25 +231,52 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         now_us = ctx.queue.now_us()
         found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
         _refuse_done(seen)
-        buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
-        found.rows = [row for row in found.rows if row.task_id not in buried]
-        after = [replace(r, state=TaskState.BURIED, next_event=r.expires_at) for r in seen]
-        result = [row.task() for row in after]
-        if not found.rows:
-            return Plan(None, lambda _: result)
-        dest, moves = fresh_places(ctx, found)
-
-        def finish() -> list[Task]:
-            write_down(ctx, found.rows, now_us)
-            ctx.happened("bury", [row for row in after if row.task_id not in buried])
-            return result
-
-        told = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "bury"))
-        return changed(ctx, found, back_to_tube(dest, "'!'") + told, moves, finish)
+        return _burial(ctx, found, seen, now_us)
 
     tasks = run(ctx, "bury", attempt)
     ctx.lane.changed()
     return tasks
+
+
+def _burial(
+    ctx: TubeContext, found: Located, seen: Sequence[StoredTask], now_us: int
+) -> Plan[list[Task]]:
+    buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
+    found.rows = [row for row in found.rows if row.task_id not in buried]
+    after = [replace(r, state=TaskState.BURIED, next_event=r.expires_at) for r in seen]
+    result = [row.task() for row in after]
+    if not found.rows:
+        return Plan(None, lambda _: result)
+    dest, moves = fresh_places(ctx, found)
+
+    def finish() -> list[Task]:
+        write_down(ctx, found.rows, now_us)
+        ctx.happened("bury", [row for row in after if row.task_id not in buried])
+        return result
+
+    told = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "bury"))
+    return changed(ctx, found, back_to_tube(dest, "'!'") + told, moves, finish)
+
+
+def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
+    """Set tasks aside that are still where they were read, all of them or none. One commit.
+
+    Raises:
+        Stale: A rival, or time, has moved one of them.
+    """
+
+    def attempt() -> Plan[list[Task]]:
+        now_us = ctx.queue.now_us()
+        seen = [now for row in rows if (now := row.seen_at(now_us, ctx.max_attempts)) is not None]
+        if len(seen) < len(rows):
+            raise Stale
+        return _burial(ctx, located(ctx, list(rows), remembered=False), seen, now_us)
+
+    try:
+        ctx.queue.once.run("bury", ctx.lane, attempt)
+    except ConflictError as error:
+        raise Stale from error
+    ctx.lane.changed()
 
 
 def kick(ctx: TubeContext, count: int) -> int:

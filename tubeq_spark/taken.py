@@ -73,7 +73,7 @@ class LotOfTasks:
 
     def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> LotOfTasks | None:
         """The lot after its leases were renewed, in the segment that it was moved to."""
-        count = ctx.tasks.count_in(dest)
+        count = ctx.tasks.count_of(self.claim, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
 

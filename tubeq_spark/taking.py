@@ -10,11 +10,13 @@ all begins anew. Leases that have ended are written down first, by a commit of t
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark import taking_subqueues
 from tubeq_spark.ending import end_dead_sessions, end_due, write_down
+from tubeq_spark.errors import TubeqError
 from tubeq_spark.group import each
 from tubeq_spark.leases import new_lease, out_of_order, outlast, take_lasting
 from tubeq_spark.locating import Located, Memory, confirm, held
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["exchange", "take_group", "take_lots", "wait_for"]
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 #: Longest nap of a blocking take: how soon it sees a put of its own process, in seconds.
 _NAP = 0.02
@@ -178,10 +181,19 @@ def exchange(ctx: TubeContext, ids: Sequence[int], wanted: Wanted) -> list[Task]
     ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), {})
     ctx.happened("ack", found.rows, TaskState.DONE)
     ctx.lane.changed()
-    (lasting,) = outlast(ctx, [taken])
-    held = [] if lasting is None else lasting.rows
+    held = _lasting(ctx, taken)
     ctx.queue.holdings.add(ctx.record.id, held)
     return ctx.happened("take", held)
+
+
+def _lasting(ctx: TubeContext, taken: TakenRows | None) -> list[StoredTask]:
+    """What an exchange hands out: its ack stands, whatever becomes of the leases."""
+    try:
+        (lasting,) = outlast(ctx, [taken])
+    except TubeqError:
+        log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
+        return []
+    return [] if lasting is None else lasting.rows
 
 
 def _exchange(

@@ -78,7 +78,8 @@ def _heads(ctx: TubeContext, claimed: Claimed) -> list[StoredTask]:
     """The first tasks of the claimed sub-queues; what cannot be handed out is buried first."""
 
     def read(at_least: int = 0) -> list[StoredTask]:
-        quota = {utube: max(count, at_least) for utube, count in claimed.quota.items()}
+        each = at_least // len(claimed.quota)
+        quota = {utube: max(count, each) for utube, count in claimed.quota.items()}
         return ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, quota)
 
     return readable(ctx, read(), read)
@@ -113,7 +114,9 @@ def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | N
                 if take.incomplete(claimed):
                     raise Stale
                 utubes = {u for _, u in ctx.subqueues.taken_under(claimed.claims)}
-                counts = Counter({claim: ctx.tasks.count_in(claim) for claim in claimed.claims})
+                counts = Counter(
+                    {token: ctx.tasks.count_of(token, claimed.owner) for token in claimed.claims}
+                )
             take.taken(claimed, utubes)
             ctx.count("delay", sum(cut.delayed for cut in cuts))
             return [_lot(claimed, lease, token, counts, cuts) for token in claimed.tokens]
@@ -203,7 +206,8 @@ def _exchange_plan(
                 replace(taken_row(row, claim, lease), claim=token_of[row.utube]) for row in rows
             ]
         elif affected.updated and not take.incomplete(claimed):
-            moved = ctx.tasks.in_claims([claim])
+            # By their tokens, as others may have moved them by now.
+            moved = ctx.tasks.claimed(sorted(set(token_of.values())), claimed.owner)
         take.taken(claimed, {row.utube for row in moved})
         had = {row.task_id for row in moved}
         write_down(ctx, [row for row in rows if row.task_id in had], claimed.now_us)

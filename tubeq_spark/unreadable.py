@@ -11,9 +11,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import TaskNotFoundError
-from tubeq_spark.settling import bury
-from tubeq_spark.storage.commit import Stale
+from tubeq_spark.settling import bury_as_read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,9 +50,6 @@ def readable(
 
 def _bury(ctx: TubeContext, rows: list[StoredTask]) -> None:
     reasons = {row.task_id: found.reason for row in rows if (found := row.unreadable())}
-    try:
-        bury(ctx, list(reasons))
-    except TaskNotFoundError as error:
-        raise Stale from error
+    bury_as_read(ctx, [row for row in rows if row.task_id in reasons])
     for task_id, reason in reasons.items():
         log.error("task %d of tube %s was buried: %s", task_id, ctx.record.name, reason)

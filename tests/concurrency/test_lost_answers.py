@@ -249,10 +249,14 @@ _METRICS = "spark.databricks.delta.history.metricsEnabled"
 @pytest.fixture
 def no_metrics(pair: World) -> Iterator[World]:
     """The module's tube; what is committed tells nothing of the rows that it changed."""
-    conf = pair.mine._context.engine.spark.conf
-    conf.set(_METRICS, "false")
+    engine = pair.mine._context.engine
+    sessions = [engine.spark, *(engine._own.get(compiling=each) for each in (False, True))]
+    for session in sessions:
+        session.conf.set(_METRICS, "false")
     yield pair
-    conf.unset(_METRICS)
+    for session in sessions:
+        session.conf.set(_METRICS, "true")
+    engine.spark.conf.unset(_METRICS)
     pair.rival.truncate()
 
 

@@ -27,12 +27,14 @@ TYPES = ("fifottl", *thorough("fifo", "limfifottl", "utube", "utubettl"))
 
 
 @contextmanager
-def old_snapshots(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set(LIMIT, "1h")
+def old_snapshots(queue: Queue) -> Iterator[None]:
+    """As where a queue has no session of its own, and the program's reads old snapshots."""
+    conf = queue._context.engine.own.conf
+    conf.set(LIMIT, "1h")
     try:
         yield
     finally:
-        spark.conf.unset(LIMIT)
+        conf.set(LIMIT, "0")
 
 
 class Places:
@@ -78,7 +80,7 @@ def test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks(
     options = {"capacity": 100} if kind == "limfifottl" else {}
     tube = places.near.create_tube(name, kind, **options)  # type: ignore[arg-type]
     look_at(places.far, name)
-    with old_snapshots(places.spark):
+    with old_snapshots(places.far):
         places.far.sweep()
         holder = places.open()
         tube.put("a")

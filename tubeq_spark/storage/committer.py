@@ -7,6 +7,7 @@ whoever has the lock next must know whether somebody may be committing all the s
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from tubeq_spark.storage.conflicts import is_unreachable
 from tubeq_spark.storage.processes import Host, Processes, processes
 
 if TYPE_CHECKING:
@@ -118,7 +120,9 @@ class CommitterFile:
 
     def clear(self) -> None:
         """Note that nobody is committing."""
-        os.truncate(self.path, 0)
+        # Somebody may have removed it, as the error that names it says.
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(self.path, 0)
 
 
 _known: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
@@ -141,7 +145,9 @@ def _ask(spark: SparkSession, here: Processes) -> Committer:
         if started is not None and command and here.command(pid).endswith(command.strip()):
             return Committer("", pid, here.host(), started)
         return Committer(str(spark.conf.get("spark.app.id")), pid)
-    except Exception:
+    except Exception as error:
+        if is_unreachable(error):
+            raise
         log.debug("the session does not tell of its JVM", exc_info=True)
         # Nobody can wait for it, nor know it again.
         return Committer(str(uuid.uuid4()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import uuid
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -113,10 +114,17 @@ class Engine:
         self._own = OwnSessions(spark)
         #: Whether the last read did not reach Spark at all.
         self.unreachable = False
+        #: Statements that run now.
+        self._running = 0
+        self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Release the queue's own sessions."""
-        self._own.close()
+        """Release the queue's own sessions.
+
+        Not where a statement of another thread still runs, which that would end, nor where a server is
+        gone, which a client would wait for: the server forgets them by itself.
+        """
+        self._own.close(release=not (self.unreachable or self._running))
 
     @property
     def own(self) -> SparkSession:
@@ -164,7 +172,8 @@ class Engine:
 
     def committer(self) -> Committer:
         """The JVM in which statements run."""
-        return committer_of(self.spark)
+        with self.reading():
+            return committer_of(self.spark)
 
     def frame(self, sql: str) -> DataFrame:
         """A query of the queue's own, not yet run."""
@@ -252,10 +261,21 @@ class Engine:
             The rows it changed; `None` where Spark does not say: for an append that is done once and
             may have been skipped, and for a DELETE of files without statistics.
         """
-        if isinstance(statement, Append):
-            return self._append(statement, note)
-        spark = self._session_for([*statement.sources.values()], statement.size)
-        return self._merge(spark, statement, note)
+        with self._counted():
+            if isinstance(statement, Append):
+                return self._append(statement, note)
+            spark = self._session_for([*statement.sources.values()], statement.size)
+            return self._merge(spark, statement, note)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
 
     def _session_for(self, sources: Sequence[Source], rows: int) -> SparkSession:
         """That of a source which is a DataFrame, a micro-batch's as well; else one of the queue's."""
@@ -299,7 +319,9 @@ class Engine:
         writer = frame.write.format("delta").mode("append")
         if statement.replaces is not None:
             writer = writer.mode("overwrite").partitionBy(statement.replaces)
+            # Delta changes no schema where a session overwrites the partitions that are written only.
             writer = writer.option("overwriteSchema", "true")
+            writer = writer.option("partitionOverwriteMode", "static")
         writer = writer.option("userMetadata", f"{note} marker={statement.marker}")
         if statement.once is not None:
             app, version = statement.once

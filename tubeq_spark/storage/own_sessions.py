@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import Clock, SystemClock
@@ -45,8 +46,12 @@ class OwnSessions:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._made: dict[bool, SparkSession] = {}
+        # A client that is still open when Python ends waits for threads that are gone by then.
+        weakref.finalize(self, _close_clients, self._made)
         self._theirs: dict[str, str] = {}
-        self._looked = self._used = self._clock.monotonic()
+        self._looked = self._clock.monotonic()
+        #: When each was last asked for.
+        self._used: dict[bool, float] = {}
         self._are_had = True
         with self._lock:
             try:
@@ -66,14 +71,14 @@ class OwnSessions:
         if not self._are_had:
             return self.callers
         with self._lock:
-            self._keep_up()
+            self._keep_up(compiling=compiling)
             return self._made.get(compiling) or self._make(compiling=compiling)
 
-    def close(self) -> None:
-        """Release what a server keeps for them."""
+    def close(self, *, release: bool = True) -> None:
+        """End them; with `release` the server is told to forget what it keeps for them."""
         with self._lock:
             for session in self._made.values():
-                _release(session)
+                _release(session, told=release)
             self._made.clear()
             self._are_had = False
 
@@ -84,10 +89,14 @@ class OwnSessions:
         self._made[compiling] = session
         return session
 
-    def _keep_up(self) -> None:
+    def _keep_up(self, *, compiling: bool) -> None:
         """Take over what the caller has changed meanwhile; begin anew what a server has forgotten."""
         now = self._clock.monotonic()
-        idle, self._used = now - self._used, now
+        made = self._made.get(compiling)
+        idle = now - self._used.get(compiling, now)
+        self._used[compiling] = now
+        if idle > _IDLE and made is not None and not is_classic(made) and not _answers(made):
+            del self._made[compiling]
         if now - self._looked < _LOOK_AGAIN:
             return
         self._looked = now
@@ -96,10 +105,6 @@ class OwnSessions:
             for session in self._made.values():
                 _copy(self._theirs, theirs, session)
             self._theirs = theirs
-        if idle > _IDLE and not is_classic(self.callers):
-            self._made = {
-                kind: session for kind, session in self._made.items() if _answers(session)
-            }
 
 
 def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
@@ -158,11 +163,17 @@ def _answers(session: Any) -> bool:
     return True
 
 
-def _release(session: Any) -> None:
+def _close_clients(sessions: Mapping[bool, SparkSession]) -> None:
+    for session in sessions.values():
+        _release(session, told=False)
+
+
+def _release(session: Any, *, told: bool = True) -> None:
     """Free what a server has of it. `stop` would do more: it may end a server of this process."""
     if is_classic(session):
         return
-    with contextlib.suppress(Exception):
-        session.client.release_session()
+    if told:
+        with contextlib.suppress(Exception):
+            session.client.release_session()
     with contextlib.suppress(Exception):
         session.client.close()

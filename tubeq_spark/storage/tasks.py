@@ -228,6 +228,15 @@ class Tasks:
         ]["n"]
         return count
 
+    def count_of(self, token: int, owner: str) -> int:
+        """How many tasks of a take its owner holds, wherever they moved."""
+        found = self.engine.rows(
+            f"SELECT count(*) AS n FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND state = 't' AND claim = {bigint(token)} AND owner = {string(owner)}"
+        )
+        count: int = found[0]["n"]
+        return count
+
     def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
         """Segments with tasks up to an id (all when `None`)."""
         older = "" if bound is None else f" HAVING min(task_id) <= {bigint(bound)}"
