@@ -6,7 +6,7 @@ tasks are settled by `main`, by `joined` (another queue object of its session) a
 session), one by one, several at once, and as batches; now and then the answer to a commit is lost.
 After every step each task must be in the state that the model has it in.
 
-In `make test` one example of sub-queues runs; `make test-all` runs 210 steps of each of three types. With
+In `make test` one example runs; `make test-all` runs 210 steps of each of three types. With
 ``TUBEQ_HYPOTHESIS_PROFILE=nightly`` there are more, and new ones.
 """
 
@@ -439,7 +439,7 @@ def run(
 @pytest.mark.parametrize(
     ("type_name", "max_attempts", "examples"),
     [
-        ("utubettl", None, 1),
+        ("fifottl", None, 1),
         *thorough(("utubettl", None, 7), ("fifottl", None, 7), ("limfifottl", 2, 7)),
     ],
 )
