@@ -6,7 +6,7 @@ tasks are settled by `main`, by `joined` (another queue object of its session) a
 session), one by one, several at once, and as batches; now and then the answer to a commit is lost.
 After every step each task must be in the state that the model has it in.
 
-In `make test` one example of sub-queues runs; `make test-all` runs 210 steps of each of three types. With
+In `make test` one example runs; `make test-all` runs 210 steps of each of three types. With
 ``TUBEQ_HYPOTHESIS_PROFILE=nightly`` there are more, and new ones.
 """
 
@@ -75,6 +75,8 @@ ITEMS = st.lists(
     min_size=1,
     max_size=4,
 )
+#: Two tasks that one take can take, and whose leases differ.
+MIXED: list[dict[str, Any]] = [{"ttr": 2.0, "utube": "a"}, {"ttr": 20.0, "utube": "a"}]
 HELD_VERBS = ("ack", "ack", "release", "delay")
 ANY_VERBS = ("delete", "bury")
 
@@ -149,7 +151,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         self.model = ModelTube(self.place.type, max_attempts=self.place.max_attempts)
         self.open: OpenBatch | None = None
         self.tubes["rival"].truncate()
-        self.put([{"ttr": 2.0, "utube": "a"}, {"ttr": 20.0, "utube": "a"}, *items])
+        self.put([*MIXED, *items])
         self.take("main", 4, 3)
 
     # -- tasks come and are taken ----------------------------------------------------------------
@@ -178,6 +180,37 @@ class LeasesAgainstModel(RuleBasedStateMachine):
     def advance(self, seconds: float) -> None:
         """Time ends some leases."""
         self.clock.advance(seconds)
+
+    @rule(
+        late=st.sampled_from(HELD_VERBS),
+        verb=st.sampled_from([*HELD_VERBS, *ANY_VERBS, "exchange"]),
+        data=st.data(),
+    )
+    def first_lease_ends(self, late: str, verb: str, data: st.DataObject) -> None:
+        """The first lease of a take ends, its holder comes late, and then for what is left."""
+        takes = [take for take in self._takes_of_main() if len({t.next_event for t in take}) > 1]
+        if not takes:
+            self.put(MIXED)
+            self.take("main", 4, 3)
+            return
+        take = data.draw(st.sampled_from(takes), "take")
+        first = min(take, key=lambda task: str(task.next_event))
+        if not self._is_over(first) and first.next_event is not None:
+            self.clock.advance((first.next_event - self.now).total_seconds())
+        self._settle("main", late, [first.task_id])
+        lasting = [task.task_id for task in take if not self._is_over(task)]
+        if lasting and verb == "exchange":
+            self._agree(
+                lambda: self.tubes["main"].exchange(ack=lasting, take=1),
+                lambda: self.model.exchange("main", self.now, lasting, 1),
+            )
+        elif lasting:
+            self._settle("main", verb, lasting)
+
+    @rule(late=st.sampled_from(HELD_VERBS), data=st.data())
+    def first_lease_ends_and_one_is_acked(self, late: str, data: st.DataObject) -> None:
+        """The commonest of these."""
+        self.first_lease_ends(late, "ack", data)
 
     # -- neighbours are settled ------------------------------------------------------------------
 
@@ -308,11 +341,33 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         return "main" if who == "joined" else who
 
     def _draw(self, data: st.DataObject, most: int) -> list[int]:
-        """Tasks, most often such as `main` has taken, in leases that last or not."""
-        held = [t.task_id for t in self.model.tasks.values() if t.state == TAKEN]
-        pool = [*held, *held, *self.model.tasks] or [1]
+        """Tasks: of one take of `main`, all or some of it, or of any takes, or in any state."""
+        of_a_take = data.draw(st.integers(0, 2), "0 for any tasks")
+        takes = self._takes_of_main()
+        if of_a_take and takes:
+            take = data.draw(st.sampled_from(takes), "take")
+            lasting = [task.task_id for task in take if not self._is_over(task)]
+            # All that a queue object that forgets the others takes for the whole take.
+            if of_a_take == 1 and lasting:
+                return lasting
+            pool = [task.task_id for task in take]
+        else:
+            held = [t.task_id for t in self.model.tasks.values() if t.state == TAKEN]
+            pool = [*held, *held, *self.model.tasks] or [1]
         ids = data.draw(st.lists(st.sampled_from(pool), min_size=1, max_size=most), "tasks")
         return list(dict.fromkeys(ids))
+
+    def _takes_of_main(self) -> list[list[ModelTask]]:
+        """What is stored as taken by `main`, in leases that last or not, by takes."""
+        takes: dict[int, list[ModelTask]] = {}
+        for task in self.model.tasks.values():
+            if task.state == TAKEN and task.owner == "main":
+                takes.setdefault(task.lease, []).append(task)
+        return list(takes.values())
+
+    def _is_over(self, task: ModelTask) -> bool:
+        """Whether its lease is."""
+        return task.next_event is not None and task.next_event <= self.now
 
     def _settle(self, who: str, verb: str, ids: list[int], *, lost: bool = False) -> None:
         session, tube = self._session(who), self.tubes[who]
@@ -384,7 +439,7 @@ def run(
 @pytest.mark.parametrize(
     ("type_name", "max_attempts", "examples"),
     [
-        ("utubettl", None, 1),
+        ("fifottl", None, 1),
         *thorough(("utubettl", None, 7), ("fifottl", None, 7), ("limfifottl", 2, 7)),
     ],
 )
