@@ -164,10 +164,11 @@ class CommitLoop:
             return plan.finish(Affected())
         self._observer("decided", operation)
         with (
-            lane.committing(self._engine.committer, _is_known),
+            lane.committing(self._engine.committer, _is_known) as has_ended,
             self.tally.running.running(plan.statement.table, lane),
         ):
-            affected = self._commit(replace(note, tasks=plan.statement.tasks), plan.statement)
+            noted = replace(note, tasks=plan.statement.tasks)
+            affected = self._commit(noted, plan.statement, has_ended)
         try:
             return plan.finish(affected)
         except Exception as error:
@@ -178,10 +179,13 @@ class CommitLoop:
             msg = f"{operation}: committed, but what it did could not be read: {reason_of(error)}"
             raise CommitUnknownError(msg, plan.statement.marker) from error
 
-    def _commit(self, note: Note, statement: Merge | Append) -> Affected:
+    def _commit(
+        self, note: Note, statement: Merge | Append, has_ended: Callable[[], None]
+    ) -> Affected:
         operation = note.operation
         try:
             affected = self._engine.execute(statement, note)
+            has_ended()
             self._observer("committed", operation)
         except Exception as error:
             # It failed before the statement was sent.

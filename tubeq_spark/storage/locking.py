@@ -111,7 +111,7 @@ class Lane:
         self,
         committer: Callable[[], Committer],
         is_answered: Callable[[Exception], bool] | None = None,
-    ) -> Iterator[None]:
+    ) -> Iterator[Callable[[], None]]:
         """Run a statement, which the table is held for, such that others know while it may commit.
 
         A statement that ends without an answer may go on in its JVM: that stays noted until the JVM is
@@ -122,22 +122,26 @@ class Lane:
             is_answered: Whether an error of the block tells that the statement has ended; what Spark
                 itself answers by default.
 
+        Yields:
+            What the block calls as soon as the statement has ended: however the block ends then.
+
         Raises:
             StoreError: The note cannot be written; the statement was not run.
         """
         if self._note is None or self._is_left:
-            yield
+            yield lambda: None
             return
         _write(self._note, committer())
-        has_ended = False
+        ended = threading.Event()
         try:
-            yield
-            has_ended = True
+            yield ended.set
+            ended.set()
         except Exception as error:
-            has_ended = (is_answered or _is_answered)(error)
+            if (is_answered or _is_answered)(error):
+                ended.set()
             raise
         finally:
-            if has_ended:
+            if ended.is_set():
                 self._note.clear()
             else:
                 self._is_left = True
