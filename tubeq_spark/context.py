@@ -9,12 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.errors import QueueStateError, StoreError, TubeNotFoundError
+from tubeq_spark.errors import QueueStateError, TubeNotFoundError
 from tubeq_spark.lease_times import Headroom
 from tubeq_spark.moments import to_us
 from tubeq_spark.reasons import reason_of
 from tubeq_spark.state import QueueState
 from tubeq_spark.storage.conflicts import is_missing_table, is_unreachable
+from tubeq_spark.storage.engine import out_of_reach
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
@@ -222,8 +223,7 @@ def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
         if missing and not ctx.queue.engine.is_table(ctx.table.name):
             raise dropped(ctx) from error
         if is_unreachable(error):
-            msg = f"Spark cannot be reached: {reason_of(error)}"
-            raise StoreError(msg) from error
+            raise out_of_reach(error) from error
         raise
     finally:
         ctx.tell()

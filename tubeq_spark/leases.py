@@ -13,7 +13,6 @@ taken would come before them. It goes back (`give_back`), and the take begins an
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from typing import TYPE_CHECKING, TypeVar
 
@@ -111,12 +110,11 @@ def outlast(ctx: TubeContext, lots: Sequence[T | None]) -> list[T | None]:
                 calls[i] = lot
     except TubeqError:
         # It has landed or not; a lease that lasts is one in either case.
-        now_us = ctx.queue.now_us()
-        if not any(lot is not None and lot.lasts(now_us) for lot in calls):
-            with contextlib.suppress(TubeqError):
-                _ = [_if_lasts(ctx, lot) for lot in calls]
+        lasting = [_if_lasts(ctx, lot) for lot in calls]
+        if all(lot is None for lot in lasting):
             raise
         log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
+        return lasting
     return [_if_lasts(ctx, lot) for lot in calls]
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     #: What a statement reads beside its table.
     Source: TypeAlias = DataFrame | pa.Table
 
-__all__ = ["Affected", "Append", "Engine", "Merge"]
+__all__ = ["Affected", "Append", "Engine", "Merge", "out_of_reach"]
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
@@ -156,8 +156,7 @@ class Engine:
         except Exception as error:
             self.unreachable = is_unreachable(error)
             if self.unreachable:
-                msg = f"Spark cannot be reached: {reason_of(error)}"
-                raise StoreError(msg) from error
+                raise out_of_reach(error) from error
             if is_from_engine(error):
                 msg = f"storage could not be read: {reason_of(error)}"
                 raise StoreError(msg) from error
@@ -373,6 +372,11 @@ class Engine:
             return Affected(inserted=statement.size)
         with self.reading():
             return Affected(*changed_rows(self.own.sql, statement.table, version))
+
+
+def out_of_reach(error: Exception) -> StoreError:
+    """What a verb raises when Spark is gone and nothing can have been written."""
+    return StoreError(f"Spark cannot be reached: {reason_of(error)}")
 
 
 def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
