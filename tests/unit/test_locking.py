@@ -236,13 +236,20 @@ def test_is_same_where_process_ids_mean_nothing_goes_by_the_application() -> Non
 def test_processes_when_one_ends_and_nobody_asks_for_its_exit_code_is_gone() -> None:
     here = processes()
     assert here.started(os.getpid()) == here.started(os.getpid()) is not None
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert here.started(child.pid) is not None
-    assert here.command(child.pid).endswith("-c input()")
+    program = "print(flush=True); input()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert child.stdin is not None
+    assert child.stdout is not None
+    # Until it runs a program of its own it has no command line.
+    child.stdout.readline()
+    assert here.started(child.pid) is not None
+    assert here.command(child.pid).endswith(f"-c {program}")
     child.stdin.close()
     # It is a zombie from when it ends until `wait`.
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert here.started(child.pid) is None
     child.wait()
+    child.stdout.close()
     assert here.started(child.pid) is None
