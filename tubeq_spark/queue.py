@@ -32,7 +32,7 @@ from tubeq_spark.ids import require_ids
 from tubeq_spark.maintenance import SYSTEM, Tables
 from tubeq_spark.moments import to_us, us_from_seconds
 from tubeq_spark.opening import open_location, warn_of_slow_session
-from tubeq_spark.session import Session
+from tubeq_spark.session import Session, SessionName
 from tubeq_spark.state import QueueState
 from tubeq_spark.storage.commit import CommitLoop, Tally
 from tubeq_spark.storage.engine import Engine
@@ -147,16 +147,14 @@ class Queue:
     def _make_context(self, engine: Engine, clock: Clock) -> QueueContext:
         source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
         config, wall = self._config, SystemClock()
-        loop = CommitLoop(engine, config, wall, source.random, Tally(clock))
+        name = SessionName(uuid.uuid4())
+        tally = Tally(clock, lambda: str(name))
+        loop = CommitLoop(engine, config, wall, source.random, tally)
         counters, holdings = Counters(), Holdings()
         table, lane = self._opened.location.table(SESSIONS), self._opened.lane(SESSIONS)
         sessions = Sessions(engine, table, loop, lane, source)
         slots = Slots(engine, table, loop, lane, source)
-        session = Session(sessions, slots, clock, config, counters, uuid.uuid4)
-        loop.tally.session = lambda: str(session.uuid)
-        session.holds = holdings.any_at
-        session.on_death = holdings.clear
-        session.long_statements = loop.tally.running.longer_than
+        session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
         return QueueContext(
             engine=engine,
             clock=clock,

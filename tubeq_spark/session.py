@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
 
 from tubeq_spark.errors import SessionError
 from tubeq_spark.ids import Numbers, Range, tick_at, ticks
@@ -14,14 +16,13 @@ from tubeq_spark.storage.sessions import Member, Sessions, SessionView
 from tubeq_spark.storage.slots import SlotLease, Slots
 
 if TYPE_CHECKING:
-    import uuid
-    from collections.abc import Callable, Iterable
-
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.counters import Counters
+    from tubeq_spark.holdings import Holdings
+    from tubeq_spark.storage.running import RunningStatements
 
-__all__ = ["DEFAULT_TTR", "Session"]
+__all__ = ["DEFAULT_TTR", "Session", "SessionName"]
 
 log = logging.getLogger(__name__)
 #: Seconds after its last sign of life before a session's tasks are released.
@@ -30,6 +31,17 @@ DEFAULT_TTR = 60.0
 _BEAT_MOST = 30.0
 #: Seconds that a statement runs before VACUUM is asked to wait for it, and for how long it is asked.
 _LONG, _ASKED = 300.0, 1_200.0
+
+
+@dataclass(slots=True)
+class SessionName:
+    """The session that a queue object speaks for: its own, until it joins another one."""
+
+    current: UUID
+
+    def __str__(self) -> str:
+        """As notes in the history have it."""
+        return str(self.current)
 
 
 class Session:
@@ -42,18 +54,33 @@ class Session:
         clock: Clock,
         config: QueueConfig,
         counters: Counters,
-        new_uuid: Callable[[], uuid.UUID],
+        name: SessionName,
+        holdings: Holdings,
+        running: RunningStatements,
     ) -> None:
-        """Begin a session of its own; nothing is written before it is needed."""
+        """Begin a session of its own; nothing is written before it is needed.
+
+        Args:
+            sessions: Where sessions are written.
+            slots: Where slots are leased.
+            clock: The queue's.
+            config: Its settings.
+            counters: What is written with each heartbeat.
+            name: A fresh one; changed by `join`.
+            holdings: What it has taken: the heart beats while there is any, and forgets it all when
+                the session was found dead.
+            running: Its statements; VACUUM is asked to wait for the long ones.
+        """
         self._sessions = sessions
         self._slots = slots
         self._clock = clock
         self._config = config
         self._counters = counters
-        self._new_uuid = new_uuid
-        self.member = str(new_uuid())
+        self._name = name
+        self._holdings = holdings
+        self._running = running
+        self.member = str(uuid4())
         self._holder = self.member
-        self.uuid = new_uuid()
         self.epoch = 1
         self.ttr = DEFAULT_TTR
         self._seq = 0
@@ -68,12 +95,13 @@ class Session:
         #: Set when the heart shall beat in another rhythm, or no more.
         self._changed = threading.Event()
         self._beater: threading.Thread | None = None
-        self.holds: Callable[[int], bool] = lambda now_us: False
-        self.on_death: Callable[[], None] = lambda: None
-        #: The tables of our statements that have run for so many seconds.
-        self.long_statements: Callable[[float], Iterable[str]] = lambda seconds: ()
         #: When VACUUM of a table was last asked to wait.
         self._asked: dict[str, int] = {}
+
+    @property
+    def uuid(self) -> UUID:
+        """The session: its own, or the one that it has joined."""
+        return self._name.current
 
     @property
     def owner(self) -> str:
@@ -144,7 +172,7 @@ class Session:
         view = self._view(self.uuid)
         return view is not None and view.dead_epoch >= self.epoch
 
-    def _view(self, session: uuid.UUID) -> SessionView | None:
+    def _view(self, session: UUID) -> SessionView | None:
         return self._sessions.views(str(session)).get(str(session))
 
     @property
@@ -165,7 +193,7 @@ class Session:
 
     def _begin_anew(self, now_us: int) -> None:
         # What was held under the old epoch is lost to it, also what is not yet released.
-        self.on_death()
+        self._holdings.clear()
         view = self._view(self.uuid)
         if view is not None and view.alive(now_us):
             self.epoch = view.epoch
@@ -204,7 +232,7 @@ class Session:
                 return
             now_us = self._now()
             self._ask_to_wait(now_us)
-            needed = self._announced or self._kept or self.holds(now_us)
+            needed = self._announced or self._kept or self._holdings.any_at(now_us)
             if not (needed or self._counters.unwritten()):
                 return
             if not self._registered or not self._lapsed(now_us):
@@ -216,7 +244,7 @@ class Session:
     def _ask_to_wait(self, now_us: int) -> None:
         """Ask VACUUM to wait for our long statements, or it would make them begin anew."""
         asked = us_from_seconds(_ASKED) or 0
-        for table in self.long_statements(_LONG):
+        for table in self._running.longer_than(_LONG):
             last = self._asked.get(table)
             if last is None or now_us >= last + asked // 2:
                 self._sessions.ask_to_wait(self.member, table, now_us, now_us + asked)
@@ -233,7 +261,7 @@ class Session:
 
     # -- identity -----------------------------------------------------------------------------
 
-    def announce(self) -> uuid.UUID:
+    def announce(self) -> UUID:
         """Keep the session alive from now on, for others to join. At most one commit."""
         with self._lock:
             if not self._announced:
@@ -250,7 +278,7 @@ class Session:
             self._kept = True
             return self.hold()
 
-    def check_alive(self, other: uuid.UUID) -> int:
+    def check_alive(self, other: UUID) -> int:
         """The epoch of a living session.
 
         Raises:
@@ -262,7 +290,7 @@ class Session:
             raise SessionError(msg)
         return view.epoch
 
-    def join(self, other: uuid.UUID, epoch: int) -> None:
+    def join(self, other: UUID, epoch: int) -> None:
         """Become a member of another session. One commit.
 
         Raises:
@@ -270,13 +298,13 @@ class Session:
         """
         with self._lock:
             own = self.uuid, self.epoch
-            self.uuid, self.epoch = other, epoch
+            self._name.current, self.epoch = other, epoch
             joined = False
             try:
                 joined = self._renew(self._now())
             finally:
                 if not joined:
-                    self.uuid, self.epoch = own
+                    self._name.current, self.epoch = own
             if not joined:
                 msg = f"session {other} died before it could be joined"
                 raise SessionError(msg)
@@ -302,7 +330,7 @@ class Session:
             if self._registered or self._counters.unwritten():
                 row = self._beat(self._now(), live=False)
                 self._counters.begin_anew(row.calls)
-                self.member = str(self._new_uuid())
+                self.member = str(uuid4())
             self._registered = self._announced = False
 
     def hand_over(self, ttr: float) -> None:

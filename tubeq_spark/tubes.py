@@ -255,7 +255,7 @@ def make_context(
         with opened.lane(TAKEN_UTUBES).changing(queue.engine.committer):
             create_table(queue.engine, new_taken_utubes(taken_utubes, queue.config))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
-    ctx = TubeContext(
+    return TubeContext(
         queue,
         record,
         driver,
@@ -268,9 +268,8 @@ def make_context(
         TakenUtubes(queue.engine, taken_utubes, record.id, opened.lane(TAKEN_UTUBES)),
         opened.lane(record.name),
         codec,
+        is_live=lambda: any(r.id == record.id and is_live(r) for r in registry.records()),
     )
-    ctx.is_live = lambda: any(r.id == record.id and is_live(r) for r in registry.records())
-    return ctx
 
 
 def drop(

@@ -55,15 +55,15 @@ class Plan(Generic[T]):
 class Tally:
     """What all loops of a queue object share: whose they are, what they run, what they met."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, session: Callable[[], str] = lambda: "") -> None:
         """Start at zero.
 
         Args:
             clock: The queue's; the system's by default.
+            session: Tells the session, for the notes in the history.
         """
         self.running = RunningStatements(SystemClock() if clock is None else clock)
-        #: Tells the session, for the notes in the history.
-        self.session: Callable[[], str] = lambda: ""
+        self.session = session
         self._conflicts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
