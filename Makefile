@@ -8,6 +8,7 @@ BIN := .venv/bin
 # Each has a Spark session of its own; one session alone leaves half of two cores idle.
 WORKERS ?= 2
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.docs-installed
 # What both kinds of session must agree on, and what is about Connect alone: a part of it with each
 # `make test`, all of it by `make test-connect`. A part is done before a second server is warm.
 ON_CONNECT = $(BIN)/python -m pytest --connect -m "not benchmark" --dist loadfile
@@ -24,7 +25,7 @@ ON_OLD_SPARK = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExce
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup demo check fmt test test-unit test-all test-connect test-compat wheel bench clean java
+.PHONY: help setup demo check fmt test test-unit test-all test-connect test-compat wheel bench docs clean java
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -82,6 +83,10 @@ wheel: setup ## Build the wheel that --py-files takes, in dist
 bench: setup ## Measure the verbs beside bare Delta statements
 	@$(BIN)/python jobs/benchmark.py $(ARGS)
 
+# Without its sentence on other programs of its makers.
+docs: $(DOCS_STAMP) ## Build the documentation into build/docs; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 clean: ## Remove caches and what Spark leaves behind (.venv stays)
 	rm -rf build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache \
 		.pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
@@ -108,6 +113,10 @@ $(STAMP): pyproject.toml | java
 	}
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	@touch $@
 
 .compat/%/.installed: pyproject.toml | java
