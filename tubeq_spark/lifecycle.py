@@ -1,7 +1,7 @@
 """What a task may become, by which verb, and what time alone makes of it.
 
 Pure data and functions: the verbs, the MERGE conditions (rendered by `storage.predicates`), the
-sweeper, the tests and the README's diagram all read these tables.
+sweeper, the tests and the diagram in ARCHITECTURE.md all read these tables.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def after_giving_back(attempts: int, max_attempts: int | None) -> TaskState:
 
 
 def diagram() -> str:
-    """The state diagram as Mermaid text; README shows it, and a test compares."""
+    """The state diagram as Mermaid text; ARCHITECTURE.md shows it, and a test compares."""
     names = {state: state.name.lower() for state in TaskState}
     lines = ["stateDiagram-v2"]
     for move in TRANSITIONS.values():

@@ -1,46 +1,126 @@
-"""README shows what was run: its Python runs here, its diagram is the table's."""
+"""README and the pages of `docs` show what was run: each example, from the top of its page on."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tubeq_spark import lifecycle
+import pytest
+from typer.testing import CliRunner
+
+from tests.pages import PAGES, ROOT, Example, commands, examples
+from tubeq_spark import Queue
+from tubeq_spark.cli.app import app
+from tubeq_spark.cli.call import Outside
 
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
+
     from pyspark.sql import SparkSession
 
-README = Path(__file__).parents[2].joinpath("README.md").read_text(encoding="utf-8")
+    Capture = pytest.CaptureFixture[str]
+
+RUN = [name for name in PAGES if any(e.kind in ("python", "console") for e in examples(name))]
 
 
-def test_readme_python_when_run_in_order_prints_what_it_says(
-    spark: SparkSession, location: str, capsys: pytest.CaptureFixture[str]
+class Reader:
+    """Does what a page says, in one folder and with one set of names."""
+
+    def __init__(
+        self, spark: SparkSession, data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.spark, self.data = spark, data
+        self.capsys, self.monkeypatch = capsys, monkeypatch
+        self.names: dict[str, object] = {"spark": spark, "__name__": "page"}
+
+    def follow(self, name: str, example: Example) -> None:
+        """Run an example and compare what it prints."""
+        where = f"{name}:{example.line}"
+        # In its own line, so that errors name it.
+        code = "\n" * example.line + self.here(example.text)
+        if example.title is not None:
+            Path(example.title).write_text(self.here(example.text), encoding="utf-8")
+        elif example.kind == "python":
+            self.capsys.readouterr()
+            exec(compile(code, str(PAGES[name]), "exec"), self.names)
+            require(where, example.output, self.capsys.readouterr().out)
+        elif example.kind == "console":
+            for command, output in commands(example.text):
+                require(f"{where}: {command}", output, self.call(self.here(command)))
+
+    def here(self, text: str) -> str:
+        """Text with its places in the folder of the test."""
+        return re.sub(r"(?<![\w.])/data\b", str(self.data), text)
+
+    def call(self, command: str) -> str:
+        """Run a command as a shell would; returns what it prints."""
+        program, *arguments = shlex.split(command)
+        if program == "export":
+            name, _, value = arguments[0].partition("=")
+            self.monkeypatch.setenv(name, value)
+            return ""
+        if program == "tubeq":
+            outside = Outside(open_spark=lambda _remote: self.spark)
+            found = CliRunner().invoke(app, arguments, obj=outside, prog_name="tubeq")
+            assert found.exit_code == 0, found.output
+            return found.stdout
+        if program == "python":
+            path, *options = arguments
+            job = Path(path)
+            assert (ROOT / job).is_file()
+            self.capsys.readouterr()
+            assert importlib.import_module(job.stem).main(options) == 0, self.capsys.readouterr()
+            return self.capsys.readouterr().out
+        done = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    def leave(self) -> None:
+        """Close what a page that failed has left open."""
+        for value in self.names.values():
+            if isinstance(value, Queue):
+                value.close()
+
+
+def require(where: str, told: str, printed: str) -> None:
+    """Compare outputs; `...` stands for anything."""
+    checker, example = doctest.OutputChecker(), doctest.Example("", told)
+    if not checker.check_output(told, printed, doctest.ELLIPSIS):
+        pytest.fail(f"{where}\n{checker.output_difference(example, printed, doctest.ELLIPSIS)}")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the pages call /data: the queue in it is theirs together, each has tubes of its own."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def reader(
+    spark: SparkSession,
+    data: Path,
+    tmp_path: Path,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Reader]:
+    """Somebody who follows a page."""
+    for name in ("TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_CONFIG", "TUBEQ_SESSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    reader = Reader(spark, data, capsys, monkeypatch)
+    yield reader
+    reader.leave()
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_page_when_followed_from_top_to_bottom_prints_what_it_says(
+    name: str, reader: Reader
 ) -> None:
-    code = "\n".join(re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL))
-    names: dict[str, object] = {}
-
-    exec(code.replace('"/data/q', f'"{location}'), names)
-
-    out = capsys.readouterr().out.splitlines()
-    put, batch, left, two_hosts, next_page, work, told, *seen, old = out
-    assert put == "1000000"
-    assert batch == "100000 1000"
-    assert "'delayed': 1000," in left
-    assert "'total': 901000" in left
-    assert (two_hosts, next_page) == ("['/1', '/2'] /a", "/3")
-    assert (work, told) == ("3 tasks", "[('ack', 3), ('put', 3), ('take', 3)]")
-    assert seen == [
-        "0 ready, 2 taken, 0 conflicts",
-        "[]",
-        'tubeq_tasks{state="taken",tube="hosts"} 2.0',
-        "take 1",
-    ]
-    assert old == "('mail', 'taken', 'to ann') ['sent'] 127"
-
-
-def test_readme_diagram_when_compared_is_that_of_the_transitions() -> None:
-    shown = re.findall(r"```mermaid\n(.*?)\n```", README, flags=re.DOTALL)
-
-    assert shown == [lifecycle.diagram()]
+    for example in examples(name):
+        if example.reason is None:
+            reader.follow(name, example)

@@ -20,6 +20,7 @@ from pyspark.sql.connect.client.retries import DefaultPolicy
 
 from tests.concurrency.support import Probe, on_another_host
 from tests.connect_server import connected
+from tests.pages import PAGES
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
 from tubeq_spark.spark_settings import missing_settings
 from tubeq_spark.testing import ManualClock
@@ -187,13 +188,13 @@ def test_sweeper_over_connect_makes_one_pass_and_refuses_to_stream(
     )
 
 
-def test_readme_example_when_run_prints_what_it_says(
+def test_example_of_the_docs_when_run_prints_what_it_says(
     server_url: str, spark: SparkSession, location: str
 ) -> None:
-    readme = Path(__file__).parents[2].joinpath("README.md").read_text(encoding="utf-8")
-    [shown] = re.findall(r"```pycon\n(.*?)```", readme, flags=re.DOTALL)
+    page = PAGES["docs/how-to/several-drivers.md"].read_text(encoding="utf-8")
+    [shown] = re.findall(r"```pycon\n(.*?)```", page, flags=re.DOTALL)
     shown = shown.replace("sc://localhost:15002", server_url).replace("/data/q", location)
-    example = doctest.DocTestParser().get_doctest(shown, {}, "README", "README.md", 0)
+    example = doctest.DocTestParser().get_doctest(shown, {}, "page", None, 0)
 
     result = doctest.DocTestRunner().run(example)
 
