@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tubeq_spark.sweeper import SweepReport, TubeSweep
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
     from tubeq_spark.tube import Tube
+    from tubeq_spark.writing import guarded_write
 
 __version__ = "0.1.0"
 
@@ -66,6 +67,7 @@ _MODULES = {
     "sweeper": ("SweepReport", "TubeSweep"),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),
+    "writing": ("guarded_write",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -101,6 +103,7 @@ __all__ = [
     "TubeSweep",
     "TubeqError",
     "__version__",
+    "guarded_write",
     "local_session",
     "spark_conf",
 ]

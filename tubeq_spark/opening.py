@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.schema import NewTable
 
 __all__ = [
+    "LOCKS",
     "OpenedLocation",
     "create_table",
+    "local_place",
     "open_location",
     "unsafe_storage",
     "warn_of_slow_session",
@@ -116,12 +118,22 @@ def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
     return str(found[0]["location"])
 
 
+def local_place(spark: SparkSession, place: Location) -> Path | None:
+    """The directory of a place at which there is nothing yet, if it is on a local file system.
+
+    Not of a schema: what its catalog makes in there is where the catalog says.
+    """
+    default = asked(spark, "spark.hadoop.fs.defaultFS") or "file:///"
+    if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
+        return None
+    return local_directory(place.text)
+
+
 @contextlib.contextmanager
 def _creating(engine: Engine, location: Location) -> Iterator[None]:
     """Keep other processes from creating the same tables, where storage does not."""
-    default = asked(engine.spark, "spark.hadoop.fs.defaultFS") or "file:///"
-    directory = None if location.in_catalog else local_directory(location.text)
-    if directory is None or (":" not in location.text and not default.startswith("file:")):
+    directory = local_place(engine.spark, location)
+    if directory is None:
         yield
         return
     locks = directory / LOCKS

@@ -109,8 +109,8 @@ def run(spark: SparkSession, job: Job, console: Console) -> int:
 def _alone_at(location: str) -> Iterator[None]:
     """Keep a second crawler off a local location.
 
-    The queue guards its own tables, but a page that two processes on one disk append at the same
-    moment may be lost: the local file system cannot refuse the second of two commits.
+    While one of its consumers fetches, its process has the lock of the page table: a second crawler
+    would wait for a moment in which none does.
 
     Raises:
         CrawlError: Another process crawls there.

@@ -1,7 +1,8 @@
 """The Delta table of what was fetched: `_crawl_pages`, beside the queue's own tables.
 
 One row is one fetch: when it began and ended by the clock of its executor, and for which consumer.
-It is appended with all others of its batch in one commit and never changed. A URL
+It is appended with all others of its batch in one commit and never changed; on local files other
+processes are kept out while it is. A URL
 that was fetched, or refused for good, is fetched no more; so it has one such row, after however
 many rows of failed attempts. Two crawlers that shared a location and both held a task, because the
 lease of one ran out in the middle, could leave two: `pages` shows one of them.
@@ -16,6 +17,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from crawler.fetch import Outcome
+from tubeq_spark import guarded_write
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -64,9 +66,10 @@ class PageTable:
         self._spark = spark
         self._in_catalog = "." in location and "/" not in location and ":" not in location
         if self._in_catalog:
-            self._name = ".".join(f"`{part}`" for part in [*location.split("."), NAME])
+            self._place = f"{location}.{NAME}"
+            self._name = ".".join(f"`{part}`" for part in self._place.split("."))
         else:
-            self._name = f"{location.rstrip('/')}/{NAME}"
+            self._name = self._place = f"{location.rstrip('/')}/{NAME}"
         empty = spark.createDataFrame([], f"{FETCH_COLUMNS}, consumer STRING, batch STRING")
         # Checkpoints at Delta's own pace would make later batches read a hundred commits.
         self._write(empty.write.option("delta.checkpointInterval", "10"), "ignore")
@@ -78,10 +81,8 @@ class PageTable:
 
     def _write(self, writer: DataFrameWriter, mode: str) -> None:
         writer = writer.format("delta").mode(mode)
-        if self._in_catalog:
-            writer.saveAsTable(self._name)
-        else:
-            writer.save(self._name)
+        save = writer.saveAsTable if self._in_catalog else writer.save
+        guarded_write(self._spark, self._place, lambda: save(self._name))
 
     def fetches(self) -> DataFrame:
         """Every fetch, as of now."""

@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.processes import Processes
 
-__all__ = ["LOCK_SUFFIX", "NOTE_SUFFIX", "Lane", "lane_of"]
+__all__ = [
+    "LOCK_SUFFIX",
+    "NOTE_SUFFIX",
+    "POLL",
+    "Lane",
+    "is_answered",
+    "is_left_to",
+    "lane_of",
+    "write_note",
+]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +49,7 @@ log = logging.getLogger(__name__)
 LOCK_SUFFIX, NOTE_SUFFIX = ".lock", ".committing"
 
 #: Seconds between two tries to get a lock file.
-_POLL = 0.003
+POLL = 0.003
 #: Seconds between two looks whether another's JVM is gone, and how long it is waited for.
 _LOOK, _PATIENCE = 0.05, 30.0
 
@@ -94,9 +103,9 @@ class Lane:
                 yield
                 return
             try:
-                with self._file.acquire(poll_interval=_POLL):
+                with self._file.acquire(poll_interval=POLL):
                     if not self._entered:
-                        self._is_left = self._is_left_to(committer, self._note)
+                        self._is_left = is_left_to(committer, self._note, self._wall, self._here)
                     self._entered += 1
                     try:
                         yield
@@ -104,13 +113,13 @@ class Lane:
                         self._entered -= 1
             finally:
                 # Who asks again at once would always be faster than those who poll.
-                self._wall.sleep(2 * _POLL)
+                self._wall.sleep(2 * POLL)
 
     @contextmanager
     def committing(
         self,
         committer: Callable[[], Committer],
-        is_answered: Callable[[Exception], bool] | None = None,
+        is_known: Callable[[Exception], bool] | None = None,
     ) -> Iterator[Callable[[], None]]:
         """Run a statement, which the table is held for, such that others know while it may commit.
 
@@ -119,7 +128,7 @@ class Lane:
 
         Args:
             committer: Tells the JVM that is going to commit.
-            is_answered: Whether an error of the block tells that the statement has ended; what Spark
+            is_known: Whether an error of the block tells that the statement has ended; what Spark
                 itself answers by default.
 
         Yields:
@@ -131,13 +140,13 @@ class Lane:
         if self._note is None or self._is_left:
             yield lambda: None
             return
-        _write(self._note, committer())
+        write_note(self._note, committer())
         ended = threading.Event()
         try:
             yield ended.set
             ended.set()
         except Exception as error:
-            if (is_answered or _is_answered)(error):
+            if (is_known or is_answered)(error):
                 ended.set()
             raise
         finally:
@@ -151,28 +160,6 @@ class Lane:
         """Hold the table for statements that need no reading before them."""
         with self.writing(committer), self.committing(committer):
             yield
-
-    def _is_left_to(self, committer: Callable[[], Committer], note: CommitterFile) -> bool:
-        """Whether a statement may be running in our own JVM; in any other it is waited for."""
-        left = note.read()
-        if left is None:
-            return False
-        if left.is_same(committer()):
-            return True
-        until = self._wall.monotonic() + _PATIENCE
-        if not left.is_gone(self._here):
-            log.warning("%s: %s may still be committing: waiting for its end", note.path, left)
-        while not left.is_gone(self._here):
-            if self._wall.monotonic() >= until:
-                msg = (
-                    f"{left} may still be committing for a client that was killed or interrupted, and "
-                    f"would overwrite what others commit; nothing was written. End that process; if "
-                    f"it has ended, or runs no statement of this table, remove {note.path}"
-                )
-                raise StoreError(msg)
-            self._wall.sleep(_LOOK)
-        note.clear()
-        return False
 
     @property
     def is_exclusive(self) -> bool:
@@ -189,7 +176,41 @@ class Lane:
         self._changes += 1
 
 
-def _write(note: CommitterFile, committer: Committer) -> None:
+def is_left_to(
+    committer: Callable[[], Committer], note: CommitterFile, wall: Clock, here: Processes
+) -> bool:
+    """Whether a statement may be running in our own JVM; in any other it is waited for.
+
+    Raises:
+        StoreError: It may still be running there when nobody waits any longer.
+    """
+    left = note.read()
+    if left is None:
+        return False
+    if left.is_same(committer()):
+        return True
+    until = wall.monotonic() + _PATIENCE
+    if not left.is_gone(here):
+        log.warning("%s: %s may still be committing: waiting for its end", note.path, left)
+    while not left.is_gone(here):
+        if wall.monotonic() >= until:
+            msg = (
+                f"{left} may still be committing for a client that was killed or interrupted, and "
+                f"would overwrite what others commit; nothing was written. End that process; if "
+                f"it has ended, or runs no statement of this table, remove {note.path}"
+            )
+            raise StoreError(msg)
+        wall.sleep(_LOOK)
+    note.clear()
+    return False
+
+
+def write_note(note: CommitterFile, committer: Committer) -> None:
+    """Note who may be committing from now on.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
     try:
         note.write(committer)
     except OSError as error:
@@ -197,7 +218,7 @@ def _write(note: CommitterFile, committer: Committer) -> None:
         raise StoreError(msg) from error
 
 
-def _is_answered(error: Exception) -> bool:
+def is_answered(error: Exception) -> bool:
     """Whether a statement that raised is known to have ended."""
     if isinstance(error, TubeqError):
         return not isinstance(error, CommitUnknownError)

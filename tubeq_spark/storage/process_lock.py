@@ -1,0 +1,139 @@
+"""Keeps other processes from a table while threads of this one write to it side by side.
+
+For tables that are not the queue's. A write to those may take as long as the work whose results it
+stores, so threads must not wait for each other: within one JVM Delta keeps their commits apart by
+itself. The lock file and the note beside it are those of a `Lane`.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.committer import CommitterFile
+from tubeq_spark.storage.locking import (
+    LOCK_SUFFIX,
+    NOTE_SUFFIX,
+    POLL,
+    is_answered,
+    is_left_to,
+    write_note,
+)
+from tubeq_spark.storage.processes import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.processes import Processes
+
+__all__ = ["ProcessLock", "process_lock"]
+
+
+class ProcessLock:
+    """The lock file of one table, held by the first writer that comes to the last that goes."""
+
+    def __init__(
+        self, lock_file: Path, wall: Clock | None = None, here: Processes | None = None
+    ) -> None:
+        """Guard a table.
+
+        Args:
+            lock_file: Keeps out other processes.
+            wall: Real time by default.
+            here: What runs on this host, as the system tells by default.
+        """
+        # thread_local=False: the last writer need not be the first one.
+        self._file = FileLock(lock_file, thread_local=False)
+        self._note = CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
+        self._wall = SystemClock() if wall is None else wall
+        self._here = processes() if here is None else here
+        self._state = threading.Condition()
+        self._writers = 0
+        #: In which JVM they write.
+        self._jvm: Committer | None = None
+        #: Whether a statement that was left in that JVM may still be running.
+        self._is_left = False
+
+    @contextmanager
+    def holding(self, committer: Callable[[], Committer]) -> Iterator[None]:
+        """Run a statement, with other processes kept out, and writers by other JVMs.
+
+        Args:
+            committer: Tells the JVM that is going to commit.
+
+        Raises:
+            StoreError: Another JVM may be committing, and did not end while it was waited for; or
+                the note cannot be written. The statement was not run.
+        """
+        self._enter(committer())
+        has_ended = False
+        try:
+            yield
+            has_ended = True
+        except Exception as error:
+            has_ended = is_answered(error)
+            raise
+        finally:
+            self._leave(has_ended=has_ended)
+
+    def _enter(self, jvm: Committer) -> None:
+        with self._state:
+            while self._jvm is not None and not self._jvm.is_same(jvm):
+                self._state.wait()
+            if not self._writers:
+                # Nobody is in, so nobody waits for this one to let him out.
+                self._file.acquire(poll_interval=POLL)
+                try:
+                    self._is_left = is_left_to(lambda: jvm, self._note, self._wall, self._here)
+                    if not self._is_left:
+                        write_note(self._note, jvm)
+                except BaseException:
+                    self._file.release()
+                    raise
+                self._jvm = jvm
+            self._writers += 1
+
+    def _leave(self, *, has_ended: bool) -> None:
+        with self._state:
+            self._is_left |= not has_ended
+            self._writers -= 1
+            if self._writers:
+                return
+            try:
+                if not self._is_left:
+                    self._note.clear()
+            finally:
+                self._jvm = None
+                self._file.release()
+                self._state.notify_all()
+        # Who asks again at once would always be faster than those who poll.
+        self._wall.sleep(2 * POLL)
+
+
+_locks: dict[Path, ProcessLock] = {}
+_locks_lock = threading.Lock()
+
+
+def process_lock(directory: Path, name: str) -> ProcessLock:
+    """The lock of a table: one for each process.
+
+    Args:
+        directory: Where lock files go.
+        name: The table.
+
+    Raises:
+        OSError: The directory cannot be made.
+    """
+    lock_file = directory / f"{name}{LOCK_SUFFIX}"
+    with _locks_lock:
+        if lock_file not in _locks:
+            directory.mkdir(parents=True, exist_ok=True)
+            _locks[lock_file] = ProcessLock(lock_file)
+        return _locks[lock_file]
