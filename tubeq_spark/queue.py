@@ -408,7 +408,9 @@ class Queue:
         """Release this session's tasks, unless others share it and live; drop temporary tubes.
 
         Waiting takes raise `QueueStateError`. Closing again does nothing. Where Spark was found
-        unreachable nothing more is tried, and what the session holds comes back when its lease ends.
+        unreachable it is asked once more, for five seconds; a step that it cannot be reached for is
+        tried twice. If it stays away a warning in the log tells what is left: tasks come back when
+        the session's lease ends, temporary tubes are dropped by a sweep after that.
 
         Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
         through this queue, and what dropping temporary tubes takes.
@@ -419,24 +421,44 @@ class Queue:
             self._context.state = QueueState.ENDING
             try:
                 self._context.session.stop()
-                self._while_reachable(self._give_back)
-                for tube in list(self._temporary):
-                    self._while_reachable(functools.partial(self._drop_temporary, tube))
-                self._while_reachable(self._context.session.leave)
+                self._leave_for_good()
             finally:
                 self._end()
 
-    def _while_reachable(self, step: Callable[[], None]) -> None:
-        """A step of closing; left out where Spark is gone, which a client may wait for at length."""
+    def _leave_for_good(self) -> None:
+        """The commits of closing; what a way to Spark that is gone keeps from them is told."""
+        session, engine = self._context.session, self._context.engine
+        steps: list[tuple[str, Callable[[], bool]]] = []
+        if session.registered:
+            taken_from = ", ".join(sorted(self._tubes)) or "tubes of others"
+            steps.append((f"what was taken from {taken_from}", self._give_back))
+        for tube in self._temporary:
+            drop = functools.partial(self._drop_temporary, tube)
+            steps.append((f"temporary tube {tube.name}", drop))
+        steps.append(("", self._leave))
+        left: list[str] = []
+        for what, step in steps:
+            # Spark that has not answered one step is not waited for again by each of the others.
+            is_gone = bool(left) and engine.unreachable
+            if is_gone or not self._is_done(step):
+                left.append(what)
+        if any(left):
+            told = "; ".join(filter(None, left))
+            log.warning("left behind until the session's lease ends: %s", told)
+
+    def _is_done(self, step: Callable[[], bool]) -> bool:
+        """Do a step of closing, at the second try if need be; not so where Spark is gone."""
         engine = self._context.engine
-        if not engine.unreachable:
+        for is_last in (False, True):
+            if not engine.answers():
+                return False
             try:
-                step()
+                if step():
+                    return True
             except (CommitUnknownError, StoreError):
-                if not engine.unreachable:
+                if is_last and not engine.unreachable:
                     raise
-        if engine.unreachable:
-            log.warning("Spark cannot be reached; what is held comes back when the lease ends")
+        return False
 
     def hand_over(self, ttr: float) -> uuid.UUID:
         """Close this queue object, but leave what it holds to its session, for others to join.
@@ -477,18 +499,23 @@ class Queue:
             with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
                 self._registry.own(tubes.context_of(tube).record, owner)
 
-    def _drop_temporary(self, tube: Tube) -> None:
+    def _drop_temporary(self, tube: Tube) -> bool:
         ctx = tubes.context_of(tube)
-        try:
+        with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
             ending.release_taken(ctx, None)
             self._drop(ctx.record)
-        except TubeNotFoundError:
-            return  # somebody dropped it before
+        return True
 
-    def _give_back(self) -> None:
+    def _leave(self) -> bool:
+        self._context.session.leave()
+        return True
+
+    def _give_back(self) -> bool:
+        """Release what the session holds; whether nothing is left."""
         session = self._context.session
         if not session.registered or session.others_alive():
-            return
+            return True
+        is_all = True
         for ctx in self._may_hold():
             try:
                 ending.release_taken(ctx, session.owner)
@@ -496,9 +523,11 @@ class Queue:
             except Exception:
                 # The other tubes come first; what stays comes back when the lease ends.
                 log.exception("tasks of tube %s were not released", ctx.record.name)
+                is_all = False
                 if self._context.engine.unreachable:
                     break
         self._context.holdings.clear()
+        return is_all
 
     def _may_hold(self) -> list[TubeContext]:
         """The tubes that this session may hold tasks of."""

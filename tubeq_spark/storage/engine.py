@@ -39,6 +39,8 @@ __all__ = ["Affected", "Append", "Engine", "Merge", "out_of_reach"]
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
+#: Seconds that Spark has to answer when it is asked whether it is there again.
+_PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,21 @@ class Engine:
             raise
         else:
             self.unreachable = False
+
+    def answers(self) -> bool:
+        """Whether Spark can be reached; asked anew where the last read did not get there.
+
+        For five seconds at most: a client may go on asking for minutes.
+        """
+        if self.unreachable:
+            asking = threading.Thread(target=self._ask, name="tubeq-asks-again", daemon=True)
+            asking.start()
+            asking.join(_PATIENCE)
+        return not self.unreachable
+
+    def _ask(self) -> None:
+        with suppress(Exception), self.reading():
+            self.spark.conf.get("spark.sql.session.timeZone")
 
     def collect(self, frame: DataFrame) -> list[Row]:
         """The rows of a small frame of the queue's own tables."""
