@@ -6,10 +6,11 @@ Nothing here is needed for a verb to be right, all of it yields to whoever commi
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import ConflictError
+from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.conflicts import Outcome, classify
@@ -43,6 +44,8 @@ SYSTEM = 0
 _HEAD = 4
 #: Removals of dead files that long writes put off, before they are no longer asked.
 _PUT_OFF = 4
+#: A removal that failed is tried again after this part of the time from one to the next.
+_AGAIN = 24
 #: The storage's clock, which dates commits, and that of a sweeper are not further apart.
 _CLOCKS = 3_600_000_000
 
@@ -96,7 +99,11 @@ class Tables:
 
 
 def remove_dead_files(
-    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None
+    queue: QueueContext,
+    tables: Tables,
+    now_us: int,
+    last_us: int | None,
+    failed_us: int | None = None,
 ) -> bool:
     """Remove the files that no kept version needs, when it was not done for long enough.
 
@@ -112,17 +119,40 @@ def remove_dead_files(
     Nothing is done while no file can be old enough: in tables that are younger than what is kept, and
     in those to which nobody has written since what was removed last was that old.
 
+    Steps: (a change of the table,) VACUUM, a note that it was done. Stopped before the note, the next
+    sweep does it again, as another sweeper at the same moment may. One that fails is noted as well: each
+    try makes the writers of storage without lock files begin anew, so not every sweep may be one.
+
     Args:
         queue: The queue object.
         tables: The tables.
         now_us: The moment.
         last_us: When it was last done, if ever.
+        failed_us: When it last failed, if ever.
 
     Returns:
         Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
-        note in `_tubeq_sessions`; on storage without lock files one more to each table, which
-        conflicts with all that are going on.
+        note in `_tubeq_sessions`, also of a failure; on storage without lock files one more to each
+        table, which conflicts with all that are going on.
     """
+    if not _is_due(queue, tables, now_us, last_us, failed_us):
+        return False
+    try:
+        done = [_vacuum(queue, name, lane, now_us) for name, lane in tables.names]
+    except Exception:
+        with suppress(TubeqError):
+            queue.sessions.note_vacuum(tables.key, now_us, failed=True)
+        raise
+    if not all(done):
+        return False
+    queue.sessions.note_vacuum(tables.key, now_us)
+    return True
+
+
+def _is_due(
+    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, failed_us: int | None
+) -> bool:
+    """Whether it is time to remove dead files, and no long write has asked to wait."""
     hours = queue.config.vacuum_hours
     if not hours:
         return False
@@ -134,18 +164,24 @@ def remove_dead_files(
         now_us < last_us + interval or _were_removed(queue, tables, last_us - kept - _CLOCKS)
     ):
         return False
+    if failed_us is not None and now_us < failed_us + interval // _AGAIN:
+        return False
     late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * interval
-    for name, lane in tables.names:
-        if not lane.is_exclusive and now_us < late and queue.sessions.asked_to_wait(name, now_us):
+    return now_us >= late or not any(
+        not lane.is_exclusive and queue.sessions.asked_to_wait(name, now_us)
+        for name, lane in tables.names
+    )
+
+
+def _vacuum(queue: QueueContext, name: str, lane: Lane, now_us: int) -> bool:
+    """Remove a table's dead files; False when that is left to another sweeper, who is at it."""
+    if is_catalog_managed(queue.engine, name):
+        log.info("%s is left to its catalog, which alone may remove its dead files", name)
+        return True
+    with lane.changing(queue.engine.committer):
+        if not lane.is_exclusive and not _fence(queue, name, now_us):
             return False
-    queue.sessions.note_vacuum(tables.key, now_us)
-    for name, lane in tables.names:
-        if is_catalog_managed(queue.engine, name):
-            log.info("%s is left to its catalog, which alone may remove its dead files", name)
-            continue
-        with lane.changing(queue.engine.committer):
-            if lane.is_exclusive or _fence(queue, name, now_us):
-                queue.engine.run(f"VACUUM {name}")
+        queue.engine.run(f"VACUUM {name}")
     return True
 
 

@@ -93,7 +93,8 @@ class _Pass:
     def remove_dead_files(self, tables: Tables) -> bool:
         """Remove those of some tables, if it is time."""
         last_us = self.survey.vacuums.get(tables.key)
-        return maintenance.remove_dead_files(self.queue, tables, self.now_us, last_us)
+        failed_us = self.survey.failed_vacuums.get(tables.key)
+        return maintenance.remove_dead_files(self.queue, tables, self.now_us, last_us, failed_us)
 
 
 def sweep_tubes(

@@ -89,3 +89,41 @@ def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
     assert made == ["rows"] * 6
     assert report.idle
     assert sorted(report.tubes) == ["fifo", "utube", "utubettl"]
+
+
+def test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    config = QueueConfig(vacuum_hours=24, retention_hours=2)
+    plain, tried = Engine.run, []
+
+    def run(engine: Engine, sql: str) -> None:
+        if sql.startswith("VACUUM") and "hosts" in sql:
+            tried.append(sql)
+            if len(tried) == 1:
+                msg = "no disk"
+                raise OSError(msg)
+        plain(engine, sql)
+
+    monkeypatch.setattr(Engine, "run", run)
+    with Queue(spark, location, clock=clock, config=config) as queue:
+        queue.cfg(ttr=FOR_EVER)
+        tube = queue.create_tube("hosts", "utube")
+        tube.ack(put_and_take(tube, "a").task_id)
+        dead = leave_dead_files(location)
+        clock.advance(25 * 3600)
+
+        first = queue.sweep()
+        # Not by each sweep: on storage without lock files each try makes all writers begin anew.
+        second = queue.sweep()
+        assert (first.vacuumed, first.tubes["hosts"].error) == ([""], "OSError: no disk")
+        assert (second.vacuumed, len(tried)) == ([], 1)
+        assert dead[0].exists()
+
+        clock.advance(3600)
+        assert queue.sweep().vacuumed == ["hosts"]
+        assert not dead[0].exists()
+
+        clock.advance(3600)
+        assert queue.sweep().vacuumed == []

@@ -27,11 +27,13 @@ class FakeQueue:
     def __init__(self, *, asked: bool = False, fails: Exception | None = None) -> None:
         self.asked, self.fails = asked, fails
         self.ran: list[str] = []
+        #: What was noted: whether it failed.
+        self.noted: list[bool] = []
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
         self.engine = self
         self.sessions = SimpleNamespace(
             asked_to_wait=lambda table, now_us: self.asked,
-            note_vacuum=lambda key, now_us: None,
+            note_vacuum=lambda key, now_us, *, failed=False: self.noted.append(failed),
         )
 
     def committer(self) -> Committer:
@@ -61,7 +63,10 @@ def test_remove_dead_files_where_no_lock_keeps_writers_off_makes_them_begin_anew
 
 
 def test_remove_dead_files_when_a_rival_does_it_leaves_it_to_the_rival() -> None:
-    assert removed(FakeQueue(fails=MetadataChangedException("m")), Lane(None)) == ["ALTER"]
+    queue = FakeQueue(fails=MetadataChangedException("m"))
+    assert removed(queue, Lane(None)) == ["ALTER"]
+    # Who does it says so.
+    assert queue.noted == []
 
 
 def test_remove_dead_files_when_the_change_before_it_fails_removes_nothing() -> None:
@@ -69,6 +74,20 @@ def test_remove_dead_files_when_the_change_before_it_fails_removes_nothing() -> 
     with pytest.raises(ConnectionResetError):
         removed(queue, Lane(None))
     assert queue.ran == ["ALTER"]
+    assert queue.noted == [True]
+
+
+def test_remove_dead_files_when_it_failed_waits_for_a_part_of_the_interval() -> None:
+    queue = FakeQueue()
+    tables = Tables(1, [("t", Lane(None))], 0)
+
+    def is_done(now_us: int) -> bool:
+        return remove_dead_files(cast("QueueContext", queue), tables, now_us, None, 2 * HOUR)
+
+    assert not is_done(2 * HOUR + HOUR // 24 - 1)
+    assert (queue.ran, queue.noted) == ([], [])
+    assert is_done(2 * HOUR + HOUR // 24)
+    assert (queue.ran, queue.noted) == (["ALTER", "VACUUM"], [False])
 
 
 @pytest.mark.parametrize(("hours", "ran"), [(1, []), (3, []), (4, ["ALTER", "VACUUM"])])

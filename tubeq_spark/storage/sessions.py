@@ -29,6 +29,8 @@ __all__ = ["Member", "SessionView", "Sessions", "Survey"]
 
 _BUCKETS = 64
 _VACUUM_BUCKET = 2_000
+#: What is noted of the removal of dead files.
+_VACUUMED, _FAILED = "vacuum", "vacuum_failed"
 _TOTAL_BUCKET = 2_001
 #: Where members and dead marks are; slots, of which there may be a thousand, are not.
 _MEMBERS = f"bucket < {integer(_BUCKETS)}"
@@ -90,12 +92,14 @@ class Survey:
         beats: Heartbeats that newer ones have replaced, and those of sessions that have ended.
         leases: Leases of numbers that later ones have replaced.
         vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
+        failed_vacuums: When that last failed.
     """
 
     sessions: Mapping[str, SessionView]
     beats: int
     leases: int
     vacuums: Mapping[int, int]
+    failed_vacuums: Mapping[int, int]
 
 
 def bucket_of(session: str) -> int:
@@ -126,7 +130,7 @@ class Sessions(SystemTable):
             f"SELECT kind, bucket, session, member, slot, key, {_NEWEST}, count(*) AS n, "
             "unix_micros(max(at)) AS at FROM ("
             "SELECT * EXCEPT (member), IF(kind = 'slot', NULL, member) AS member, "
-            f"IF(kind = 'vacuum', seq, NULL) AS key FROM {self._table}) "
+            f"IF(kind IN ('{_VACUUMED}', '{_FAILED}'), seq, NULL) AS key FROM {self._table}) "
             "GROUP BY kind, bucket, session, member, slot, key"
         )
         kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -139,7 +143,8 @@ class Sessions(SystemTable):
             _views([*kinds["member"], *kinds["dead"]]),
             sum(row["n"] - (not left[row["session"]]) for row in kinds["member"]),
             sum(row["n"] - 1 for row in kinds["slot"]),
-            {row["key"]: row["at"] for row in kinds["vacuum"]},
+            {row["key"]: row["at"] for row in kinds[_VACUUMED]},
+            {row["key"]: row["at"] for row in kinds[_FAILED]},
         )
 
     def calls(self, but: str) -> list[Mapping[str, int]]:
@@ -268,12 +273,12 @@ class Sessions(SystemTable):
 
     # -- maintenance --------------------------------------------------------------------------
 
-    def note_vacuum(self, key: int, now_us: int) -> None:
-        """Remember that dead files are being removed. One commit, a blind append."""
+    def note_vacuum(self, key: int, now_us: int, *, failed: bool = False) -> None:
+        """Remember that dead files were removed, or could not be. One commit, a blind append."""
         row = pa.table(
             {
                 "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
-                "kind": ["vacuum"],
+                "kind": [_FAILED if failed else _VACUUMED],
                 "seq": pa.array([key], pa.int64()),
                 "at": pa.array([now_us], pa.timestamp("us", "UTC")),
             }
