@@ -266,13 +266,16 @@ class Queue:
         if temporary and self._in_replicaset:
             checks.refuse("temporary", temporary, "False while in_replicaset is True")
         with self._lock:
-            owner = self._context.session.keep() if temporary else None
-            record, is_new = tubes.create(
-                self._context, self._opened, self._registry, new, if_not_exists, owner
-            )
-            tube = self._wrap(record)
-            if is_new and record.options.temporary:
-                self._temporary.append(tube)
+            try:
+                owner = self._context.session.keep() if temporary else None
+                record, is_new = tubes.create(
+                    self._context, self._opened, self._registry, new, if_not_exists, owner
+                )
+                tube = self._wrap(record)
+                if is_new and record.options.temporary:
+                    self._temporary.append(tube)
+            finally:
+                self._keep_session_for_temporary()
             if on_task_change is not None:
                 tube.on_task_change(on_task_change)
             return tube
@@ -333,6 +336,12 @@ class Queue:
             self._temporary = [
                 tube for tube in self._temporary if tubes.context_of(tube).record.id != record.id
             ]
+            self._keep_session_for_temporary()
+
+    def _keep_session_for_temporary(self) -> None:
+        """Let the session end by itself where no temporary tube ends with it."""
+        if not self._temporary:
+            self._context.session.keep_no_longer()
 
     # -- settings, session, state -------------------------------------------------------------
 

@@ -278,6 +278,11 @@ class Session:
             self._kept = True
             return self.hold()
 
+    def keep_no_longer(self) -> None:
+        """Let the session end by itself again: what was to end with it is gone. No commit."""
+        with self._lock:
+            self._kept = False
+
     def check_alive(self, other: UUID) -> int:
         """The epoch of a living session.
 

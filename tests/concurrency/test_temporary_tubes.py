@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -64,6 +65,30 @@ def test_sweep_when_the_creator_of_a_temporary_tube_never_took_leaves_it(
         assert name in watcher
     owner.close()
     assert name not in watcher
+
+
+def test_heartbeat_when_the_last_temporary_tube_was_dropped_ends(
+    open_queue: OpenQueue, clock: ManualClock, place: str
+) -> None:
+    owner = open_queue(ttr=100)
+    session, log = owner._context.session, Path(place, "_tubeq_sessions", "_delta_log")
+    first, second = (owner.create_tube(new_name(), temporary=True) for _ in range(2))
+    # As its heart would do in real time, which these tests have ended.
+    session._stop.clear()
+
+    def beats() -> bool:
+        before = len(list(log.glob("*.json")))
+        clock.advance(30)
+        session.beat_if_needed()
+        return len(list(log.glob("*.json"))) > before
+
+    first.drop()
+    assert beats()
+    second.drop()
+    assert not beats()
+    # Another one needs a lease again.
+    owner.create_tube(new_name(), temporary=True)
+    assert beats()
 
 
 def test_create_tube_when_a_dead_sessions_temporary_tube_has_the_name_takes_its_place(
