@@ -664,9 +664,9 @@ class Queue:
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a fold, and
         2 where claims on sub-queues were left behind; none when there is nothing to do. Conflicts
-        with takes of the same segments, and is retried. To the sessions at most 2, for heartbeats and
-        for leases of numbers that were replaced, which give up when others write there. Each
-        `vacuum_hours` those of Delta's VACUUM, of the system tables too, which conflict with nothing.
+        with takes of the same segments, and is retried. To the sessions at most 3, for heartbeats and
+        for leases of numbers that were replaced and for what long writes asked that have ended, which
+        give up when others write there. Each `vacuum_hours` those of Delta's VACUUM, of the system tables too, which conflict with nothing.
         Before that, on storage without lock files, one change of each table, with which everything
         that is being written there conflicts: it begins anew. A write of more than five minutes asks
         to wait, and it is put off, four times at most.

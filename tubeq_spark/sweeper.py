@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark import maintenance
 from tubeq_spark.ending import Ended, end_due, release_dead
 from tubeq_spark.errors import ConflictError
+from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.reasons import reason_of
 from tubeq_spark.subqueues import free_orphans
 
@@ -128,6 +129,11 @@ def sweep_tubes(
         if replaced >= least:
             with contextlib.suppress(ConflictError):
                 rows.fold(least, queue.once)
+    # By the clock: what is removed for a moment that lies ahead would be missed until then.
+    past_us = min(now_us, queue.now_us()) - (us_from_seconds(queue.config.skew) or 0)
+    if survey.ended_asks(past_us):
+        with contextlib.suppress(ConflictError):
+            queue.sessions.forget_asks(past_us, queue.once)
     try:
         if sweep.remove_dead_files(system):
             report.vacuumed.append("")

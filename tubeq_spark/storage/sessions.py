@@ -31,6 +31,8 @@ _BUCKETS = 64
 _VACUUM_BUCKET = 2_000
 #: What is noted of the removal of dead files.
 _VACUUMED, _FAILED = "vacuum", "vacuum_failed"
+#: What a long statement asks of it.
+_WRITING = "writing"
 _TOTAL_BUCKET = 2_001
 #: Where members and dead marks are; slots, of which there may be a thousand, are not.
 _MEMBERS = f"bucket < {integer(_BUCKETS)}"
@@ -93,6 +95,8 @@ class Survey:
         leases: Leases of numbers that later ones have replaced.
         vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
         failed_vacuums: When that last failed.
+        asked: Until when each queue object with a long statement has asked VACUUM to wait, at most, and
+            in how many rows.
     """
 
     sessions: Mapping[str, SessionView]
@@ -100,6 +104,11 @@ class Survey:
     leases: int
     vacuums: Mapping[int, int]
     failed_vacuums: Mapping[int, int]
+    asked: Mapping[str, tuple[int, int]]
+
+    def ended_asks(self, at_us: int) -> int:
+        """How many rows are of queue objects that had asked for no longer than that moment."""
+        return sum(rows for until, rows in self.asked.values() if until <= at_us)
 
 
 def bucket_of(session: str) -> int:
@@ -128,7 +137,7 @@ class Sessions(SystemTable):
         """Everything that a sweep asks of this table, in one read."""
         rows = self._engine.rows(
             f"SELECT kind, bucket, session, member, slot, key, {_NEWEST}, count(*) AS n, "
-            "unix_micros(max(at)) AS at FROM ("
+            "unix_micros(max(at)) AS at, unix_micros(max(lease_until)) AS until FROM ("
             "SELECT * EXCEPT (member), IF(kind = 'slot', NULL, member) AS member, "
             f"IF(kind IN ('{_VACUUMED}', '{_FAILED}'), seq, NULL) AS key FROM {self._table}) "
             "GROUP BY kind, bucket, session, member, slot, key"
@@ -145,6 +154,7 @@ class Sessions(SystemTable):
             sum(row["n"] - 1 for row in kinds["slot"]),
             {row["key"]: row["at"] for row in kinds[_VACUUMED]},
             {row["key"]: row["at"] for row in kinds[_FAILED]},
+            {row["member"]: (row["until"], row["n"]) for row in kinds[_WRITING]},
         )
 
     def calls(self, but: str) -> list[Mapping[str, int]]:
@@ -290,7 +300,7 @@ class Sessions(SystemTable):
         row = pa.table(
             {
                 "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
-                "kind": ["writing"],
+                "kind": [_WRITING],
                 "member": [member],
                 "status": [table],
                 "lease_until": pa.array([until_us], pa.timestamp("us", "UTC")),
@@ -303,10 +313,39 @@ class Sessions(SystemTable):
         """Whether a living queue object runs a long statement on a table."""
         rows = self._engine.rows(
             f"SELECT 1 FROM {self._table} WHERE bucket = {integer(_VACUUM_BUCKET)} "
-            f"AND kind = 'writing' AND status = {string(table)} "
+            f"AND kind = '{_WRITING}' AND status = {string(table)} "
             f"AND lease_until > {moment(now_us)} LIMIT 1"
         )
         return bool(rows)
+
+    def forget_asks(self, at_us: int, loop: CommitLoop) -> int:
+        """Remove what queue objects have asked of VACUUM that asked for no longer than a moment.
+
+        One that may live has asked for longer, by a row that is newer: then the older ones stay, too.
+
+        Args:
+            at_us: The moment, past for every clock.
+            loop: May give up: this meets whoever asks now. At most one commit.
+
+        Returns:
+            How many rows went.
+        """
+        rows = f"bucket = {integer(_VACUUM_BUCKET)} AND kind = '{_WRITING}'"
+        ended = (
+            f"SELECT member, count(*) AS asks FROM {self._table} WHERE {rows} GROUP BY member "
+            f"HAVING max(lease_until) <= {moment(at_us)}"
+        )
+
+        def sql(marker: int) -> str:
+            return (
+                f"MERGE INTO {self._table} t USING ({ended}) s ON {noted('t.bucket')} "
+                f"AND t.bucket = {integer(_VACUUM_BUCKET)} AND t.kind = '{_WRITING}' "
+                f"AND t.member = s.member AND t.lease_until <= {moment(at_us)} "
+                f"AND coalesce(t.seq, 0L) <> {bigint(marker)} "
+                "WHEN MATCHED THEN DELETE"
+            )
+
+        return self._remove("forget_asks", loop, f"SELECT sum(asks) AS n FROM ({ended})", 1, sql)
 
     def fold(self, least: int, loop: CommitLoop) -> int:
         """Remove heartbeats that newer ones have replaced and sessions that all members have left.
