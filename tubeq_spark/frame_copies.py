@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 
 from tubeq_spark import jvm
+from tubeq_spark.errors import StoreError
+from tubeq_spark.reasons import reason_of
+from tubeq_spark.storage.conflicts import is_refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,11 +38,24 @@ def read_alike(df: DataFrame) -> DataFrame:
 
     The copy is lost with the executors that have it: reading it then fails, and never finds other
     rows. Its disk space is given back when the copy is collected as garbage.
+
+    Raises:
+        StoreError: The platform keeps no copies; nothing was written.
     """
     plan = jvm.plan_text(df)
     if plan is not None and is_steady(plan):
         return df
-    return df.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    try:
+        return df.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    except Exception as error:
+        if not is_refused(error):
+            raise
+        msg = (
+            "df exchanges rows between partitions (a sort, a join, a group), and this platform keeps no "
+            "copy of it to number them by: write it to a table first, and put that; its order goes into "
+            f"the column pri, as a table keeps none ({reason_of(error)})"
+        )
+        raise StoreError(msg) from error
 
 
 def is_steady(plan: str) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "classify",
     "is_from_engine",
     "is_missing_table",
+    "is_refused",
     "is_unreachable",
     "raised_message",
 ]
@@ -57,6 +58,10 @@ _MISSING = frozenset(
         "PATH_NOT_FOUND",
     }
 )
+#: What a platform answers that does not have a feature: serverless compute, a client. Most such answers
+#: are told by their class in the SQL standard.
+_REFUSED = frozenset({"NOT_SUPPORTED_WITH_SERVERLESS", "NOT_IMPLEMENTED"})
+_FEATURE_NOT_SUPPORTED = "0A"
 #: Somebody else is creating the table: a directory of a log is there, but no commit in it.
 _HALF_CREATED = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 
@@ -190,6 +195,17 @@ def _raised_message(error: BaseException) -> str | None:
 def is_missing_table(error: BaseException) -> bool:
     """Whether a statement failed because its table does not exist."""
     return _condition(error) in _MISSING
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether the platform does not have a feature that was asked for."""
+    if not is_from_engine(error):
+        return False
+    thrown: Any = getattr(error, "java_exception", error)
+    state = ""
+    with contextlib.suppress(Exception):
+        state = thrown.getSqlState() or ""
+    return state.startswith(_FEATURE_NOT_SUPPORTED) or _condition(error) in _REFUSED
 
 
 def _condition(error: BaseException) -> str:
