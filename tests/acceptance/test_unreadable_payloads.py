@@ -15,7 +15,7 @@ import pytest
 
 from tests.acceptance.support import calls, counts, data_of, take
 from tests.thorough import thorough
-from tubeq_spark import InvalidOptionError, PutItem, TaskState
+from tubeq_spark import InvalidOptionError, PutItem, TaskState, payload
 from tubeq_spark.payload import DEPTH_MAX
 from tubeq_spark.tarantool15 import Queue15
 
@@ -302,3 +302,25 @@ def test_put_df_of_the_first_and_last_moments_is_taken(spark: SparkSession, type
 
     assert task.data["at"].year == task.data["day"].year == 9999
     assert task.data["local"].year == task.data["list"][0].year == 1
+
+
+def test_take_when_payloads_are_json_decodes_each_once(
+    new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many([{"n": number} for number in range(3)])
+    decoded: list[str] = []
+    plain = payload.decode
+
+    def decode(text: str) -> Any:
+        decoded.append(text)
+        return plain(text)
+
+    monkeypatch.setattr(payload, "decode", decode)
+    tasks = tube.take_many(3)
+
+    assert data_of(tasks) == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert len(decoded) == 3
+    # What a program does to its task stays its own.
+    tasks[0].data["n"] = "changed"
+    assert tube.ack(tasks[0].task_id).data == {"n": 0}

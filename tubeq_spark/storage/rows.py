@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -80,6 +81,8 @@ class StoredTask:
     owner: str | None
     attempts: int
     claim: int | None
+    #: The payload as `unreadable` decoded it, for whoever is handed it next: a program may change it.
+    _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def held_by(self, owner: str, now_us: int) -> bool:
         """Whether `owner` has it in a lease that lasts."""
@@ -110,9 +113,15 @@ class StoredTask:
     def unreadable(self) -> Unreadable | None:
         """Why its payload cannot be handed out; `None` when it can."""
         found = self._payload()
+        self._decoded[:] = [(self.data, found)]
         return found if isinstance(found, Unreadable) else None
 
     def _payload(self) -> Any:
+        with contextlib.suppress(IndexError):
+            stored, found = self._decoded.pop()
+            # Rows that were made of one another share this, with other payloads perhaps.
+            if stored is self.data:
+                return found
         if not isinstance(self.data, str):
             return self.data
         try:
