@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
 from tubeq_spark import Queue, QueueConfig, opening, spark_conf
 from tubeq_spark.spark_settings import CODEGEN
 from tubeq_spark.storage.own_sessions import OwnSessions
@@ -267,3 +270,52 @@ def test_queue_when_no_session_can_be_derived_warns_of_the_slow_one(
     monkeypatch.setattr(SparkSession, "newSession", refuse)
     with pytest.warns(UserWarning, match="this Spark session makes queues slow"):
         Queue(plain, location).close()
+
+
+class SlowSettings:
+    """A session that is asked for its settings for as long as a test likes."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.asked, self.answers = threading.Event(), threading.Event()
+        self.answers.set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    @property
+    def conf(self) -> Any:
+        """Its settings."""
+        self.asked.set()
+        assert self.answers.wait(WAIT)
+        return self._spark.conf
+
+
+@contextmanager
+def while_another_looks(spark: SparkSession) -> Iterator[Callable[..., SparkSession]]:
+    """Gives `get` for a block in which another thread waits for the caller's settings, renewed."""
+    slow, clock = SlowSettings(spark.newSession()), ManualClock()
+    own = OwnSessions(slow, clock)  # type: ignore[arg-type]
+    slow._spark.conf.set("fs.example.account.key", "renewed")
+    clock.advance(31)
+    slow.asked.clear()
+    slow.answers.clear()
+    with ThreadPoolExecutor(2) as pool:
+        looking = pool.submit(own.get)
+        assert slow.asked.wait(WAIT)
+        try:
+            yield lambda **options: pool.submit(own.get, **options).result(WAIT)
+        finally:
+            slow.answers.set()
+        looking.result(WAIT)
+
+
+@pytest.mark.parametrize("compiling", [False, True])
+def test_get_when_another_thread_looks_at_the_callers_settings_does_not_wait(
+    spark: SparkSession, *, compiling: bool
+) -> None:
+    with while_another_looks(spark) as get:
+        # The compiling one is made only now, of the settings that are being replaced.
+        found = get(compiling=compiling)
+
+    assert found.conf.get("fs.example.account.key") == "renewed"

@@ -68,10 +68,14 @@ class OwnSessions:
 
     def get(self, *, compiling: bool = False) -> SparkSession:
         """The session that interprets plans, or the one that compiles them."""
-        if not self._are_had:
+        if not self.are_had:
             return self.callers
+        # What asks the engine each time does so without the lock, which others wait for.
+        self._ask_whether_it_is_there(compiling=compiling)
+        self._look_at_the_callers()
         with self._lock:
-            self._keep_up(compiling=compiling)
+            if not self._are_had:
+                return self.callers
             return self._made.get(compiling) or self._make(compiling=compiling)
 
     def close(self, *, release: bool = True) -> None:
@@ -89,22 +93,33 @@ class OwnSessions:
         self._made[compiling] = session
         return session
 
-    def _keep_up(self, *, compiling: bool) -> None:
-        """Take over what the caller has changed meanwhile; begin anew what a server has forgotten."""
-        now = self._clock.monotonic()
-        made = self._made.get(compiling)
-        idle = now - self._used.get(compiling, now)
-        self._used[compiling] = now
-        if idle > _IDLE and made is not None and not is_classic(made) and not _answers(made):
-            del self._made[compiling]
-        if now - self._looked < _LOOK_AGAIN:
-            return
-        self._looked = now
+    def _ask_whether_it_is_there(self, *, compiling: bool) -> None:
+        """Begin anew what a server has forgotten; each thread asks until one has an answer."""
+        with self._lock:
+            made, now = self._made.get(compiling), self._clock.monotonic()
+            idle = now - self._used.get(compiling, now)
+            if idle <= _IDLE or made is None or is_classic(made):
+                self._used[compiling] = now
+                return
+        is_there = _answers(made)
+        with self._lock:
+            if not is_there and self._made.get(compiling) is made:
+                del self._made[compiling]
+            self._used[compiling] = now
+
+    def _look_at_the_callers(self) -> None:
+        """Take over what the caller has changed meanwhile; one thread looks, the others go on."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._looked < _LOOK_AGAIN:
+                return
+            self._looked = now
         with contextlib.suppress(Exception):  # then the statement that comes says what is wrong
             theirs = dict(self.callers.conf.getAll)
-            for session in self._made.values():
-                _copy(self._theirs, theirs, session)
-            self._theirs = theirs
+            with self._lock:
+                for session in self._made.values():
+                    _copy(self._theirs, theirs, session)
+                self._theirs = theirs
 
 
 def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
