@@ -36,7 +36,8 @@ def start_ticking(
         spark: The session that runs the query.
         tick: Called with a function that tells whether the query still goes on; an error in it ends
             the query.
-        trigger: From one tick to the next, such as "10 seconds"; `None` is one tick, then the end.
+        trigger: From one tick to the next, such as "10 seconds"; `None` is one tick, then the end:
+            `availableNow`, where others are not to be had.
         name: Of the query.
         checkpoint: Directory of the query's checkpoint; a temporary one by default.
 

@@ -417,7 +417,8 @@ class Tube:
                 of the tasks. It sees a task again that was not acked.
             batch_size: Tasks in a batch at most, >= 1.
             trigger: From one tick to the next, such as "10 seconds"; `None` works off what is ready
-                and ends, also at the first batch that fails.
+                and ends, also at the first batch that fails; that is Spark's `availableNow`, which
+                serverless platforms have alone.
             per_utube: As for `take_many`.
             checkpoint: Directory of the query's checkpoint, which holds nothing but the number of
                 ticks; a temporary one by default.
