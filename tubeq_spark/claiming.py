@@ -164,16 +164,20 @@ class Take:
 
         Of a sub-queue that gave several tasks the first may have been moved away, by a fold or a
         sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
-        these tasks; stopped before they are back, their leases end.
+        these tasks; stopped before they are back, their leases end. What rivals have deleted or
+        buried is nobody's next task, and undoes nothing.
 
         Returns:
             Whether it has given all tasks back.
         """
-        if max(claimed.quota.values()) == 1:
+        ctx = self.ctx
+        if max(claimed.quota.values()) == 1 or not ctx.tasks.is_behind(
+            claimed.claims, claimed.now_us, ctx.max_attempts
+        ):
             return False
         # There are tasks under them, until they are given back.
         abandoned, self._abandoned = self._abandoned, []
-        give_back(self.ctx, set(claimed.token_of().values()), claimed.owner)
+        give_back(ctx, set(claimed.token_of().values()), claimed.owner)
         self._abandoned = abandoned
         return True
 

@@ -58,13 +58,14 @@ def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[TakenRows | N
                 for row in rows:
                     token = token_of[row.utube]
                     moved[token].append(taken_row(row, token, lease))
-            elif take.incomplete(claimed):
-                raise Stale
             else:
                 moved.update(read_back(ctx, claimed.claims, claimed.owner))
-            take.taken(claimed, {row.utube for found in moved.values() for row in found})
             had = {row.task_id for found in moved.values() for row in found}
+            # What time had done to them is done, also where the take is undone.
             write_down(ctx, [row for row in rows if row.task_id in had], claimed.now_us)
+            if affected.updated != len(rows) and take.incomplete(claimed):
+                raise Stale
+            take.taken(claimed, {row.utube for found in moved.values() for row in found})
             given = [[] if token is None else moved[token] for token in claimed.tokens]
             return [TakenRows(share, lease) if share else None for share in given]
 
@@ -205,12 +206,14 @@ def _exchange_plan(
             moved = [
                 replace(taken_row(row, claim, lease), claim=token_of[row.utube]) for row in rows
             ]
-        elif affected.updated and not take.incomplete(claimed):
+        elif affected.updated:
             # By their tokens, as others may have moved them by now.
             moved = ctx.tasks.claimed(sorted(set(token_of.values())), claimed.owner)
-        take.taken(claimed, {row.utube for row in moved})
         had = {row.task_id for row in moved}
         write_down(ctx, [row for row in rows if row.task_id in had], claimed.now_us)
+        if 0 < affected.updated < len(rows) and take.incomplete(claimed):
+            moved = []
+        take.taken(claimed, {row.utube for row in moved})
         return found, TakenRows(moved, lease) if moved else None
 
     statement = ctx.subqueue_statements.exchange(

@@ -243,6 +243,44 @@ def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
     assert hosts.claims() == 1
 
 
+@pytest.mark.parametrize("form", ["many", *thorough("df")])
+def test_take_when_a_rival_removes_the_first_of_several_tasks_keeps_the_others(
+    hosts: Hosts, form: str
+) -> None:
+    first = hosts.put("abc")[0]
+    hosts.put("x", utube="v")
+    seen = len(hosts.probe.events)
+
+    with hosts.probe.interrupted("decided", "take", lambda: hosts.rival.bury(first)):
+        if form == "many":
+            assert names(hosts.tube.take_many(9, per_utube=2)) == "bx"
+        else:
+            assert hosts.tube.take_df(9, per_utube=2).count == 2
+
+    # What is buried is nobody's next task: nothing of the take is undone.
+    assert ("committed", "give_back") not in hosts.probe.events[seen:]
+    assert stored(hosts.tube) == "a! bt cr xt"
+    assert hosts.claims() == 2
+
+
+def test_take_when_it_is_undone_counts_the_delay_that_it_ended(hosts: Hosts) -> None:
+    first = hosts.put("a")[0]
+    hosts.rival.put("b", utube="u", delay=1)
+    hosts.clock.advance(1)
+    before = hosts.mine.statistics(hosts.tube.name)["calls"]["delay"]
+
+    def move_first() -> None:
+        hosts.rival.bury(first)
+        hosts.rival.kick(1)
+
+    with hosts.probe.interrupted("decided", "take", move_first):
+        assert names(hosts.tube.take_many(2, per_utube=2)) == "ab"
+
+    assert ("committed", "give_back") in hosts.probe.events[-30:]
+    # Its delay was over when it was taken first; what was undone is not delayed any more.
+    assert hosts.mine.statistics(hosts.tube.name)["calls"]["delay"] == before + 1
+
+
 def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(hosts: Hosts) -> None:
     ids = hosts.put("a")
 
