@@ -305,6 +305,8 @@ class Batch:
             df.schema["task_id"].dataType, T.LongType | T.IntegerType
         ):
             checks.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
+        # It is a part of `df` above, mostly, and maybe not evaluated yet.
+        self._ctx.tasks.engine.prepare(self._ctx.table.name)
         ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()
         return set(ids.column("task_id").to_pylist())
 

@@ -57,11 +57,13 @@ class OpenedLocation:
         location: As parsed.
         uri: Where it really is: the same for everybody, however it was named.
         locks: Directory of lock files; `None` when the storage keeps writers apart by itself.
+        is_new: Whether its tables have just been made, so that there is nothing to be found in them.
     """
 
     location: Location
     uri: str
     locks: Path | None
+    is_new: bool = False
 
     def lane(self, name: str) -> Lane:
         """The way of this process's writers to a table."""
@@ -82,14 +84,14 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
         schema_query = location.schema_query()
         if schema_query is not None:
             engine.run(schema_query)
-        uri = _ensure(engine, location, config)
+        uri, is_new = _ensure(engine, location, config)
     except AnalysisException as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
     directory = local_directory(uri)
     seen = directory is not None and _is_seen(directory)
     locks = directory.parent / LOCKS if directory is not None and seen else None
-    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks)
+    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new)
     danger = unsafe_storage(engine, opened)
     if danger is not None:
         warnings.warn(danger, stacklevel=4)
@@ -101,21 +103,28 @@ def _is_seen(table: Path) -> bool:
     return (table / "_delta_log").is_dir()
 
 
-def _ensure(engine: Engine, location: Location, config: QueueConfig) -> str:
+def _ensure(engine: Engine, location: Location, config: QueueConfig) -> tuple[str, bool]:
+    """Make the system tables where there are none.
+
+    Returns:
+        Where the registry is, and whether it was made.
+    """
     table = location.table(TUBES)
     detail = f"DESCRIBE DETAIL {table}"
+    is_new = False
     try:
         found = engine.rows(detail)
     except AnalysisException as error:
         if not is_missing_table(error):
             raise
+        is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location):
             create_table(engine, new_sessions(location.table(SESSIONS), config))
             # Last: whoever sees the registry may rely on everything else.
             create_table(engine, new_registry(table, config))
         found = engine.rows(detail)
-    return str(found[0]["location"])
+    return str(found[0]["location"]), is_new
 
 
 def local_place(spark: SparkSession, place: Location) -> Path | None:

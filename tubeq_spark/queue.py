@@ -134,7 +134,8 @@ class Queue:
         self._lock = threading.RLock()
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
-        self._first_look(self._registry)
+        if not self._opened.is_new:
+            self._first_look(self._registry)
         if other is not None:
             session = self._context.session
             session.join(other, session.check_alive(other))

@@ -19,6 +19,7 @@ __all__ = [
     "OWN_CLEARED",
     "OWN_SETTINGS",
     "SETTINGS",
+    "SNAPSHOT_PARTITIONS",
     "Setting",
     "asked",
     "delta_is_on",
@@ -31,6 +32,7 @@ __all__ = [
 
 _OLDEST_SPARK: Final = 4
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
+SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 
 
 class Setting(NamedTuple):
@@ -50,7 +52,7 @@ SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType(
             "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             "Tables by name or by path, delta.`/path`, are Delta tables.",
         ),
-        "spark.databricks.delta.snapshotPartitions": Setting(
+        SNAPSHOT_PARTITIONS: Setting(
             "1",
             "Every new version of a table rebuilds its state by a job of this many tasks, 50 if "
             "unset: the dearest default, with it a put, take and ack last 2.7 times as long.",

@@ -118,6 +118,27 @@ def test_row_verbs_when_the_session_has_sparks_settings_run_as_few_tasks_as_in_a
     assert found <= few + 2  # a checkpoint, which comes with every tenth version
 
 
+def go_round_frames(spark: SparkSession, tube: Tube) -> None:
+    tube.put_df(spark.sql("SELECT string(id) AS data FROM range(4)"))
+    batch = tube.take_df(4)
+    assert batch.df.count() == 4
+    batch.ack(batch.df.where("data < 2"))
+    batch.ack(batch.df)
+
+
+def test_frame_verbs_when_the_session_has_sparks_settings_read_the_log_in_as_few_tasks(
+    spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
+) -> None:
+    with opened(spark, place) as queue:
+        tuned = queue.create_tube("tuned_too", "fifottl", ttr=FOR_EVER)
+        go_round_frames(spark, tuned)
+
+        few = tasks_of(spark, "tuned frames", lambda: go_round_frames(spark, tuned))
+        found = tasks_of(theirs, "plain frames", lambda: go_round_frames(theirs, tube))
+
+    assert found - few < 50  # so many tasks has each rebuild, and each reading of what it built
+
+
 def test_put_df_when_its_source_is_a_view_of_the_session_puts_it(
     tube: Tube, theirs: SparkSession
 ) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.jvm import frame_of
 from tubeq_spark.reasons import reason_of
+from tubeq_spark.spark_settings import SNAPSHOT_PARTITIONS
 from tubeq_spark.storage.changed import changed_rows
 from tubeq_spark.storage.committer import committer_of
 from tubeq_spark.storage.conflicts import is_from_engine, is_missing_table, is_unreachable
@@ -24,7 +25,7 @@ from tubeq_spark.storage.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, Ow
 from tubeq_spark.storage.quoting import identifier, path_of, string
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
@@ -196,10 +197,26 @@ class Engine:
         with self.reading():
             return self.own.sql(sql)
 
-    def shown(self, sql: str) -> DataFrame:
-        """A query for a program, which may join it with frames of its own session."""
+    def shown(self, sql: str, table: str | None = None) -> DataFrame:
+        """A query for a program, which may join it with frames of its own session.
+
+        Args:
+            sql: The query.
+            table: The table whose rows it reads, if it reads any.
+        """
+        if table is not None:
+            self.prepare(table)
         with self.reading():
             return self.spark.sql(sql)
+
+    def prepare(self, table: str) -> None:
+        """Have the state of a table's newest version rebuilt before the caller's session reads it.
+
+        Whichever session reads a version first decides how many tasks each reading of its state is
+        from then on, in all sessions: here one, by Spark's own settings fifty.
+        """
+        if self._own.differ_in(SNAPSHOT_PARTITIONS):
+            self.collect(self.frame(f"SELECT 1 FROM {table} WHERE segment = 0L LIMIT 1"))
 
     def shown_rows(self, table: pa.Table) -> DataFrame:
         """Rows for a program, as `shown`."""
@@ -280,7 +297,10 @@ class Engine:
         with self._counted():
             if isinstance(statement, Append):
                 return self._append(statement, note)
-            spark = self._session_for([*statement.sources.values()], statement.size)
+            given = _session_of(statement.sources.values())
+            if given is not None:
+                self.prepare(statement.table)
+            spark = given or self._session_for(statement.size)
             return self._merge(spark, statement, note)
 
     @contextmanager
@@ -293,11 +313,8 @@ class Engine:
             with self._lock:
                 self._running -= 1
 
-    def _session_for(self, sources: Sequence[Source], rows: int) -> SparkSession:
-        """That of a source which is a DataFrame, a micro-batch's as well; else one of the queue's."""
-        frames = (source for source in sources if not isinstance(source, pa.Table))
-        given = next((frame.sparkSession for frame in frames), None)
-        return given or self._own.get(compiling=rows >= COMPILE_FROM)
+    def _session_for(self, rows: int) -> SparkSession:
+        return self._own.get(compiling=rows >= COMPILE_FROM)
 
     def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected | None:
         said = string(str(note))
@@ -327,7 +344,8 @@ class Engine:
                         spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
-        frame = _as_frame(self._session_for([statement.rows], statement.size), statement.rows)
+        spark = _session_of([statement.rows]) or self._session_for(statement.size)
+        frame = _as_frame(spark, statement.rows)
         written = None
         if statement.once is None and statement.size:
             written = Observation()
@@ -394,6 +412,12 @@ class Engine:
 def out_of_reach(error: Exception) -> StoreError:
     """What a verb raises when Spark is gone and nothing can have been written."""
     return StoreError(f"Spark cannot be reached: {reason_of(error)}")
+
+
+def _session_of(sources: Iterable[Source]) -> SparkSession | None:
+    """That of a source which is a DataFrame of the caller's; a micro-batch has one of its own."""
+    frames = (source for source in sources if not isinstance(source, pa.Table))
+    return next((frame.sparkSession for frame in frames), None)
 
 
 def _as_frame(spark: SparkSession, source: Source) -> DataFrame:

@@ -66,6 +66,10 @@ class OwnSessions:
         """Whether there are any; else it is the caller's that is handed out."""
         return self._are_had
 
+    def differ_in(self, name: str) -> bool:
+        """Whether the caller's session has another value of a setting than these."""
+        return self._are_had and self._theirs.get(name) != OWN_SETTINGS[name]
+
     def get(self, *, compiling: bool = False) -> SparkSession:
         """The session that interprets plans, or the one that compiles them."""
         if not self.are_had:

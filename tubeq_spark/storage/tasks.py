@@ -384,7 +384,8 @@ class Tasks:
         return self.engine.shown(
             f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
             f"attempts, created FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND state = 't' AND claim = {bigint(token)} AND owner = {string(owner)}"
+            f"AND state = 't' AND claim = {bigint(token)} AND owner = {string(owner)}",
+            self._table.name,
         )
 
     def all_frame(self, now_us: int | None, max_attempts: int | None) -> DataFrame:
@@ -400,5 +401,6 @@ class Tasks:
         return self.engine.shown(
             f"SELECT task_id, {state} AS state, pri, utube, data, created, "
             f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
-            f"attempts, owner, taken_at FROM {source} WHERE {where}"
+            f"attempts, owner, taken_at FROM {source} WHERE {where}",
+            self._table.name,
         )
