@@ -29,11 +29,10 @@ if TYPE_CHECKING:
         TubeqError,
     )
     from tubeq_spark.health import Health, Problem
-    from tubeq_spark.metrics import QueueMetrics, TubeMetrics
     from tubeq_spark.queue import Queue
+    from tubeq_spark.reports import QueueMetrics, SweepReport, TubeMetrics, TubeSweep
     from tubeq_spark.spark_session import local_session, spark_conf
     from tubeq_spark.state import QueueState
-    from tubeq_spark.sweeper import SweepReport, TubeSweep
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
     from tubeq_spark.tube import Tube
     from tubeq_spark.writing import guarded_write
@@ -60,11 +59,10 @@ _MODULES = {
         "TubeqError",
     ),
     "health": ("Health", "Problem"),
-    "metrics": ("QueueMetrics", "TubeMetrics"),
     "queue": ("Queue",),
+    "reports": ("QueueMetrics", "SweepReport", "TubeMetrics", "TubeSweep"),
     "spark_session": ("local_session", "spark_conf"),
     "state": ("QueueState",),
-    "sweeper": ("SweepReport", "TubeSweep"),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),
     "writing": ("guarded_write",),

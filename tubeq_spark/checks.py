@@ -15,6 +15,7 @@ from tubeq_spark.errors import InvalidOptionError, SessionError
 __all__ = [
     "PRI_MAX",
     "boolean",
+    "callback",
     "count",
     "is_tube_name",
     "lease",
@@ -104,6 +105,12 @@ def boolean(argument: str, value: Any) -> bool:
     if not isinstance(value, bool):
         refuse(argument, value, "True or False")
     return value
+
+
+def callback(argument: str, value: Any) -> None:
+    """What is called for changes; `None` is nothing."""
+    if value is not None and not callable(value):
+        refuse(argument, value, "a function of (task, event), or None")
 
 
 def task_id(value: Any) -> int:

@@ -21,11 +21,11 @@ from tubeq_spark.storage.subqueue_statements import SubqueueShare
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tubeq_spark.arguments import Wanted
     from tubeq_spark.context import TubeContext
     from tubeq_spark.storage.layout import Cut
     from tubeq_spark.storage.subqueues import SubqueueHead
     from tubeq_spark.storage.taken_utubes import TakenUtube
-    from tubeq_spark.taken import Wanted
 
 __all__ = ["Claimed", "Take", "shares_of"]
 

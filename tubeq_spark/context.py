@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.errors import QueueStateError, TubeNotFoundError
+from tubeq_spark import refusals
+from tubeq_spark.events import Callback, TubeEvents
 from tubeq_spark.lease_times import Headroom
 from tubeq_spark.moments import to_us
 from tubeq_spark.reasons import reason_of
 from tubeq_spark.state import QueueState
 from tubeq_spark.storage.conflicts import is_missing_table, is_unreachable
 from tubeq_spark.storage.engine import out_of_reach
-from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     import random
+    from collections.abc import Callable, Iterable, Iterator
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.counters import Counters
     from tubeq_spark.drivers import Driver
+    from tubeq_spark.errors import TubeNotFoundError
     from tubeq_spark.holdings import Holdings
     from tubeq_spark.payloads import PayloadCodec
     from tubeq_spark.session import Session
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.layout import TubeTable
     from tubeq_spark.storage.locking import Lane
     from tubeq_spark.storage.registry import TubeRecord
-    from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.sessions import Sessions
     from tubeq_spark.storage.slots import Slots
     from tubeq_spark.storage.statements import Statements
@@ -42,12 +41,12 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.subqueues import Subqueues
     from tubeq_spark.storage.taken_utubes import TakenUtubes
     from tubeq_spark.storage.tasks import Tasks
+    from tubeq_spark.stored_task import StoredTask
+    from tubeq_spark.task import Task, TaskState
 
 __all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
 
 T = TypeVar("T")
-#: `callback(task, event)`.
-Callback = Callable[[Task, str], None]
 log = logging.getLogger(__name__)
 
 
@@ -83,9 +82,7 @@ class QueueContext:
         Raises:
             QueueStateError: The queue is closed or closing.
         """
-        if self.state is not QueueState.RUNNING:
-            msg = f"the queue is {self.state.value}, not {QueueState.RUNNING.value}"
-            raise QueueStateError(msg)
+        refusals.require_running(self.state)
 
     def taker(self) -> str:
         """Make sure of the session's lease before a take, and return the owner to write.
@@ -116,7 +113,7 @@ def left_out(queue: QueueContext, name: str) -> Iterator[None]:
 
 def dropped(ctx: TubeContext) -> TubeNotFoundError:
     """The error for a verb on a dropped tube."""
-    return TubeNotFoundError(f"tube {ctx.record.name!r} was dropped")
+    return refusals.was_dropped(ctx.record.name)
 
 
 @dataclass(slots=True)
@@ -135,14 +132,13 @@ class TubeContext:
     taken_utubes: TakenUtubes
     lane: Lane
     codec: PayloadCodec
-    callback: Callback | None = None
+    events: TubeEvents
     #: Asks the registry whether the tube is still there.
     is_live: Callable[[], bool] = lambda: True
     #: When claims without tasks were first seen, by their tokens.
     sightings: dict[int, int] = field(default_factory=dict)
     #: How long takes take.
     headroom: Headroom = field(default_factory=Headroom)
-    _happened: deque[tuple[Task, str]] = field(default_factory=deque)
 
     @property
     def max_attempts(self) -> int | None:
@@ -154,28 +150,24 @@ class TubeContext:
         """How many tasks the tube may hold."""
         return self.record.options.capacity if self.driver.limited else None
 
+    @property
+    def callback(self) -> Callback | None:
+        """What is called for changes made through this queue object."""
+        return self.events.callback
+
     def count(self, event: str, tasks: int, done: int = 0) -> None:
         """Count an event of tasks whose rows nobody holds."""
-        self.queue.counters.add(self.record.id, event, tasks, done)
+        self.events.count(event, tasks, done)
 
     def happened(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
         """Count an event, tell the callback of it later (`tell`), and return the tasks."""
-        rows = list(rows)
-        tasks = [row.task(state) for row in rows]
-        done = 0
-        if state is TaskState.DONE:
-            # One that was kept when it was done is counted already.
-            done = sum(row.state is not TaskState.DONE for row in rows)
-        self.count(event, len(tasks), done)
-        self.remember(event, tasks)
-        return tasks
+        return self.events.happened(event, rows, state)
 
     def remember(self, event: str, tasks: Iterable[Task]) -> None:
         """Keep an event for the callback without counting it."""
-        if self.callback is not None:
-            self._happened.extend((task, event) for task in tasks)
+        self.events.remember(event, tasks)
 
     def require_there(self, *, look: bool = False) -> None:
         """Refuse a verb on a tube that was dropped.
@@ -188,21 +180,6 @@ class TubeContext:
         """
         if self.record.id in self.lane.dropped or (look and not self.is_live()):
             raise dropped(self)
-
-    def tell(self) -> None:
-        """Call the callback for what has happened; outside all locks, so it may use the queue."""
-        while True:
-            try:
-                task, event = self._happened.popleft()
-            except IndexError:
-                return
-            if self.callback is None:
-                continue
-            try:
-                self.callback(task, event)
-            except Exception:
-                # The change is committed; a callback's failure is the program's to read about.
-                log.exception("on_task_change of tube %s failed", self.record.name)
 
 
 def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
@@ -226,4 +203,4 @@ def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
             raise out_of_reach(error) from error
         raise
     finally:
-        ctx.tell()
+        ctx.events.tell()

@@ -7,12 +7,21 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tubeq_spark.lifecycle import EVENTS
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Counters", "calls_of", "done_of", "old_calls_of", "old_verb"]
+__all__ = ["TASKS", "Counters", "calls_of", "old_calls_of", "old_verb", "tasks_of"]
 
+#: What the tasks of a tube are counted by.
+TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
+_STATES = {
+    TaskState.TAKEN: "taken",
+    TaskState.BURIED: "buried",
+    TaskState.READY: "ready",
+    TaskState.DELAYED: "delayed",
+}
 #: Counted beside the events: tasks that came to their end.
 _DONE = "done"
 #: Verbs of the 1.5 dialect that are no events, counted beside the events that they are made of.
@@ -68,9 +77,20 @@ def calls_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> dict[str, int]
     return {event: _sum(snapshots, f"{tube_id}/{event}") for event in EVENTS}
 
 
-def done_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> int:
-    """How many tasks of a tube were acked, deleted or expired."""
-    return _sum(snapshots, f"{tube_id}/{_DONE}")
+def tasks_of(
+    tube_id: int, states: Mapping[str, int], snapshots: list[Mapping[str, int]]
+) -> dict[str, int]:
+    """How many tasks a tube has, by effective state, and how many were acked, deleted or expired.
+
+    Args:
+        tube_id: The tube.
+        states: How many, by the letter of the effective state.
+        snapshots: What was counted.
+    """
+    tasks = {name: states.get(state.value, 0) for state, name in _STATES.items()}
+    tasks["done"] = _sum(snapshots, f"{tube_id}/{_DONE}")
+    tasks["total"] = sum(states.values())
+    return tasks
 
 
 def old_verb(name: str) -> str:

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tubeq_spark.moments import us_from_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tubeq_spark.context import QueueContext
-    from tubeq_spark.storage.sessions import SessionView
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.membership import SessionTable, SessionView
+    from tubeq_spark.session import Session
 
 __all__ = ["DeadOwners"]
+
+
+class _Judge(Protocol):
+    """What a queue object judges by."""
+
+    @property
+    def config(self) -> QueueConfig: ...
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def sessions(self) -> SessionTable: ...
 
 
 class DeadOwners:
     """Judges owners at one moment; the sessions are read once, when the first is judged."""
 
     def __init__(
-        self, queue: QueueContext, now_us: int, views: Mapping[str, SessionView] | None = None
+        self, queue: _Judge, now_us: int, views: Mapping[str, SessionView] | None = None
     ) -> None:
         """Judge for a queue object.
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.dead_owners import DeadOwners
-from tubeq_spark.lifecycle import after_giving_back
+from tubeq_spark.lifecycle import TIMERS, after_giving_back
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.context import TubeContext
     from tubeq_spark.storage.engine import Affected
-    from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.tasks import DueGroup
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = [
     "Ended",
@@ -116,7 +116,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
         def finish(affected: Affected) -> Ended:
             ctx.queue.holdings.forget(claims)
             for row in told:
-                _tell(ctx, row, row.seen_at(now_us, ctx.max_attempts))
+                ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
             back, removed = affected.updated, affected.deleted
             # The rests of claims are among the updated rows, but go elsewhere; so do gone rows.
             if claims or ctx.table.change_feed:
@@ -132,10 +132,6 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
     if ended.total:
         ctx.lane.changed()
     return ended
-
-
-#: Events of what time does to a stored state, in their order.
-_EVENTS = {TaskState.TAKEN: "ttr", TaskState.DELAYED: "delay"}
 
 
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
@@ -162,8 +158,9 @@ def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
 def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Ended:
     ended = Ended()
     for group in groups:
-        if group.state in _EVENTS:
-            ctx.count(_EVENTS[group.state], group.count)
+        event = TIMERS[group.state].event
+        if event is not None:
+            ctx.count(event, group.count)
         if group.over:
             kept = group.state is TaskState.DONE
             ctx.count("ttl", group.count, done=0 if kept else group.count)
@@ -179,26 +176,7 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Ended:
 def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> None:
     """Count and tell what time had done to rows that were changed before anyone wrote it down."""
     for row in rows:
-        after = row.seen_at(now_us, ctx.max_attempts)
-        if after is row:
-            continue
-        _tell(ctx, row, after)
-        if row.state in _EVENTS:
-            ctx.count(_EVENTS[row.state], 1)
-        if after is None:
-            ctx.count("ttl", 1, done=int(row.state is not TaskState.DONE))
-        elif after.state is TaskState.BURIED:
-            ctx.count("bury", 1)
-
-
-def _tell(ctx: TubeContext, row: StoredTask, after: StoredTask | None) -> None:
-    if row.state in _EVENTS:
-        seen = row if after is None else after
-        ctx.remember(_EVENTS[row.state], [seen.task(TaskState.READY)])
-    if after is None:
-        ctx.remember("ttl", [row.task(TaskState.DONE)])
-    elif after.state is TaskState.BURIED and row.state is TaskState.TAKEN:
-        ctx.remember("bury", [after.task()])
+        ctx.events.written_down(row, now_us, ctx.max_attempts)
 
 
 def release_taken(ctx: TubeContext, owner: str | None) -> int:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.metrics import TubeMetrics, measure_tube
+from tubeq_spark.metrics import measure_tube
 from tubeq_spark.moments import US, to_us, us_from_seconds
 from tubeq_spark.opening import unsafe_storage
 from tubeq_spark.reasons import reason_of
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.context import QueueContext, TubeContext
     from tubeq_spark.opening import OpenedLocation
+    from tubeq_spark.reports import TubeMetrics
     from tubeq_spark.storage.registry import TubeRecord
 
 __all__ = ["Health", "Limits", "Problem", "examine"]

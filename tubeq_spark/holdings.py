@@ -19,7 +19,7 @@ from tubeq_spark.lifecycle import due
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = ["Holdings"]
 

@@ -31,9 +31,9 @@ from tubeq_spark.taken import LotOfTasks, TakenRows
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from tubeq_spark.arguments import Wanted
     from tubeq_spark.context import TubeContext
     from tubeq_spark.storage.engine import Affected
-    from tubeq_spark.taken import Wanted
 
 __all__ = ["give_back", "new_lease", "out_of_order", "outlast", "take_lasting"]
 

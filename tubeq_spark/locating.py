@@ -11,7 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import NotTakenError, TaskNotFoundError
+from tubeq_spark import refusals
 from tubeq_spark.storage.commit import Stale
 from tubeq_spark.storage.sources import INLINE_ROWS
 from tubeq_spark.storage.statements import Chosen
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.context import TubeContext
-    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = ["Located", "Memory", "anywhere", "confirm", "fresh_places", "held", "located"]
 
@@ -132,8 +132,7 @@ def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool)
     rows = []
     for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
         if row is None or not row.held_by(owner, now_us):
-            msg = f"task {task_id} was not taken by this session, or its time to run has ended"
-            raise NotTakenError(msg)
+            raise refusals.not_held(task_id)
         rows.append(row)
     return located(ctx, rows, remembered=False)
 
@@ -180,8 +179,7 @@ def anywhere(
     for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
         by_now = None if row is None else row.seen_at(now_us, ctx.max_attempts)
         if row is None or by_now is None:
-            msg = f"task {task_id} not found"
-            raise TaskNotFoundError(msg)
+            raise refusals.no_task(task_id)
         stored.append(row)
         now.append(by_now)
     return located(ctx, stored, remembered=False), now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import TaskNotFoundError, TubeBusyError
+from tubeq_spark import refusals
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan
 from tubeq_spark.storage.feed import removal
@@ -39,8 +39,7 @@ def peek(ctx: TubeContext, task_id: int) -> Task:
     found = ctx.tasks.by_ids([task_id])
     row = found[0].seen_at(ctx.queue.now_us(), ctx.max_attempts) if found else None
     if row is None:
-        msg = f"task {task_id} not found"
-        raise TaskNotFoundError(msg)
+        raise refusals.no_task(task_id)
     return row.task()
 
 
@@ -129,8 +128,7 @@ def drain(ctx: TubeContext) -> None:
         now_us = ctx.queue.now_us()
         counted = counts(ctx.queue.engine, [(ctx.table, ctx.max_attempts)], now_us)
         if counted[ctx.record.id].get(TaskState.TAKEN.value):
-            msg = f"tube {ctx.record.name!r} has taken tasks"
-            raise TubeBusyError(msg)
+            raise refusals.has_taken_tasks(ctx.record.name)
         return Plan(ctx.statements.drain(now_us), lambda _: None)
 
     ctx.queue.loop.run("drop", ctx.lane, attempt)

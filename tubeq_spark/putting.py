@@ -10,50 +10,35 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tubeq_spark import arguments
 from tubeq_spark.context import dropped
-from tubeq_spark.options import NewTask, PutDefaults, new_task
 from tubeq_spark.segmenting import BUCKETS, hash_of, spread
 from tubeq_spark.storage.commit import Plan
-from tubeq_spark.storage.rows import StoredTask, insert_schema, insert_table
-from tubeq_spark.task import PutItem, Task
+from tubeq_spark.storage.rows import insert_schema, insert_table
+from tubeq_spark.transitions import new_row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
+    from tubeq_spark.arguments import PutCall, PutRequest
     from tubeq_spark.context import TubeContext
     from tubeq_spark.group import GroupCommit
+    from tubeq_spark.options import NewTask
     from tubeq_spark.storage.engine import Affected
+    from tubeq_spark.stored_task import StoredTask
+    from tubeq_spark.task import Task
 
-__all__ = ["PutRequest", "plan", "prepare", "put_group", "put_many"]
-
-
-@dataclass(frozen=True, slots=True)
-class PutRequest:
-    """Checked items of one call."""
-
-    news: list[NewTask]
-    data: list[Any]
+__all__ = ["plan", "prepare", "put_group", "put_many"]
 
 
-def prepare(ctx: TubeContext, items: Iterable[Any], options: dict[str, Any]) -> PutRequest:
+def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
     """Check all items of a call before anything is written.
 
     Raises:
         InvalidOptionError: Any of them is bad.
     """
-    allowed, name = ctx.driver.put_options, ctx.driver.name
-    defaults = PutDefaults.of(options, allowed, name)
     now_us = ctx.queue.now_us()
-    news, data = [], []
-    for item in items:
-        own = item if isinstance(item, PutItem) else None
-        put = defaults if own is None else defaults.over(own, allowed, name)
-        data.append(ctx.codec.encode(item if own is None else own.data))
-        news.append(new_task(put, ctx.record.options, now_us))
-    return PutRequest(news, data)
+    return arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
 
 
 def put_many(
@@ -101,7 +86,7 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
     def finish(affected: Affected) -> list[list[StoredTask]]:
         if affected.inserted == 0:
             raise dropped(ctx)
-        stored = map(_stored, places, news, data)
+        stored = map(new_row, places, news, data)
         return [list(itertools.islice(stored, len(r.news) if r else 0)) for r in admitted]
 
     return Plan(statement, finish)
@@ -132,22 +117,3 @@ def _admitted(requests: list[PutRequest], room: int | None) -> list[PutRequest |
         if room is not None and fits:
             room -= len(request.news)
     return admitted
-
-
-def _stored(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
-    return StoredTask(
-        segment=place[0],
-        task_id=place[1],
-        state=new.state,
-        pri=new.pri,
-        utube=new.utube,
-        data=data,
-        created=new.created,
-        ttl=new.ttl,
-        ttr=new.ttr,
-        next_event=new.next_event,
-        expires_at=new.expires_at,
-        owner=None,
-        attempts=0,
-        claim=None,
-    )

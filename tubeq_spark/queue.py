@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
 
-from tubeq_spark import checks, ending, health, metrics, statistics, tubes
+from tubeq_spark import checks, ending, health, metrics, refusals, statistics, tubes
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.context import Callback, QueueContext, TubeContext, left_out
+from tubeq_spark.context import QueueContext, TubeContext, left_out
 from tubeq_spark.counters import Counters
 from tubeq_spark.dead_owners import DeadOwners
 from tubeq_spark.drivers import BUILT_IN
@@ -31,6 +31,7 @@ from tubeq_spark.holdings import Holdings
 from tubeq_spark.ids import require_ids
 from tubeq_spark.maintenance import SYSTEM, Tables
 from tubeq_spark.moments import to_us, us_from_seconds
+from tubeq_spark.new_tubes import check_settings, register_driver
 from tubeq_spark.opening import open_location, warn_of_slow_session
 from tubeq_spark.session import Session, SessionName
 from tubeq_spark.state import QueueState
@@ -40,7 +41,7 @@ from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, local_di
 from tubeq_spark.storage.registry import Registry, TubeRecord
 from tubeq_spark.storage.sessions import Sessions
 from tubeq_spark.storage.slots import Slots
-from tubeq_spark.sweeper import SweepReport, sweep_tubes
+from tubeq_spark.sweeper import sweep_tubes
 from tubeq_spark.tube import Tube
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.drivers import Driver
-    from tubeq_spark.metrics import QueueMetrics
+    from tubeq_spark.events import Callback
+    from tubeq_spark.reports import QueueMetrics, SweepReport
     from tubeq_spark.statistics import TubeStatistics
 
 __all__ = ["Queue", "typed_statistics"]
@@ -249,7 +251,9 @@ class Queue:
         """
         self._context.require_running()
         options = {
-            "temporary": checks.boolean("temporary", temporary) or None,
+            "if_not_exists": if_not_exists,
+            "temporary": temporary,
+            "on_task_change": on_task_change,
             "pri": pri,
             "ttl": ttl,
             "ttr": ttr,
@@ -258,14 +262,9 @@ class Queue:
             "storage_mode": storage_mode,
             "schema": schema,
             "max_attempts": max_attempts,
-            "change_feed": checks.boolean("change_feed", change_feed) or None,
+            "change_feed": change_feed,
         }
-        checks.boolean("if_not_exists", if_not_exists)
-        if on_task_change is not None and not callable(on_task_change):
-            checks.refuse("on_task_change", on_task_change, "a function of (task, event), or None")
-        new = tubes.check_new(self._context, name, type, options)
-        if temporary and self._in_replicaset:
-            checks.refuse("temporary", temporary, "False while in_replicaset is True")
+        new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
         with self._lock:
             try:
                 owner = self._context.session.keep() if temporary else None
@@ -291,8 +290,7 @@ class Queue:
         """
         self._context.require_running()
         if not checks.is_tube_name(name):
-            msg = f"no tube named {name!r}"
-            raise TubeNotFoundError(msg)
+            raise refusals.no_tube(name)
         with self._lock:
             return self._wrap(tubes.live(self._context, self._opened, self._registry, name))
 
@@ -360,19 +358,13 @@ class Queue:
         Commits: 1 when `ttr` changes and the session has a lease, else none.
         """
         self._context.require_running()
-        for name, value in settings.items():
-            if name not in ("ttr", "in_replicaset"):
-                checks.refuse(name, value, "absent: the settings are ttr and in_replicaset")
-        ttr, in_replicaset = settings.get("ttr"), settings.get("in_replicaset")
-        seconds = None if ttr is None else checks.lease("ttr", ttr)
-        if in_replicaset is not None:
-            checks.boolean("in_replicaset", in_replicaset)
-            if in_replicaset and any(t.options.temporary for t in self._tubes.values()):
-                msg = "in_replicaset=True: must be False while there are temporary tubes"
-                raise InvalidOptionError(msg)
-            self._in_replicaset = in_replicaset
-        if seconds is not None and seconds != self._context.session.ttr:
-            self._context.session.set_ttr(seconds)
+        asked = check_settings(
+            settings, has_temporary=any(t.options.temporary for t in self._tubes.values())
+        )
+        if asked.in_replicaset is not None:
+            self._in_replicaset = asked.in_replicaset
+        if asked.ttr is not None and asked.ttr != self._context.session.ttr:
+            self._context.session.set_ttr(asked.ttr)
         return {"ttr": self._context.session.ttr, "in_replicaset": self._in_replicaset}
 
     def identify(self, session_uuid: uuid.UUID | str | None = None) -> uuid.UUID:
@@ -529,7 +521,7 @@ class Queue:
         for ctx in self._may_hold():
             try:
                 ending.release_taken(ctx, session.owner)
-                ctx.tell()
+                ctx.events.tell()
             except Exception:
                 # The other tubes come first; what stays comes back when the lease ends.
                 log.exception("tasks of tube %s were not released", ctx.record.name)
@@ -643,7 +635,7 @@ class Queue:
         Commits: none; drivers are not stored.
         """
         self._context.require_running()
-        tubes.register_driver(self._context, type_name, driver)
+        register_driver(self._context.drivers, type_name, driver)
 
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:
         """Write down what time has changed in all tubes: one pass of the sweeper.

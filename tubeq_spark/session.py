@@ -11,16 +11,20 @@ from uuid import UUID, uuid4
 from tubeq_spark.errors import SessionError
 from tubeq_spark.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.lifecycle import due
+from tubeq_spark.membership import Member, SlotLease
 from tubeq_spark.moments import plus, to_us, us_from_seconds
-from tubeq_spark.storage.sessions import Member, Sessions, SessionView
-from tubeq_spark.storage.slots import SlotLease, Slots
 
 if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.counters import Counters
-    from tubeq_spark.holdings import Holdings
-    from tubeq_spark.storage.running import RunningStatements
+    from tubeq_spark.membership import (
+        HeldTasks,
+        LongStatements,
+        SessionTable,
+        SessionView,
+        SlotTable,
+    )
 
 __all__ = ["DEFAULT_TTR", "Session", "SessionName"]
 
@@ -49,14 +53,14 @@ class Session:
 
     def __init__(
         self,
-        sessions: Sessions,
-        slots: Slots,
+        sessions: SessionTable,
+        slots: SlotTable,
         clock: Clock,
         config: QueueConfig,
         counters: Counters,
         name: SessionName,
-        holdings: Holdings,
-        running: RunningStatements,
+        holdings: HeldTasks,
+        running: LongStatements,
     ) -> None:
         """Begin a session of its own; nothing is written before it is needed.
 

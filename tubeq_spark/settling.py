@@ -18,13 +18,14 @@ from tubeq_spark.ending import back_to_tube, end_due, write_down
 from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
 from tubeq_spark.group import each
 from tubeq_spark.locating import Memory, anywhere, fresh_places, held, located
-from tubeq_spark.rewriting import release_action, released_row, touch_action, touched_row
+from tubeq_spark.rewriting import release_action, touch_action
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.feed import note, removal, what_time_did
 from tubeq_spark.storage.statements import Chosen
 from tubeq_spark.subqueues import given_back
 from tubeq_spark.task import Task, TaskState
+from tubeq_spark.transitions import released_row, touched_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.context import TubeContext
     from tubeq_spark.locating import Located
     from tubeq_spark.storage.engine import Affected, Merge
-    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = [
     "ack",
@@ -43,7 +44,6 @@ __all__ = [
     "delete",
     "kick",
     "release",
-    "released",
     "run",
     "touch",
 ]
@@ -162,17 +162,11 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
         after = [released_row(row, delay_us, now_us, ctx.max_attempts) for row in found.rows]
 
         action = release_action(ctx, dest, delay_us, now_us)
-        return changed(ctx, found, action, moves, lambda: released(ctx, after))
+        return changed(ctx, found, action, moves, lambda: ctx.events.released(after))
 
     tasks = run(ctx, "release", attempt)
     ctx.lane.changed()
     return tasks
-
-
-def released(ctx: TubeContext, after: list[StoredTask]) -> list[Task]:
-    """Count and tell that tasks were given back, some of them worn out."""
-    ctx.happened("bury", [row for row in after if row.state is TaskState.BURIED])
-    return ctx.happened("release", after)
 
 
 def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
@@ -243,7 +237,7 @@ def _burial(
 ) -> Plan[list[Task]]:
     buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
     found.rows = [row for row in found.rows if row.task_id not in buried]
-    after = [replace(r, state=TaskState.BURIED, next_event=r.expires_at) for r in seen]
+    after = [row.given_back(TaskState.BURIED) for row in seen]
     result = [row.task() for row in after]
     if not found.rows:
         return Plan(None, lambda _: result)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.context import left_out
-from tubeq_spark.counters import calls_of, done_of
+from tubeq_spark.counters import TASKS, calls_of, tasks_of
 from tubeq_spark.lifecycle import EVENTS
 from tubeq_spark.storage.measures import counts
-from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,15 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TubeStatistics", "as_table", "statistics_of", "written_calls"]
 
-_NAMES = {
-    TaskState.TAKEN: "taken",
-    TaskState.BURIED: "buried",
-    TaskState.READY: "ready",
-    TaskState.DELAYED: "delayed",
-}
-_TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
 #: A name that is both a state and a verb does not exist.
-_COLUMNS = ("name", "type", *_TASKS, *EVENTS)
+_COLUMNS = ("name", "type", *TASKS, *EVENTS)
 
 
 def written_calls(queue: QueueContext) -> list[Mapping[str, int]]:
@@ -97,10 +89,10 @@ def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dic
 def _of_tube(
     ctx: TubeContext, states: Mapping[str, int], written: list[Mapping[str, int]]
 ) -> TubeStatistics:
-    tasks = {name: states.get(state.value, 0) for state, name in _NAMES.items()}
-    tasks["done"] = done_of(ctx.record.id, written)
-    tasks["total"] = sum(states.values())
-    return TubeStatistics(ctx, tasks, calls_of(ctx.record.id, written), written)
+    number = ctx.record.id
+    return TubeStatistics(
+        ctx, tasks_of(number, states, written), calls_of(number, written), written
+    )
 
 
 def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
@@ -109,7 +101,7 @@ def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
         (
             of.ctx.record.name,
             of.ctx.record.type,
-            *(of.tasks[name] for name in _TASKS),
+            *(of.tasks[name] for name in TASKS),
             *(of.calls[event] for event in EVENTS),
         )
         for of in found

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tubeq_spark.context import TubeContext
-    from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.taken_utubes import TakenUtube
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = [
     "Claims",

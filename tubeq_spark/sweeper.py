@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tubeq_spark import maintenance
@@ -12,6 +11,7 @@ from tubeq_spark.ending import Ended, end_due, release_dead
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.moments import us_from_seconds
 from tubeq_spark.reasons import reason_of
+from tubeq_spark.reports import SweepReport, TubeSweep
 from tubeq_spark.subqueues import free_orphans
 
 if TYPE_CHECKING:
@@ -22,58 +22,9 @@ if TYPE_CHECKING:
     from tubeq_spark.maintenance import Tables
     from tubeq_spark.storage.sessions import Survey
 
-__all__ = ["SweepReport", "TubeSweep", "sweep_tubes"]
+__all__ = ["sweep_tubes"]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TubeSweep:
-    """What a sweep did in one tube.
-
-    Attributes:
-        readied: Delayed tasks made ready.
-        expired: Tasks removed at the end of their life.
-        released: Tasks given back: by an ended lease, or a session that died.
-        folded: Tiny segments that were merged.
-        removed: Rows that were removed, of tubes that had this name before, or told of as gone.
-        error: What went wrong, if anything did; the other tubes were swept all the same.
-    """
-
-    readied: int = 0
-    expired: int = 0
-    released: int = 0
-    folded: int = 0
-    removed: int = 0
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SweepReport:
-    """What a sweep did, by the names of the tubes.
-
-    Attributes:
-        tubes: What was done in each tube.
-        dropped: Temporary tubes that were dropped, as their sessions have ended.
-        vacuumed: Tubes whose dead files were removed; `""` stands for the system tables.
-    """
-
-    tubes: dict[str, TubeSweep] = field(default_factory=dict)
-    dropped: list[str] = field(default_factory=list)
-    vacuumed: list[str] = field(default_factory=list)
-
-    @property
-    def changed(self) -> int:
-        """Tasks that were readied, expired or released."""
-        return sum(t.readied + t.expired + t.released for t in self.tubes.values())
-
-    @property
-    def idle(self) -> bool:
-        """Whether there was nothing to do, and all that was done was to look."""
-        nothing = TubeSweep()
-        return not (self.dropped or self.vacuumed) and all(
-            tube == nothing for tube in self.tubes.values()
-        )
 
 
 class _Pass:
@@ -161,5 +112,5 @@ def _sweep(ctx: TubeContext, sweep: _Pass, report: SweepReport) -> TubeSweep:
     own = maintenance.Tables(ctx.record.id, [(ctx.table.name, ctx.lane)], ctx.record.created_us)
     if sweep.remove_dead_files(own):
         report.vacuumed.append(ctx.record.name)
-    ctx.tell()
+    ctx.events.tell()
     return TubeSweep(ended.readied, ended.expired, ended.released, folded, removed)

@@ -1,4 +1,4 @@
-"""What a take asks for, and what it has taken."""
+"""What a take has taken."""
 
 from __future__ import annotations
 
@@ -12,17 +12,9 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from tubeq_spark.context import TubeContext
     from tubeq_spark.lease_times import NewLease
-    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.stored_task import StoredTask
 
-__all__ = ["LotOfTasks", "TakenRows", "Wanted", "read_back", "taken_row"]
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """How many tasks one call asks for, and how many of one sub-queue at most."""
-
-    count: int
-    per_utube: int = 1
+__all__ = ["LotOfTasks", "TakenRows", "read_back"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +126,6 @@ class TakenRows:
             else:
                 rows.append(replace(row, segment=dest, next_event=lease.end(row.ttr)))
         return TakenRows(rows, lease) if rows else None
-
-
-def taken_row(row: StoredTask, claim: int, lease: NewLease) -> StoredTask:
-    """A row as a take has left it."""
-    return replace(
-        row,
-        segment=claim,
-        claim=claim,
-        owner=lease.owner,
-        state=TaskState.TAKEN,
-        attempts=row.attempts + 1,
-        next_event=lease.end(row.ttr),
-    )
 
 
 def read_back(ctx: TubeContext, claims: list[int], owner: str) -> dict[int, list[StoredTask]]:

@@ -11,7 +11,6 @@ all begins anew. Leases that have ended are written down first, by a commit of t
 from __future__ import annotations
 
 import logging
-import math
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark import taking_subqueues
@@ -25,27 +24,24 @@ from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigints
 from tubeq_spark.storage.statements import Chosen
-from tubeq_spark.taken import LotOfTasks, TakenRows, read_back, taken_row
+from tubeq_spark.taken import LotOfTasks, TakenRows, read_back
 from tubeq_spark.task import Task, TaskState
+from tubeq_spark.transitions import taken_row
 from tubeq_spark.unreadable import readable
+from tubeq_spark.waiting import wait_until_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tubeq_spark.arguments import Wanted
     from tubeq_spark.context import TubeContext
     from tubeq_spark.storage.engine import Affected
-    from tubeq_spark.storage.rows import StoredTask
-    from tubeq_spark.taken import Wanted
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = ["exchange", "take_group", "take_lots", "wait_for"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-#: Longest nap of a blocking take: how soon it sees a put of its own process, in seconds.
-_NAP = 0.02
-#: Less than this many seconds are none: a clock need not be able to sleep them.
-_INSTANT = 1e-6
 
 
 def take_group(ctx: TubeContext, wanted: list[Wanted]) -> list[list[Task] | Exception]:
@@ -246,7 +242,7 @@ def _exchange_plan(
 def wait_for(ctx: TubeContext, timeout: float | None, look: Callable[[], T | None]) -> T | None:
     """Look for something until it is there, or `timeout` seconds have passed.
 
-    Looks at once, whenever this process has changed the tube, and else at growing intervals.
+    What is not there may be held by a session that has died, which is looked for, too.
 
     Args:
         ctx: The tube.
@@ -256,28 +252,16 @@ def wait_for(ctx: TubeContext, timeout: float | None, look: Callable[[], T | Non
     Raises:
         QueueStateError: The queue was closed meanwhile.
     """
-    clock, config = ctx.queue.clock, ctx.queue.config
-    deadline = None if timeout is None else clock.monotonic() + timeout
-    pause = config.poll_first
-    while True:
-        ctx.queue.require_running()
-        seen = ctx.lane.changes
+
+    def look_well() -> T | None:
         found = look()
-        if found is None and end_dead_sessions(ctx):
-            found = look()
-        left = math.inf if deadline is None else deadline - clock.monotonic()
-        if found is not None or left < _INSTANT:
-            return found
-        _nap(ctx, min(pause, left), seen)
-        pause = config.poll_first if ctx.lane.changes != seen else min(pause * 2, config.poll_most)
+        return look() if found is None and end_dead_sessions(ctx) else found
 
-
-def _nap(ctx: TubeContext, seconds: float, seen: int) -> None:
-    clock = ctx.queue.clock
-    until = clock.monotonic() + seconds
-    while ctx.lane.changes == seen:
-        ctx.queue.require_running()
-        left = until - clock.monotonic()
-        if left < _INSTANT:
-            return
-        clock.sleep(min(_NAP, left))
+    return wait_until_found(
+        look_well,
+        timeout,
+        clock=ctx.queue.clock,
+        config=ctx.queue.config,
+        changes=lambda: ctx.lane.changes,
+        require_running=ctx.queue.require_running,
+    )

@@ -19,18 +19,20 @@ from tubeq_spark.locating import Located, Memory, confirm, held
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.subqueue_statements import Acked
-from tubeq_spark.taken import LotOfTasks, TakenRows, Wanted, read_back, taken_row
+from tubeq_spark.taken import LotOfTasks, TakenRows, read_back
 from tubeq_spark.task import TaskState
+from tubeq_spark.transitions import taken_row
 from tubeq_spark.unreadable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tubeq_spark.arguments import Wanted
     from tubeq_spark.context import TubeContext
     from tubeq_spark.lease_times import NewLease
     from tubeq_spark.storage.engine import Affected, Merge
-    from tubeq_spark.storage.rows import StoredTask
     from tubeq_spark.storage.subqueues import SubqueueCut
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = ["exchange", "take_group", "take_lots"]
 

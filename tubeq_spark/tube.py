@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark import (
+    arguments,
     changes,
     checks,
     ending,
@@ -25,12 +26,12 @@ from tubeq_spark import (
     sink,
     taking,
 )
+from tubeq_spark.arguments import PutRequest, Wanted
 from tubeq_spark.batch import Batch, Whole, ack_whole
 from tubeq_spark.context import perform
 from tubeq_spark.group import GroupCommit
-from tubeq_spark.moments import FOREVER_S, us_from_seconds
 from tubeq_spark.storage.identity import PutIdentity
-from tubeq_spark.taken import LotOfTasks, Wanted
+from tubeq_spark.taken import LotOfTasks
 from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.ticking import start_ticking
 
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tubeq_spark.context import Callback, TubeContext
+    from tubeq_spark.context import TubeContext
+    from tubeq_spark.events import Callback
     from tubeq_spark.options import TubeOptions
     from tubeq_spark.sink import ForeachBatch
 
@@ -71,7 +73,7 @@ class Tube:
         self._ctx = ctx
         self._drop = drop
         self._reopen = reopen
-        self._puts = GroupCommit[putting.PutRequest, list[Task]](
+        self._puts = GroupCommit[PutRequest, list[Task]](
             lambda requests: putting.put_group(ctx, requests)
         )
         self._takes = GroupCommit[Wanted, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
@@ -168,28 +170,17 @@ class Tube:
 
         Commits: 1 (none for no items), an insert-only MERGE. Conflicts as `put`.
         """
-        if isinstance(items, str | bytes | dict):
-            msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
-            raise TypeError(msg)
-        timeout = options.pop("timeout", 0)
-        unknown = set(options) - {"pri", "ttl", "ttr", "delay", "utube"}
-        if unknown:
-            msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
-            raise TypeError(msg)
-        wait = checks.seconds("timeout", timeout)
-        if wait and not self._ctx.driver.limited:
-            checks.refuse("timeout", timeout, f"0 for put: a {self.type} is never full")
-        given = list(items)
+        call = arguments.put_call(items, options, self._ctx.driver)
 
         def put() -> list[Task]:
             # Anew for each try: the life of a task begins when it finds room.
-            request = putting.prepare(self._ctx, given, options)
+            request = putting.prepare(self._ctx, call)
             return putting.put_many(self._ctx, self._puts, request)
 
         def verb() -> list[Task]:
-            if self._ctx.capacity is None or not given:
+            if self._ctx.capacity is None or not call.items:
                 return put()
-            return taking.wait_for(self._ctx, wait, lambda: put() or None) or []
+            return taking.wait_for(self._ctx, call.timeout, lambda: put() or None) or []
 
         return self._verb(verb)
 
@@ -290,7 +281,7 @@ class Tube:
         on being so slow, leases are made longer by as much as takes take, five minutes at most.
         Conflicts only with takes (and folds) of tasks in the same segment; never with a put.
         """
-        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        limit = arguments.timeout(timeout)
         tasks = self._take(Wanted(1), limit)
         return tasks[0] if tasks else None
 
@@ -311,8 +302,8 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
-        wanted = self._wanted("n", n, per_utube)
-        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        wanted = arguments.wanted("n", n, per_utube, self._ctx.driver)
+        limit = arguments.timeout(timeout)
         return self._take(wanted, limit)
 
     def _take(self, wanted: Wanted, timeout: float | None) -> list[Task]:
@@ -323,12 +314,6 @@ class Tube:
             return taking.wait_for(self._ctx, timeout, look) or []
 
         return self._verb(verb)
-
-    def _wanted(self, name: str, count: int, per_utube: int) -> Wanted:
-        wanted = Wanted(checks.count(name, count), checks.count("per_utube", per_utube, least=1))
-        if wanted.per_utube != 1 and not self._ctx.driver.subqueues:
-            checks.refuse("per_utube", per_utube, f"1: a {self.type} has no sub-queues")
-        return wanted
 
     def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """Take up to `n` tasks as one batch for executors to work on; no payload is collected.
@@ -347,8 +332,8 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
-        wanted = self._wanted("n", n, per_utube)
-        limit = None if timeout is None else checks.seconds("timeout", timeout)
+        wanted = arguments.wanted("n", n, per_utube, self._ctx.driver)
+        limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
             if not wanted.count:
@@ -379,9 +364,9 @@ class Tube:
         Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE; else as `ack_many`
         and `take_many`, as for tasks of a batch in types with sub-queues. Conflicts as theirs.
         """
-        wanted = self._wanted("take", take, per_utube)
-        limit = None if timeout is None else checks.seconds("timeout", timeout)
-        ids = self._ids(ack)
+        wanted = arguments.wanted("take", take, per_utube, self._ctx.driver)
+        limit = arguments.timeout(timeout)
+        ids = arguments.task_ids(ack)
 
         def verb() -> list[Task]:
             if not ids:
@@ -437,7 +422,7 @@ class Tube:
         if not callable(handler):
             checks.refuse("handler", handler, "a function of a DataFrame")
         size = checks.count("batch_size", batch_size, least=1)
-        self._wanted("batch_size", size, per_utube)
+        arguments.wanted("batch_size", size, per_utube, self._ctx.driver)
         self._ctx.queue.require_running()
         unsettled: list[Batch] = []
 
@@ -518,10 +503,7 @@ class Tube:
 
         Commits: 1, none for no ids. Conflicts only with whoever ends one of these leases.
         """
-        seconds = checks.seconds("delay", delay)
-        if seconds and not self._ctx.driver.timed:
-            checks.refuse("delay", delay, f"0 in a {self.type}: it has no delays")
-        delay_us = us_from_seconds(seconds)
+        delay_us = arguments.delay(delay, self._ctx.driver)
         return self._many(task_ids, lambda ids: settling.release(self._ctx, ids, delay_us))
 
     def touch(self, task_id: int, increment: float | None) -> Task | None:
@@ -540,13 +522,10 @@ class Tube:
 
         Commits: 1, none when nothing is done. Conflicts only with whoever ends this lease.
         """
-        seconds = 0.0 if increment is None else checks.seconds("increment", increment)
-        if seconds == 0 or seconds >= 5 * FOREVER_S:
+        amount_us = arguments.increment(increment, self._ctx.driver)
+        if amount_us is None:
             return None
-        if not self._ctx.driver.timed:
-            checks.refuse("increment", increment, f"None or 0 in a {self.type}: it has no ttr")
         number = checks.task_id(task_id)
-        amount_us = round(seconds * 1_000_000)
         return self._verb(lambda: settling.touch(self._ctx, number, amount_us))
 
     def bury(self, task_id: int) -> Task:
@@ -667,11 +646,7 @@ class Tube:
 
         Commits: none.
         """
-        try:
-            wanted = TaskState(state)
-        except ValueError:
-            letters = ", ".join(repr(s.value) for s in TaskState)
-            checks.refuse("state", state, f"a TaskState or one of {letters}")
+        wanted = arguments.task_state(state)
         return self._verb(lambda: looking.tasks_by_state(self._ctx, wanted))
 
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
@@ -755,9 +730,9 @@ class Tube:
 
         Commits: none; a callback is not stored.
         """
-        if callback is not None and not callable(callback):
-            checks.refuse("callback", callback, "a function of (task, event), or None")
-        previous, self._ctx.callback = self._ctx.callback, callback
+        checks.callback("callback", callback)
+        events = self._ctx.events
+        previous, events.callback = events.callback, callback
         return previous
 
     def changes(self, starting: int | dt.datetime | None = None) -> DataFrame:
@@ -794,17 +769,8 @@ class Tube:
 
     # -- inside -------------------------------------------------------------------------------
 
-    def _ids(self, task_ids: Sequence[int]) -> list[int]:
-        if isinstance(task_ids, str | bytes | dict):
-            checks.refuse("task_ids", task_ids, "a sequence of whole numbers")
-        ids = [checks.task_id(task_id) for task_id in task_ids]
-        if len(set(ids)) != len(ids):
-            twice = next(i for i in ids if ids.count(i) > 1)
-            checks.refuse("task_ids", twice, "named once")
-        return ids
-
     def _many(self, task_ids: Sequence[int], verb: Callable[[list[int]], list[Task]]) -> list[Task]:
-        ids = self._ids(task_ids)
+        ids = arguments.task_ids(task_ids)
         return self._verb(lambda: verb(ids) if ids else [])
 
     def _verb(self, verb: Callable[[], T]) -> T:

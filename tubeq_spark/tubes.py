@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from tubeq_spark import checks, creating, ending, looking
+from tubeq_spark import creating, ending, looking, new_tubes
 from tubeq_spark.context import QueueContext, TubeContext
 from tubeq_spark.dead_owners import DeadOwners
-from tubeq_spark.drivers import Driver
 from tubeq_spark.errors import (
     InvalidOptionError,
     TubeBusyError,
-    TubeExistsError,
     TubeNotFoundError,
 )
+from tubeq_spark.events import TubeEvents
+from tubeq_spark.new_tubes import NewTube, driver_of, refuse_other
 from tubeq_spark.opening import OpenedLocation, create_table
-from tubeq_spark.options import TubeOptions, tube_options
 from tubeq_spark.payloads import JsonCodec, PayloadCodec, TypedCodec, payload_struct
 from tubeq_spark.storage.admission import Admission
 from tubeq_spark.storage.layout import TubeTable
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from tubeq_spark.tube import Tube
 
 __all__ = [
-    "NewTube",
     "check_new",
     "context_of",
     "create",
@@ -57,20 +55,10 @@ __all__ = [
     "is_live",
     "live",
     "make_context",
-    "register_driver",
 ]
 
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class NewTube:
-    """A checked request for a tube."""
-
-    name: str
-    driver: Driver
-    options: TubeOptions
 
 
 def is_live(record: TubeRecord) -> bool:
@@ -83,51 +71,23 @@ def context_of(tube: Tube) -> TubeContext:
     return tube._ctx  # noqa: SLF001  (the façade keeps it from programs, not from the package)
 
 
-def driver_of(queue: QueueContext, type_name: object) -> Driver:
-    """The driver of a type.
-
-    Raises:
-        InvalidOptionError: There is none.
-    """
-    driver = queue.drivers.get(type_name) if isinstance(type_name, str) else None
-    if driver is None:
-        checks.refuse("type", type_name, f"one of {', '.join(sorted(queue.drivers))}")
-    return driver
-
-
-def register_driver(queue: QueueContext, type_name: object, driver: object) -> None:
-    """Add a tube type.
-
-    Raises:
-        InvalidOptionError: The name is bad or taken, or the driver declares what nothing can do.
-    """
-    name = checks.tube_name(type_name)
-    if name in queue.drivers:
-        checks.refuse(
-            "type_name", name, "a new name: overriding a registered driver is not allowed"
-        )
-    if not isinstance(driver, Driver):
-        checks.refuse("driver", driver, "a tubeq_spark.Driver")
-    problem = driver.problem()
-    if problem is not None:
-        checks.refuse("driver", driver, problem)
-    queue.drivers[name] = replace(driver, name=name)
-
-
 def check_new(
-    queue: QueueContext, name: object, type_name: object, options: Mapping[str, Any]
+    queue: QueueContext,
+    name: object,
+    type_name: object,
+    options: Mapping[str, Any],
+    *,
+    in_replicaset: bool,
 ) -> NewTube:
     """Check what `create_tube` was given.
 
     Raises:
         InvalidOptionError: Any of it is bad.
     """
-    checked_name = checks.tube_name(name)
-    driver = driver_of(queue, type_name)
-    checked = tube_options(options, driver.tube_options, driver.name)
-    if checked.schema is not None:
-        payload_struct(checked.schema)
-    return NewTube(checked_name, driver, checked)
+    new = new_tubes.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
+    if new.options.schema is not None:
+        payload_struct(new.options.schema)
+    return new
 
 
 def create(
@@ -160,7 +120,8 @@ def create(
     while True:
         known = _known(queue, opened, registry, new.name)
         if known is not None:
-            return _existing(known, new, if_not_exists), False
+            refuse_other(known.name, known.type, new, if_not_exists=if_not_exists)
+            return known, False
         record = TubeRecord(
             new.name,
             0,
@@ -217,18 +178,6 @@ def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: 
     return registry.as_live(name, found)
 
 
-def _existing(known: TubeRecord, new: NewTube, if_not_exists: bool) -> TubeRecord:  # noqa: FBT001
-    if not if_not_exists or known.name != new.name:
-        msg = f"tube {known.name!r} exists already"
-        raise TubeExistsError(msg)
-    if known.type != new.driver.name:
-        msg = (
-            f"tube {known.name!r} exists already, with type {known.type!r}, not {new.driver.name!r}"
-        )
-        raise TubeExistsError(msg)
-    return known
-
-
 def make_context(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> TubeContext:
@@ -248,7 +197,7 @@ def make_context(
         arrow = queue.engine.column_type(table, "data")
         if isinstance(arrow, pa.StructType):
             codec = TypedCodec(arrow)
-    driver = driver_of(queue, record.type)
+    driver = driver_of(queue.drivers, record.type)
     tube_table = TubeTable(table, record.id, driver.order, struct, record.options.change_feed)
     taken_utubes = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
@@ -268,6 +217,7 @@ def make_context(
         TakenUtubes(queue.engine, taken_utubes, record.id, opened.lane(TAKEN_UTUBES)),
         opened.lane(record.name),
         codec,
+        TubeEvents(queue.counters, record.id, record.name),
         is_live=lambda: any(r.id == record.id and is_live(r) for r in registry.records()),
     )
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark import locating, putting, settling
+from tubeq_spark.arguments import PutCall, PutRequest
 from tubeq_spark.counters import old_verb
 from tubeq_spark.ending import write_down
 from tubeq_spark.errors import TaskNotFoundError
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 
     from tubeq_spark.context import TubeContext
     from tubeq_spark.storage.commit import Plan
-    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = ["dig", "done", "look", "release", "requeue", "urgent"]
 
 
 def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     """Put a task before all that are there, unless it is delayed; `None` when the tube is full."""
-    request = putting.prepare(ctx, [data], options)
+    request = putting.prepare(ctx, PutCall([data], options, 0))
     ctx.queue.session.start_beating()
 
     def attempt() -> Plan[list[list[StoredTask]]]:
@@ -57,7 +58,7 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     return ctx.happened("put", rows)[0]
 
 
-def _ahead(ctx: TubeContext, request: putting.PutRequest) -> putting.PutRequest:
+def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:
     new = request.news[0]
     if new.state is TaskState.DELAYED:
         return request
@@ -79,7 +80,7 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
 
     def tell(row: StoredTask) -> list[Task]:
         ctx.count(old_verb("requeue"), 1)
-        return settling.released(ctx, [row])
+        return ctx.events.released([row])
 
     told = note_of_release(ctx.table, ctx.max_attempts)
     return _held(ctx, "requeue", task_id, after, tell, told)
@@ -102,7 +103,7 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
         )
 
     told = note_of_release(ctx.table, ctx.max_attempts)
-    tell = lambda row: settling.released(ctx, [row])  # noqa: E731
+    tell = lambda row: ctx.events.released([row])  # noqa: E731
     return _held(ctx, "release", task_id, after, tell, told)
 
 

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from tubeq_spark.holdings import Holdings
-from tubeq_spark.storage.rows import StoredTask
+from tubeq_spark.stored_task import StoredTask
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark import refusals
 from tubeq_spark.errors import StoreError, TubeNotFoundError
 from tubeq_spark.options import TubeOptions
 from tubeq_spark.storage.commit import Plan, Stale
@@ -108,8 +109,7 @@ class Registry(SystemTable):
             TubeNotFoundError: It is not.
         """
         if record is None or record.name != name or record.status is not TubeStatus.LIVE:
-            msg = f"no tube named {name!r}"
-            raise TubeNotFoundError(msg)
+            raise refusals.no_tube(name)
         return record
 
     def add(self, new: TubeRecord) -> bool:

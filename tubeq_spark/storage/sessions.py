@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.lifecycle import due
+from tubeq_spark.membership import Member, SessionView
 from tubeq_spark.storage.commit import CommitLoop, Plan
 from tubeq_spark.storage.engine import Append, Merge
 from tubeq_spark.storage.measures import last_commit
@@ -25,7 +25,7 @@ from tubeq_spark.storage.system_table import SystemTable
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Member", "SessionView", "Sessions", "Survey"]
+__all__ = ["Sessions", "Survey"]
 
 _BUCKETS = 64
 _VACUUM_BUCKET = 2_000
@@ -44,45 +44,6 @@ _NEWEST = (
     "max(epoch) AS epoch, max(seq) AS seq, "
     "max_by(struct(status, unix_micros(lease_until) AS until, epoch), seq) AS last"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One queue object's newest heartbeat."""
-
-    session: str
-    member: str
-    epoch: int
-    seq: int
-    live: bool
-    lease_until: int | None
-    calls: Mapping[str, int] = field(default_factory=dict)
-
-    def alive(self, now_us: int, skew_us: int = 0) -> bool:
-        """Whether it may still come back with its tasks."""
-        until = None if self.lease_until is None else self.lease_until + skew_us
-        return self.live and not due(until, now_us)
-
-
-@dataclass(frozen=True, slots=True)
-class SessionView:
-    """Everything written about one session."""
-
-    session: str
-    members: tuple[Member, ...]
-    dead_epoch: int
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of its newest members."""
-        return max((m.epoch for m in self.members), default=0)
-
-    def alive(self, now_us: int, skew_us: int = 0, epoch: int | None = None) -> bool:
-        """Whether any member of the epoch (the newest by default) is alive."""
-        epoch = self.epoch if epoch is None else epoch
-        return epoch > self.dead_epoch and any(
-            m.epoch == epoch and m.alive(now_us, skew_us) for m in self.members
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ a row with a higher bound is there. Heartbeats never come near these buckets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark import ids
+from tubeq_spark.membership import SlotLease
 from tubeq_spark.storage.commit import Plan, Stale
 from tubeq_spark.storage.engine import Affected, Merge
 from tubeq_spark.storage.notes import noted
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.commit import CommitLoop
 
-__all__ = ["SlotLease", "Slots"]
+__all__ = ["Slots"]
 
 T = TypeVar("T")
 _FIRST_BUCKET = 1_000
@@ -35,15 +35,6 @@ def _slots(alias: str = "") -> str:
     """Rows of slots."""
     first, end = integer(_FIRST_BUCKET), integer(_FIRST_BUCKET + _BUCKETS)
     return f"{alias}bucket >= {first} AND {alias}bucket < {end} AND {alias}kind = 'slot'"
-
-
-@dataclass(frozen=True, slots=True)
-class SlotLease:
-    """A slot as it stands: who has it, and the first tick that was never promised to anybody."""
-
-    slot: int
-    holder: str | None
-    bound: int
 
 
 class Slots(SystemTable):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tubeq_spark.lease_times import NewLease
     from tubeq_spark.storage.engine import Source
     from tubeq_spark.storage.identity import PutIdentity
-    from tubeq_spark.storage.rows import StoredTask
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = ["Chosen", "Statements", "move_as", "move_to_claim", "moved_segment"]
 

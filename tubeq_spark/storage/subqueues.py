@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.storage import predicates
 from tubeq_spark.storage.layout import Cut
 from tubeq_spark.storage.quoting import bigints, limited, moment, string
-from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.sources import INLINE_ROWS, rows_source
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Engine, Source
     from tubeq_spark.storage.layout import TubeTable
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = ["SubqueueCut", "SubqueueHead", "Subqueues"]
 

@@ -12,7 +12,7 @@ from tubeq_spark.storage.feed import GONE
 from tubeq_spark.storage.heads import HEAD_SEGMENTS, Heads, SegmentHead
 from tubeq_spark.storage.layout import MARKS, Cut, TubeTable
 from tubeq_spark.storage.quoting import bigint, bigints, identifier, integer, limited, string
-from tubeq_spark.storage.rows import COLUMNS, StoredTask, stored_tasks
+from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.sources import INLINE_ROWS
 from tubeq_spark.task import TaskState
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.stored_task import StoredTask
 
 __all__ = ["DueGroup", "SegmentCut", "Tasks", "Waiting"]
 
