@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: What a queue can be kept in.
+ENGINES = ("spark", "memory")
 #: What tests ask of a session for themselves is small, and each time another plan.
 INTERPRETED = {name: interpreted for name, (interpreted, _) in CODEGEN.items()}
 
@@ -27,6 +29,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--connect",
         action="store_true",
         help="run on Spark Connect, on a server that is started on loopback and stopped",
+    )
+    parser.addoption(
+        "--engine",
+        action="append",
+        choices=ENGINES,
+        help="what the cases (test_case_*.py) run on; may be given twice, all by default",
     )
 
 

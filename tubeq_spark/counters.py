@@ -10,7 +10,7 @@ from tubeq_spark.lifecycle import EVENTS
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["TASKS", "Counters", "calls_of", "old_calls_of", "old_verb", "tasks_of"]
 
@@ -72,13 +72,13 @@ def _sum(snapshots: Iterable[Mapping[str, int]], key: str) -> int:
     return sum(snapshot.get(key, 0) for snapshot in snapshots)
 
 
-def calls_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> dict[str, int]:
+def calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """The call counters of a tube, every event named."""
     return {event: _sum(snapshots, f"{tube_id}/{event}") for event in EVENTS}
 
 
 def tasks_of(
-    tube_id: int, states: Mapping[str, int], snapshots: list[Mapping[str, int]]
+    tube_id: int, states: Mapping[str, int], snapshots: Sequence[Mapping[str, int]]
 ) -> dict[str, int]:
     """How many tasks a tube has, by effective state, and how many were acked, deleted or expired.
 
@@ -98,6 +98,6 @@ def old_verb(name: str) -> str:
     return f"1.5 {name}"
 
 
-def old_calls_of(tube_id: int, snapshots: list[Mapping[str, int]]) -> dict[str, int]:
+def old_calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, int]:
     """How often the verbs were called that only the 1.5 dialect has."""
     return {verb: _sum(snapshots, f"{tube_id}/{old_verb(verb)}") for verb in _OLD_VERBS}

@@ -1,11 +1,14 @@
-"""For programs' own tests: a clock that moves only when told."""
+"""For programs' own tests: a queue in memory, and a clock that moves only when told."""
 
 from __future__ import annotations
 
 import datetime as dt
 import threading
 
-__all__ = ["ManualClock"]
+from tubeq_spark.memory.queue import InMemoryQueue
+from tubeq_spark.memory.tube import InMemoryTube
+
+__all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
 
 
 class ManualClock:

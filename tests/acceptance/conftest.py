@@ -1,4 +1,8 @@
-"""Fixtures of the acceptance tests: one queue on a clock of its own a module, new tubes a test."""
+"""Fixtures of the acceptance tests: one queue on a clock of its own a module, new tubes a test.
+
+The cases (`test_case_*.py`) run on each engine, all of them in memory, where all are fast: `--engine
+memory` runs nothing else, and starts no Spark. What the mark `frames` is on needs Spark.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,54 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import FOR_EVER, TUBE_TYPES, WAIT
-from tubeq_spark import Queue
+from tests.acceptance.support import FOR_EVER, TUBE_TYPES, WAIT, InMemory, OnSpark
+from tests.conftest import ENGINES
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Future
 
-    from pyspark.sql import SparkSession
-
-    from tests.acceptance.support import InBackground, NewTube, Session, SharedTube
-    from tubeq_spark import Tube
+    from tests.acceptance.support import Engine, InBackground, NewTube, Session, SharedTube
+    from tubeq_spark import Queue, Tube
 
 _numbers = itertools.count(1)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each case on each engine that was asked for."""
+    is_case = Path(metafunc.definition.path).name.startswith("test_case_")
+    if not is_case or "engine" not in metafunc.fixturenames:
+        return
+    config = metafunc.config
+    chosen = config.getoption("--engine") or (
+        ENGINES[:1] if config.getoption("--connect") else ENGINES
+    )
+    frames = metafunc.definition.get_closest_marker("frames") is not None
+    no_frames = pytest.mark.skip(reason="it is about DataFrames, which need Spark")
+    params = [
+        pytest.param(name, marks=[no_frames] if frames and name != "spark" else [])
+        for name in ENGINES
+        if name in chosen
+    ]
+    metafunc.parametrize("engine", params, indirect=True, scope="module")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave nothing that runs in memory to the thorough tests: it takes milliseconds."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and callspec.params.get("engine") == "memory":
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
+
+
+@pytest.fixture(scope="module")
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Opens queues; on Spark where a test does not say."""
+    if getattr(request, "param", "spark") == "memory":
+        return InMemory()
+    return OnSpark(request.getfixturevalue("spark"))
 
 
 @pytest.fixture(scope="module")
@@ -40,37 +78,35 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(scope="module")
-def queue(spark: SparkSession, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
+def queue(engine: Engine, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
     """The module's queue; its session outlives every step of the clock."""
-    with Queue(spark, shared_location, clock=clock) as queue:
+    with engine.open(shared_location, clock=clock) as queue:
         queue.cfg(ttr=FOR_EVER)
         yield queue
 
 
 @pytest.fixture(scope="module")
-def other(
-    spark: SparkSession, shared_location: str, clock: ManualClock, queue: Queue
-) -> Iterator[Queue]:
+def other(engine: Engine, clock: ManualClock, queue: Queue) -> Iterator[Queue]:
     """A second session on the module's queue, which lives as long."""
-    with Queue(spark, queue.location, clock=clock) as other:
+    with engine.open(queue.location, clock=clock) as other:
         other.cfg(ttr=FOR_EVER)
         yield other
 
 
 @pytest.fixture(scope="module")
-def live_queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
+def live_queue(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
     """A queue in real time, for what is about blocking."""
-    with Queue(spark, str(tmp_path_factory.mktemp("live"))) as queue:
+    with engine.open(str(tmp_path_factory.mktemp("live"))) as queue:
         yield queue
 
 
 @pytest.fixture
-def session(spark: SparkSession, queue: Queue, clock: ManualClock) -> Iterator[Session]:
+def session(engine: Engine, queue: Queue, clock: ManualClock) -> Iterator[Session]:
     """More sessions, for what is about their ends."""
     with ExitStack() as stack:
 
         def open_session(*, ttr: float = FOR_EVER, **options: Any) -> Queue:
-            opened = stack.enter_context(Queue(spark, queue.location, clock=clock, **options))
+            opened = stack.enter_context(engine.open(queue.location, clock=clock, **options))
             opened.cfg(ttr=ttr)
             return opened
 
@@ -167,15 +203,6 @@ def in_background() -> Iterator[InBackground]:
 
 
 @pytest.fixture
-def versions(queue: Queue, shared_location: str) -> Callable[[], dict[str, int]]:
-    """Reads the latest version of every table at the module's location off the Delta logs."""
-
-    def read() -> dict[str, int]:
-        latest: dict[str, int] = {}
-        for commit in Path(shared_location).glob("*/_delta_log/*.json"):
-            table = commit.parent.parent.name
-            if commit.stem.isdigit() and table != "_tubeq_sessions":
-                latest[table] = max(int(commit.stem), latest.get(table, 0))
-        return latest
-
-    return read
+def versions(engine: Engine, queue: Queue) -> Callable[[], dict[str, int]]:
+    """Reads the version of every tube, and of the list of tubes, past the verbs."""
+    return lambda: engine.versions(queue.location)

@@ -2,19 +2,77 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.thorough import thorough
+from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from concurrent.futures import Future
 
-    from tubeq_spark import Queue, Task, Tube
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark import Clock, Queue, Task, Tube
 
 FOR_EVER = 10 * 365 * 86_400.0
 WAIT = 60.0
 TUBE_TYPES = ("fifottl", *thorough("fifo"))
+
+
+class Engine(Protocol):
+    """What keeps the queues of a module."""
+
+    def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
+        """Open a queue object; those of one location share their tubes."""
+        ...
+
+    def versions(self, location: str) -> dict[str, int]:
+        """A number for each tube, and for the list of tubes, that changes with what is stored."""
+        ...
+
+
+class OnSpark:
+    """Delta tables."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
+        """Open a queue at a path."""
+        # pyspark is imported where it is needed.
+        from tubeq_spark import Queue  # noqa: PLC0415
+
+        return Queue(self._spark, location, clock=clock, **options)
+
+    def versions(self, location: str) -> dict[str, int]:
+        """The latest versions in the Delta logs."""
+        latest: dict[str, int] = {}
+        for commit in Path(location).glob("*/_delta_log/*.json"):
+            table = commit.parent.parent.name
+            if commit.stem.isdigit() and table != "_tubeq_sessions":
+                latest[table] = max(int(commit.stem), latest.get(table, 0))
+        return latest
+
+
+class InMemory:
+    """Tubes in memory."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, InMemoryQueue] = {}
+
+    def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
+        """Open a queue, beside the one that is there."""
+        beside = self._opened.get(location)
+        queue = InMemoryQueue(clock, beside=beside, **options)
+        self._opened[location] = self._opened[queue.location] = queue
+        return queue
+
+    def versions(self, location: str) -> dict[str, int]:
+        """What is stored."""
+        tubes = self._opened[location]._own.place.tubes()
+        return {tube.name: hash(tuple(tube.rows.values())) for tube in tubes}
 
 
 class NewTube(Protocol):

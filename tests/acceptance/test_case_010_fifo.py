@@ -15,11 +15,11 @@ from tests.acceptance.support import (
     run_statistics_script,
     take,
 )
-from tubeq_spark import Queue, TaskNotFoundError, TaskState, TubeExistsError, TubeNotFoundError
+from tubeq_spark import TaskNotFoundError, TaskState, TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
     from tests.acceptance.support import InBackground, NewTube, Session, SharedTube
-    from tubeq_spark import Tube
+    from tubeq_spark import Queue, Tube
 
 
 def test_010_01_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import WAIT, ids_of
-from tubeq_spark import Queue, QueueStateError
+from tubeq_spark import QueueStateError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tests.acceptance.support import InBackground, NewTube, Session
+    from tests.acceptance.support import Engine, InBackground, NewTube, Session
+    from tubeq_spark import Queue
 
 
 def test_110_01_drop_after_the_consumer_closed_is_not_refused(
@@ -29,11 +28,11 @@ def test_110_01_drop_after_the_consumer_closed_is_not_refused(
 
 
 def test_120_01_close_while_its_own_take_waits_does_not_take_what_it_releases(
-    spark: SparkSession, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
+    engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:
     tube = new_live_tube("fifo")
     put = tube.put("the only one")
-    with Queue(spark, live_queue.location) as consumer:
+    with engine.open(live_queue.location) as consumer:
         consumed = consumer[tube.name]
         assert consumed.take(timeout=0) is not None
         waiting = in_background(consumed.take)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import WAIT, calls, counts, ids_of, put_and_take, take
-from tubeq_spark import NotTakenError, Queue, QueueState, QueueStateError, SessionError
+from tubeq_spark import NotTakenError, QueueState, QueueStateError, SessionError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tests.acceptance.support import InBackground, NewTube, Session
-    from tubeq_spark import Tube
+    from tests.acceptance.support import Engine, InBackground, NewTube, Session
+    from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
 
@@ -37,11 +35,11 @@ def test_x_g01_foreign_session_may_bury_and_delete_but_nothing_else(
 
 
 def test_x_g02_close_releases_at_once_and_ends_the_takes_that_wait(
-    spark: SparkSession, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
+    engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:
     tube = new_live_tube("fifo")
     ids = ids_of(tube.put_many([1, 2]))
-    consumer = Queue(spark, live_queue.location)
+    consumer = engine.open(live_queue.location)
     consumer[tube.name].take_many(2)
     waiting = [in_background(consumer[tube.name].take, timeout=WAIT) for _ in range(2)]
 

@@ -1,4 +1,4 @@
-"""Neighbours of one take, whose leases end one by one, against the reference model.
+"""Neighbours of one take, whose leases end one by one, against a tube in memory.
 
 The tasks of a take lie in one lease segment, and each queue object remembers of its takes what it
 knows. Here they have a ttr of their own, are touched, time moves, verbs are refused, and `main`'s
@@ -31,9 +31,10 @@ from hypothesis.stateful import (
 )
 
 from tests.concurrency.support import FOR_EVER, end_heartbeat
-from tests.model import TAKEN, ModelRefusal, ModelTask, ModelTube, NotFound, NotTaken
+from tests.stateful.model import Model, agree
 from tests.thorough import thorough
-from tubeq_spark import NotTakenError, PutItem, Queue, QueueConfig, Task, TaskNotFoundError
+from tubeq_spark import NotTakenError, PutItem, Queue, QueueConfig, Task
+from tubeq_spark.moments import to_us
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -43,11 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tubeq_spark import Batch, Tube
+    from tubeq_spark.stored_task import StoredTask
 
-ERRORS: dict[type[ModelRefusal], type[Exception]] = {
-    NotTaken: NotTakenError,
-    NotFound: TaskNotFoundError,
-}
 #: The same examples in each run; how many, the test says.
 SAME = settings(
     stateful_step_count=30,
@@ -148,7 +146,13 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         # The first example of Hypothesis is the simplest: the same rule again and again.
         assume(drawn)
         self.tubes, self.clock = self.place.tubes, self.place.clock
-        self.model = ModelTube(self.place.type, max_attempts=self.place.max_attempts)
+        self.model = Model(
+            self.clock,
+            {"main": FOR_EVER, "rival": FOR_EVER},
+            self.place.type,
+            joined={"joined": "main"},
+            max_attempts=self.place.max_attempts,
+        )
         self.open: OpenBatch | None = None
         self.tubes["rival"].truncate()
         self.put([*MIXED, *items])
@@ -161,9 +165,10 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         """Tasks with leases of different lengths."""
         if not self._has_utubes:
             items = [{k: v for k, v in item.items() if k != "utube"} for item in items]
-        tasks = self.tubes["rival"].put_many([PutItem(0, **item) for item in items])
-        for task, item in zip(tasks, items, strict=True):
-            self.model.put("rival", self.now, task.task_id, 0, **item)
+        wanted = [PutItem(0, **item) for item in items]
+        tasks = self.tubes["rival"].put_many(wanted)
+        ids = [task.task_id for task in tasks]
+        agree(lambda: tasks, lambda: self.model.put("rival", ids, wanted))
 
     @rule(
         who=st.sampled_from(["main", "main", "main", "rival"]),
@@ -173,8 +178,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
     def take(self, who: str, count: int, per_utube: int) -> None:
         """Several tasks at once: neighbours."""
         per_utube = self._per_utube(per_utube)
-        tasks = self.tubes[who].take_many(count, per_utube=per_utube)
-        self._expect(tasks, self.model.take(who, self.now, count, per_utube))
+        self._both(who, lambda tube: tube.take_many(count, per_utube=per_utube))
 
     @rule(seconds=st.sampled_from([1.0, 2.0, 3.5, 6.0]))
     def advance(self, seconds: float) -> None:
@@ -188,22 +192,19 @@ class LeasesAgainstModel(RuleBasedStateMachine):
     )
     def first_lease_ends(self, late: str, verb: str, data: st.DataObject) -> None:
         """The first lease of a take ends, its holder comes late, and then for what is left."""
-        takes = [take for take in self._takes_of_main() if len({t.next_event for t in take}) > 1]
+        takes = [take for take in self._takes_of_main() if len({r.next_event for r in take}) > 1]
         if not takes:
             self.put(MIXED)
             self.take("main", 4, 3)
             return
         take = data.draw(st.sampled_from(takes), "take")
-        first = min(take, key=lambda task: str(task.next_event))
-        if not self._is_over(first) and first.next_event is not None:
-            self.clock.advance((first.next_event - self.now).total_seconds())
+        first = min(take, key=lambda row: str(row.next_event))
+        if not self.model.is_over(first) and first.next_event is not None:
+            self.clock.advance((first.next_event - to_us(self.now)) / 1_000_000)
         self._settle("main", late, [first.task_id])
-        lasting = [task.task_id for task in take if not self._is_over(task)]
+        lasting = [row.task_id for row in take if not self.model.is_over(row)]
         if lasting and verb == "exchange":
-            self._agree(
-                lambda: self.tubes["main"].exchange(ack=lasting, take=1),
-                lambda: self.model.exchange("main", self.now, lasting, 1),
-            )
+            self._both("main", lambda tube: tube.exchange(ack=lasting, take=1))
         elif lasting:
             self._settle("main", verb, lasting)
 
@@ -233,34 +234,26 @@ class LeasesAgainstModel(RuleBasedStateMachine):
     def touch(self, who: str, data: st.DataObject, increment: float) -> None:
         """One of a take's leases becomes longer than its neighbours'."""
         for task_id in self._draw(data, 1):
-            self._agree(
-                lambda task_id=task_id: [self.tubes[who].touch(task_id, increment)],
-                lambda task_id=task_id: [
-                    self.model.touch(self._session(who), self.now, task_id, increment)
-                ],
-            )
+            self._both(who, lambda tube, task_id=task_id: [tube.touch(task_id, increment)])
 
     @rule(who=CALLERS, data=st.data(), count=st.integers(1, 3), lost=st.booleans())
     def exchange(self, who: str, data: st.DataObject, count: int, *, lost: bool) -> None:
         """Some for others."""
         ids, per_utube = self._draw(data, 2), self._per_utube(2)
         with self.place.answers.next_of(who, lost=lost):
-            self._agree(
-                lambda: self.tubes[who].exchange(ack=ids, take=count, per_utube=per_utube),
-                lambda: self.model.exchange(self._session(who), self.now, ids, count, per_utube),
-            )
+            self._both(who, lambda tube: tube.exchange(ack=ids, take=count, per_utube=per_utube))
 
     @rule(what=st.sampled_from(["kick", "sweep", "release_all"]))
     def others(self, what: str) -> None:
         """What moves tasks of all takes."""
         if what == "kick":
-            assert self.tubes["rival"].kick(2) == self.model.kick("rival", self.now, 2)
+            assert self.tubes["rival"].kick(2) == self.model.tubes["rival"].kick(2)
         elif what == "sweep":
             self.place.rivals.sweep()
-            self.model.sweep("rival", self.now)
-        elif len(self.model.tasks) > 6:
+            self.model.queues["rival"].sweep()
+        elif len(self.model.rows) > 6:
             self.tubes["rival"].release_all()
-            self.model.release_all("rival", self.now)
+            self.model.tubes["rival"].release_all()
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -270,7 +263,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         """Tasks whose ids nobody remembers."""
         per_utube = self._per_utube(per_utube)
         batch = self.tubes["main"].take_df(count, per_utube=per_utube)
-        taken = self.model.take("main", self.now, count, per_utube)
+        taken = self.model.tubes["main"].take_many(count, per_utube=per_utube)
         assert batch.count == len(taken)
         ends = [task.next_event for task in taken if task.next_event is not None]
         if taken:
@@ -291,16 +284,15 @@ class LeasesAgainstModel(RuleBasedStateMachine):
             with pytest.raises(NotTakenError):
                 act()
             self.open = None
-            self.model.release("main", self.now, self._in_batch(opened))
+            self.model.tubes["main"].release_many(self._in_batch(opened))
             return
         assert act() == len(ids)
         if verb == "touch":
             for task_id in ids:
-                self.model.touch("main", self.now, task_id, 5.0)
+                self.model.tubes["main"].touch(task_id, 5.0)
             opened.until += timedelta(seconds=5)
         else:
-            model = {"some": self.model.ack}.get(verb) or getattr(self.model, verb)
-            model("main", self.now, ids)
+            getattr(self.model.tubes["main"], "ack_many" if verb == "some" else f"{verb}_many")(ids)
             if self.open is not None and not self._in_batch():
                 self.open = None
 
@@ -314,7 +306,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         self.place.steps += 1
         rows = self.tubes["rival"].df().select("task_id", "state", "attempts").collect()
         assert sorted(map(tuple, rows)) == sorted(
-            (task.task_id, task.state, task.attempts) for task in self.model.effective(self.now)
+            (task.task_id, task.state.value, task.attempts) for task in self.model.effective()
         )
 
     def teardown(self) -> None:
@@ -336,58 +328,45 @@ class LeasesAgainstModel(RuleBasedStateMachine):
     def _per_utube(self, number: int) -> int:
         return number if self._has_utubes else 1
 
-    @staticmethod
-    def _session(who: str) -> str:
-        return "main" if who == "joined" else who
-
     def _draw(self, data: st.DataObject, most: int) -> list[int]:
         """Tasks: of one take of `main`, all or some of it, or of any takes, or in any state."""
         of_a_take = data.draw(st.integers(0, 2), "0 for any tasks")
         takes = self._takes_of_main()
         if of_a_take and takes:
             take = data.draw(st.sampled_from(takes), "take")
-            lasting = [task.task_id for task in take if not self._is_over(task)]
+            lasting = [row.task_id for row in take if not self.model.is_over(row)]
             # All that a queue object that forgets the others takes for the whole take.
             if of_a_take == 1 and lasting:
                 return lasting
-            pool = [task.task_id for task in take]
+            pool = [row.task_id for row in take]
         else:
-            held = [t.task_id for t in self.model.tasks.values() if t.state == TAKEN]
-            pool = [*held, *held, *self.model.tasks] or [1]
+            held = [row.task_id for who in ("main", "rival") for row in self.model.taken_by(who)]
+            pool = [*held, *held, *self.model.rows] or [1]
         ids = data.draw(st.lists(st.sampled_from(pool), min_size=1, max_size=most), "tasks")
         return list(dict.fromkeys(ids))
 
-    def _takes_of_main(self) -> list[list[ModelTask]]:
+    def _takes_of_main(self) -> list[list[StoredTask]]:
         """What is stored as taken by `main`, in leases that last or not, by takes."""
-        takes: dict[int, list[ModelTask]] = {}
-        for task in self.model.tasks.values():
-            if task.state == TAKEN and task.owner == "main":
-                takes.setdefault(task.lease, []).append(task)
+        takes: dict[int | None, list[StoredTask]] = {}
+        for row in self.model.taken_by("main"):
+            takes.setdefault(row.claim, []).append(row)
         return list(takes.values())
 
-    def _is_over(self, task: ModelTask) -> bool:
-        """Whether its lease is."""
-        return task.next_event is not None and task.next_event <= self.now
-
     def _settle(self, who: str, verb: str, ids: list[int], *, lost: bool = False) -> None:
-        session, tube = self._session(who), self.tubes[who]
-        real: Callable[[], list[Task]]
-        model: Callable[[], list[ModelTask]]
-        if verb == "delay":
-            real = lambda: tube.release_many(ids, delay=2)  # noqa: E731
-            model = lambda: self.model.release(session, self.now, ids, 2)  # noqa: E731
-        else:
-            real = lambda: getattr(tube, f"{verb}_many")(ids)  # noqa: E731
-            model = lambda: getattr(self.model, verb)(session, self.now, ids)  # noqa: E731
+        def settle(tube: Tube) -> list[Task]:
+            if verb == "delay":
+                return tube.release_many(ids, delay=2)
+            settled: list[Task] = getattr(tube, f"{verb}_many")(ids)
+            return settled
+
         with self.place.answers.next_of(who, lost=lost):
-            self._agree(real, model)
+            self._both(who, settle)
 
     def _in_batch(self, opened: OpenBatch | None = None) -> list[int]:
         """What is left of a batch."""
         opened = opened or self.open
         assert opened is not None
-        held = self.model.held_by("main", self.now)
-        return [task.task_id for task in held if task.lease == opened.lease]
+        return [row.task_id for row in self.model.held_by("main") if row.claim == opened.lease]
 
     def _batch_verb(self, batch: Batch, verb: str, ids: Sequence[int]) -> Callable[[], int]:
         if verb == "touch":
@@ -398,29 +377,13 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         act: Callable[[], int] = getattr(batch, verb)
         return act
 
-    def _agree(
-        self,
-        real: Callable[[], Sequence[Task | None]],
-        model: Callable[[], Sequence[ModelTask | None]],
-    ) -> None:
-        """Both give the same tasks, or both refuse for the same reason."""
-        try:
-            expected = model()
-        except ModelRefusal as refusal:
-            with pytest.raises(ERRORS[type(refusal)]):
-                real()
-            return
-        self._expect(real(), expected)
-
-    def _expect(self, tasks: Sequence[Task | None], expected: Sequence[ModelTask | None]) -> None:
-        """The same tasks; of several sub-queues in any order."""
-        both = [
-            [(t.task_id, str(t.state), t.attempts, t.ttr) for t in some if t is not None]
-            for some in (tasks, expected)
-        ]
-        if self._has_utubes:
-            both = [sorted(some) for some in both]
-        assert both[0] == both[1]
+    def _both(self, who: str, verb: Callable[[Tube], Sequence[Task | None]]) -> None:
+        """Call a verb on both sides; tasks of several sub-queues may come in any order."""
+        agree(
+            lambda: verb(self.tubes[who]),
+            lambda: verb(self.model.tubes[who]),
+            in_order=not self._has_utubes,
+        )
 
 
 def run(

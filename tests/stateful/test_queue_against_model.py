@@ -1,9 +1,10 @@
-"""The verbs in any order, on real Delta, against the reference model.
+"""The verbs in any order, on real Delta, against a tube in memory.
 
 Two sessions share a tube on one clock: ``main`` lives for ever, ``mortal`` dies whenever the
 machine says so. Every result, every refusal, every event and, after every step, the statistics
-must be the model's (of what time does by itself, the counts have a range until a sweep). The profile ``ci`` always runs the same few examples; set
-``TUBEQ_HYPOTHESIS_PROFILE=nightly`` for many and new ones.
+must be those of its model in memory (of what time does by itself, the counts have a range until a
+sweep). The profile ``ci`` always runs the same few examples; set ``TUBEQ_HYPOTHESIS_PROFILE=nightly``
+for many and new ones.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.model import COUNTED_STATES, DONE, ModelRefusal, ModelTask, ModelTube, NotFound, NotTaken
-from tubeq_spark import NotTakenError, PutItem, Queue, Task, TaskNotFoundError
+from tests.stateful.model import Model, agree
+from tubeq_spark import PutItem, Queue, Task
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -41,10 +42,7 @@ TTR_OF_MAIN = 10_000 * DAY
 TTR_OF_MORTAL = DAY
 UNKNOWN_ID = 42
 EVENTS_OF_VERBS_ALONE = {"put", "take", "ack", "release", "touch", "delete", "kick"}
-ERRORS: dict[type[ModelRefusal], type[Exception]] = {
-    NotTaken: NotTakenError,
-    NotFound: TaskNotFoundError,
-}
+STATES = ("r", "t", "!", "~")
 
 PROFILES = {
     # Each step is two or three queries or commits, and the steps are the same in every run: what these
@@ -90,21 +88,6 @@ PUT_OPTIONS = st.fixed_dictionaries(
 )
 
 
-def seen(task: Task | ModelTask) -> tuple[Any, ...]:
-    """What the queue and the model must agree on."""
-    return (
-        task.task_id,
-        str(task.state),
-        task.data,
-        task.pri,
-        task.ttl,
-        task.ttr,
-        task.created,
-        None if task.state == DONE else task.next_event,
-        task.attempts,
-    )
-
-
 def without_reads(calls: dict[str, int]) -> Counter[str]:
     """Call counters, of the verbs that change something."""
     return Counter({name: count for name, count in calls.items() if name != "peek"})
@@ -116,12 +99,13 @@ def ended(calls: Counter[str]) -> int:
 
 
 class QueueAgainstModel(RuleBasedStateMachine):
-    """One tube, two sessions, and what the model says of them."""
+    """One tube, two sessions, and their model in memory."""
 
     def __init__(self, clock: ManualClock, main: Queue, mortal: Queue, name: str) -> None:
         super().__init__()
         self.clock, self.main, self.mortal, self.name = clock, main, mortal, name
-        self.model = ModelTube()
+        self.model: Model
+        self.has_time = False
         self.tubes: dict[str, Tube] = {}
         self.events: list[tuple[str, str, int]] = []
         self.last_id = 0
@@ -133,9 +117,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
     )
     def create(self, type_name: str, options: dict[str, Any], max_attempts: int | None) -> None:
         """Begin with a new tube."""
-        options = options if type_name == "fifottl" else {}
-        self.model = ModelTube(type_name, **options, max_attempts=max_attempts)
-        self.main.create_tube(self.name, type_name, **options, max_attempts=max_attempts)
+        self.has_time = type_name == "fifottl"
+        options = (options if self.has_time else {}) | {"max_attempts": max_attempts}
+        ttrs = {"main": TTR_OF_MAIN, "mortal": TTR_OF_MORTAL}
+        self.model = Model(self.clock, ttrs, type_name, **options)
+        self.main.create_tube(self.name, type_name, **options)
         for session, queue in {"main": self.main, "mortal": self.mortal}.items():
             self.tubes[session] = queue[self.name]
             self.tubes[session].on_task_change(self._note(session))
@@ -146,125 +132,92 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def put(self, who: str, data: Any, options: dict[str, Any]) -> None:
         """Put a task."""
         options = self._fit(options)
-        task = self.tubes[who].put(data, **options)
-        self._expect([task], [self._model_put(who, task, data, options)])
+        self._expect_put(who, [self.tubes[who].put(data, **options)], [PutItem(data, **options)])
 
     @rule(who=SESSIONS, items=st.lists(st.tuples(DATA, PUT_OPTIONS), min_size=1, max_size=5))
     def put_many(self, who: str, items: list[tuple[Any, dict[str, Any]]]) -> None:
         """Put several tasks, each with its own options."""
-        items = [(data, self._fit(options)) for data, options in items]
-        tasks = self.tubes[who].put_many([PutItem(data, **options) for data, options in items])
-        assert len(tasks) == len(items)
-        expected = [
-            self._model_put(who, task, data, options)
-            for task, (data, options) in zip(tasks, items, strict=True)
-        ]
-        self._expect(tasks, expected)
+        wanted = [PutItem(data, **self._fit(options)) for data, options in items]
+        self._expect_put(who, self.tubes[who].put_many(wanted), wanted)
 
     @rule(who=SESSIONS)
     def take(self, who: str) -> None:
         """Take one task, or nothing."""
-        task = self.tubes[who].take(timeout=0)
-        self._expect([] if task is None else [task], self.model.take(who, self.now))
+        self._both(who, lambda tube: [tube.take(timeout=0)])
 
     @rule(who=SESSIONS, count=st.integers(0, 4))
     def take_many(self, who: str, count: int) -> None:
         """Take several tasks."""
-        tasks = self.tubes[who].take_many(count)
-        self._expect(tasks, self.model.take(who, self.now, count))
+        self._both(who, lambda tube: tube.take_many(count))
 
     @rule(who=SESSIONS, data=st.data())
     def ack(self, who: str, data: st.DataObject) -> None:
         """Finish a task, held or not."""
         task_id = self._draw_id(data, who)
-        self._agree(
-            lambda: [self.tubes[who].ack(task_id)],
-            lambda: self.model.ack(who, self.now, [task_id]),
-        )
+        self._both(who, lambda tube: [tube.ack(task_id)])
 
     @rule(who=SESSIONS, data=st.data())
     def ack_many(self, who: str, data: st.DataObject) -> None:
         """Finish several tasks, all or nothing."""
         task_ids = self._draw_ids(data, who)
-        self._agree(
-            lambda: self.tubes[who].ack_many(task_ids),
-            lambda: self.model.ack(who, self.now, task_ids),
-        )
+        self._both(who, lambda tube: tube.ack_many(task_ids))
 
     @rule(who=SESSIONS, data=st.data(), delay=st.sampled_from([0.0, 0.0, 2.0]))
     def release(self, who: str, data: st.DataObject, delay: float) -> None:
         """Give tasks back, held or not."""
         task_ids = self._draw_ids(data, who)
-        delay = delay if self.model.has_time else 0.0
-        self._agree(
-            lambda: self.tubes[who].release_many(task_ids, delay=delay),
-            lambda: self.model.release(who, self.now, task_ids, delay),
-        )
+        delay = delay if self.has_time else 0.0
+        self._both(who, lambda tube: tube.release_many(task_ids, delay=delay))
 
-    @precondition(lambda self: self.model.has_time)
+    @precondition(lambda self: self.has_time)
     @rule(who=SESSIONS, data=st.data(), increment=st.sampled_from([0.0, 1.5, 6.0]))
     def touch(self, who: str, data: st.DataObject, increment: float) -> None:
         """Lengthen a lease."""
         task_id = self._draw_id(data, who)
-        self._agree(
-            lambda: [self.tubes[who].touch(task_id, increment)],
-            lambda: [self.model.touch(who, self.now, task_id, increment)],
-        )
+        self._both(who, lambda tube: [tube.touch(task_id, increment)])
 
     @rule(who=SESSIONS, data=st.data())
     def bury(self, who: str, data: st.DataObject) -> None:
         """Set tasks aside."""
         task_ids = self._draw_ids(data, who)
-        self._agree(
-            lambda: self.tubes[who].bury_many(task_ids),
-            lambda: self.model.bury(who, self.now, task_ids),
-        )
+        self._both(who, lambda tube: tube.bury_many(task_ids))
 
     @rule(who=SESSIONS, data=st.data())
     def delete(self, who: str, data: st.DataObject) -> None:
         """Remove a task."""
         task_id = self._draw_id(data, who)
-        self._agree(
-            lambda: [self.tubes[who].delete(task_id)],
-            lambda: self.model.delete(who, self.now, [task_id]),
-        )
+        self._both(who, lambda tube: [tube.delete(task_id)])
 
     @rule(who=SESSIONS, data=st.data())
     def peek(self, who: str, data: st.DataObject) -> None:
         """Look at a task."""
         task_id = self._draw_id(data, who)
-        self._agree(
-            lambda: [self.tubes[who].peek(task_id)],
-            lambda: [self.model.peek(self.now, task_id)],
-        )
+        self._both(who, lambda tube: [tube.peek(task_id)])
 
     @rule(who=SESSIONS, count=st.integers(0, 3))
     def kick(self, who: str, count: int) -> None:
         """Revive buried tasks."""
-        assert self.tubes[who].kick(count) == self.model.kick(who, self.now, count)
+        assert self.tubes[who].kick(count) == self.model.tubes[who].kick(count)
 
     @rule(who=SESSIONS, data=st.data(), count=st.integers(0, 3))
     def exchange(self, who: str, data: st.DataObject, count: int) -> None:
         """Finish tasks and take the next."""
         task_ids = self._draw_ids(data, who)
-        self._agree(
-            lambda: self.tubes[who].exchange(ack=task_ids, take=count),
-            lambda: self.model.exchange(who, self.now, task_ids, count),
-        )
+        self._both(who, lambda tube: tube.exchange(ack=task_ids, take=count))
 
-    @precondition(lambda self: len(self.model.tasks) > 5)
+    @precondition(lambda self: len(self.model.rows) > 5)
     @rule(who=SESSIONS)
     def release_all(self, who: str) -> None:
         """Give back everybody's tasks."""
         self.tubes[who].release_all()
-        self.model.release_all(who, self.now)
+        self.model.tubes[who].release_all()
 
-    @precondition(lambda self: len(self.model.tasks) > 8)
+    @precondition(lambda self: len(self.model.rows) > 8)
     @rule(who=SESSIONS)
     def truncate(self, who: str) -> None:
         """Remove everything."""
         self.tubes[who].truncate()
-        self.model.truncate(self.now)
+        self.model.truncate(who)
 
     # -- time, sweeps and death ----------------------------------------------------------------
 
@@ -276,32 +229,33 @@ class QueueAgainstModel(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         """Write down what is due."""
-        self.main.sweep()
-        self.model.sweep("main", self.now)
+        self._sweep()
 
-    @precondition(lambda self: self.model.held_by("mortal", self.now))
+    @precondition(lambda self: self.model.held_by("mortal"))
     @rule()
     def mortal_dies(self) -> None:
         """Let the second session's lease run out."""
         self.clock.advance(2 * TTR_OF_MORTAL)
-        self.main.sweep()
-        self.model.sweep("main", self.now, dead=["mortal"])
+        self._sweep()
+        assert not self.model.held_by("mortal")
 
     # -- what must always hold -------------------------------------------------------------------
 
     @invariant()
     def events_are_the_models(self) -> None:
         """The callbacks of each session saw what its verbs did, and what time did."""
+        if not self.tubes:
+            return
         assert self._verbs(self.events) == self._verbs(self.model.events)
         seen_so_far = Counter((event, task_id) for _, event, task_id in self.events)
         least = Counter((event, task_id) for _, event, task_id in self.model.events)
-        assert least <= seen_so_far <= least + Counter(self.model.pending(self.now))
+        assert least <= seen_so_far <= least + Counter(self.model.pending())
 
     @invariant()
     def statistics_are_the_models(self) -> None:
         """Counts of tasks are exact; what the other session counted shows sooner or later."""
         if self.tubes:
-            self._counts_are_the_models(self.model.call_counts(["main"]))
+            self._counts_are_the_models(self.model.calls(["main"]))
 
     def teardown(self) -> None:
         """Compare all tasks, end the second session, and compare all counters."""
@@ -311,20 +265,20 @@ class QueueAgainstModel(RuleBasedStateMachine):
         try:
             self._tasks_are_the_models()
             self.mortal.close()
-            self.model.end_session("mortal", self.now, "mortal")
-            self.main.sweep()
-            self.model.sweep("main", self.now)
-            self._counts_are_the_models(self.model.call_counts())
+            self.model.queues["mortal"].close()
+            self._sweep()
+            self._counts_are_the_models(self.model.calls())
         finally:
             self.mortal.close()
             self.tubes["main"].release_all()
             self.tubes["main"].drop()
 
     def _counts_are_the_models(self, least: Counter[str]) -> None:
-        pending = Counter(event for event, _ in self.model.pending(self.now))
+        pending = Counter(event for event, _ in self.model.pending())
         statistics = self.main.statistics(self.name)
-        tasks, expected = statistics["tasks"], self.model.task_counts(self.now)
-        most = self.model.call_counts() + pending
+        tasks = statistics["tasks"]
+        expected = self.model.queues["main"].statistics("model")["tasks"]
+        most = self.model.calls() + pending
         assert least <= without_reads(statistics["calls"]) <= most
         assert ended(least) <= tasks.pop("done") <= ended(most)
         del expected["done"]
@@ -333,20 +287,12 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def _tasks_are_the_models(self) -> None:
         rows = self.tubes["mortal"].df(effective=True).collect()
         assert sorted((row.task_id, str(row.state)) for row in rows) == sorted(
-            (task.task_id, task.state) for task in self.model.effective(self.now)
+            (task.task_id, task.state.value) for task in self.model.effective()
         )
-        for state in COUNTED_STATES:
-            self._expect(
-                list(self.tubes["main"].tasks_by_state(state)),
-                self.model.in_state(state, self.now),
-            )
+        for state in STATES:
+            self._both("main", lambda tube, state=state: list(tube.tasks_by_state(state)))
 
     # -- parts -----------------------------------------------------------------------------------
-
-    @property
-    def now(self) -> Any:
-        """The moment of both."""
-        return self.clock.now()
 
     def _note(self, session: str) -> Callable[[Task, str], None]:
         return lambda task, event: self.events.append((session, event, task.task_id))
@@ -357,21 +303,27 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     def _fit(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options that the type has; what expires at once is not delayed."""
-        if not self.model.has_time:
+        if not self.has_time:
             return {}
         return options | {"delay": 0.0} if options.get("ttl") == 0 else options
 
-    def _model_put(
-        self, who: str, task: Task | None, data: Any, options: dict[str, Any]
-    ) -> ModelTask:
-        assert task is not None
-        assert task.task_id > self.last_id
-        self.last_id = task.task_id
-        return self.model.put(who, self.now, task.task_id, data, **options)
+    def _both(self, who: str, verb: Callable[[Tube], Sequence[Task | None]]) -> None:
+        """Call a verb on both sides."""
+        agree(lambda: verb(self.tubes[who]), lambda: verb(self.model.tubes[who]))
+
+    def _expect_put(self, who: str, tasks: Sequence[Task | None], items: Sequence[PutItem]) -> None:
+        ids = [task.task_id for task in tasks if task is not None]
+        assert [self.last_id, *ids] == sorted({self.last_id, *ids})
+        self.last_id = ids[-1]
+        agree(lambda: tasks, lambda: self.model.put(who, ids, items))
+
+    def _sweep(self) -> None:
+        self.main.sweep()
+        self.model.queues["main"].sweep()
 
     def _draw_ids(self, data: st.DataObject, who: str) -> list[int]:
         """A few ids, most often all held by the session."""
-        held = [task.task_id for task in self.model.held_by(who, self.now)]
+        held = [row.task_id for row in self.model.held_by(who)]
         count = data.draw(st.integers(0, 3), "how many")
         if data.draw(st.integers(0, 3), "0 for any task") and held:
             return list(data.draw(st.permutations(held), "held"))[:count]
@@ -379,27 +331,10 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     def _draw_id(self, data: st.DataObject, who: str) -> int:
         """An id of a task: held, in any other state, gone, or never seen."""
-        held = [task.task_id for task in self.model.held_by(who, self.now)]
-        pool = [*held, *held, *self.model.tasks, self.last_id, UNKNOWN_ID]
+        held = [row.task_id for row in self.model.held_by(who)]
+        pool = [*held, *held, *self.model.rows, self.last_id, UNKNOWN_ID]
         task_id: int = data.draw(st.sampled_from(pool), "task")
         return task_id
-
-    def _agree(
-        self,
-        real: Callable[[], Sequence[Task | None]],
-        model: Callable[[], Sequence[ModelTask | None]],
-    ) -> None:
-        """Both give the same tasks, or both refuse for the same reason."""
-        try:
-            expected = model()
-        except ModelRefusal as refusal:
-            with pytest.raises(ERRORS[type(refusal)]):
-                real()
-            return
-        self._expect(real(), expected)
-
-    def _expect(self, tasks: Sequence[Task | None], expected: Sequence[ModelTask | None]) -> None:
-        assert [task and seen(task) for task in tasks] == [task and seen(task) for task in expected]
 
 
 @pytest.mark.slow

@@ -1,0 +1,192 @@
+"""What the state machines expect: the same sessions and the same tube, in memory.
+
+Each verb is called on both sides, and both must give the same tasks, or refuse with the same words.
+Of what time does, the tube in memory writes down what it must (a sweep everything, a verb what was due
+to the tasks that it changes), and `pending` is what anybody may have written down beside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tubeq_spark import PutItem, TaskState, TubeqError
+from tubeq_spark.moments import to_us
+from tubeq_spark.testing import InMemoryQueue
+from tubeq_spark.transitions import time_events
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tubeq_spark import Task
+    from tubeq_spark.stored_task import StoredTask
+    from tubeq_spark.testing import InMemoryTube, ManualClock
+
+__all__ = ["TIME", "Model", "agree"]
+
+TIME = "time"
+"""In place of a session: who ends delays, leases and lives."""
+_TIME_EVENTS = frozenset({"delay", "ttr", "ttl"})
+
+
+def agree(
+    real: Callable[[], Sequence[Task | None]],
+    expected: Callable[[], Sequence[Task | None]],
+    *,
+    in_order: bool = True,
+) -> None:
+    """Both give the same tasks, or both refuse with the same words."""
+    refusal = None
+    wanted: Sequence[Task | None] = []
+    try:
+        wanted = expected()
+    except TubeqError as error:
+        refusal = error
+    if refusal is None:
+        assert _comparable(real(), in_order=in_order) == _comparable(wanted, in_order=in_order)
+        return
+    with pytest.raises(type(refusal)) as caught:
+        real()
+    assert str(caught.value) == str(refusal)
+
+
+def _comparable(tasks: Iterable[Task | None], *, in_order: bool) -> list[Task | None]:
+    found = list(tasks)
+    return (
+        found if in_order else sorted(found, key=lambda task: -1 if task is None else task.task_id)
+    )
+
+
+class Model:
+    """A tube in memory, as several sessions use it; it is given the ids of the other side."""
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        ttrs: Mapping[str, float],
+        type_name: str,
+        *,
+        joined: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Open it.
+
+        Args:
+            clock: That of the other side.
+            ttrs: The sessions by name, with their ttr.
+            type_name: Of the tube.
+            joined: More queue objects, each with the one whose session it joins.
+            options: Of the tube.
+        """
+        self._clock = clock
+        self._ids: list[int] = []
+        self._max_attempts = options.get("max_attempts")
+        #: What happened, in order: (session or TIME, event, task id).
+        self.events: list[tuple[str, str, int]] = []
+        #: What time had done to tasks that were truncated: written down before, or never.
+        self._truncated: list[tuple[str, int]] = []
+        self.queues: dict[str, InMemoryQueue] = {}
+        for who, ttr in ttrs.items():
+            self._open(who, ttr)
+        for who, other in (joined or {}).items():
+            self._open(who, ttrs[other], session_uuid=self.queues[other].identify())
+        self.first.create_tube("model", type_name, **options)
+        self.tubes: dict[str, InMemoryTube] = {}
+        for who, queue in self.queues.items():
+            self.tubes[who] = queue["model"]
+            self.tubes[who].on_task_change(self._noting(who))
+
+    def _open(self, who: str, ttr: float, **options: Any) -> None:
+        beside = self.first if self.queues else None
+        queue = self.queues[who] = InMemoryQueue(self._clock, beside=beside, **options)
+        queue.cfg(ttr=ttr)
+        # As many ids as are asked for: those that the other side has given.
+        queue._own.session.task_ids = lambda _count, _after: SimpleNamespace(  # type: ignore[assignment,method-assign,misc,return-value]
+            task_id=self._ids.__getitem__
+        )
+
+    @property
+    def first(self) -> InMemoryQueue:
+        """The queue object that opened the place."""
+        return next(iter(self.queues.values()))
+
+    @property
+    def now(self) -> dt.datetime:
+        """The moment of both sides."""
+        return self._clock.now()
+
+    # -- what is there -----------------------------------------------------------------------
+
+    @property
+    def rows(self) -> dict[int, StoredTask]:
+        """The tasks as they were last written down, by their ids."""
+        return self.first._own.place.find("model").rows
+
+    @property
+    def takes(self) -> int:
+        """The number of the last take."""
+        return self.first._own.place.find("model").takes
+
+    def effective(self) -> list[Task]:
+        """The tasks as they are by now."""
+        tube = next(iter(self.tubes.values()))
+        return [row.task() for row in tube._verbs.seen()]
+
+    def taken_by(self, who: str) -> list[StoredTask]:
+        """What is stored as taken by a session, in leases that last or not."""
+        owner = self.queues[who]._own.session.owner
+        rows = self.rows.values()
+        return [row for row in rows if row.state is TaskState.TAKEN and row.owner == owner]
+
+    def held_by(self, who: str) -> list[StoredTask]:
+        """What a session holds."""
+        return [row for row in self.taken_by(who) if not self.is_over(row)]
+
+    def is_over(self, row: StoredTask) -> bool:
+        """Whether its lease is."""
+        return row.next_event is not None and row.next_event <= to_us(self.now)
+
+    # -- what happened -----------------------------------------------------------------------
+
+    def calls(self, sessions: Iterable[str] | None = None) -> Counter[str]:
+        """How often each event happened, by some sessions or by all, time included."""
+        chosen = None if sessions is None else set(sessions)
+        return Counter(event for who, event, _ in self.events if chosen is None or who in chosen)
+
+    def pending(self) -> list[tuple[str, int]]:
+        """What time has done that need not be written down: (event, task id)."""
+        now_us = to_us(self.now)
+        return self._truncated + [
+            (event, row.task_id)
+            for row in self.rows.values()
+            for event, _ in time_events(row, now_us, self._max_attempts)
+        ]
+
+    def _noting(self, who: str) -> Callable[[Task, str], None]:
+        def note(task: Task, event: str) -> None:
+            by = TIME if self._is_by_time(task, event) else who
+            self.events.append((by, event, task.task_id))
+
+        return note
+
+    def _is_by_time(self, task: Task, event: str) -> bool:
+        if event != "bury":
+            return event in _TIME_EVENTS
+        worn = self._max_attempts is not None and task.attempts >= self._max_attempts
+        return worn and self.events[-1:] == [(TIME, "ttr", task.task_id)]
+
+    # -- verbs that need more than the tube's ------------------------------------------------
+
+    def put(self, who: str, ids: Iterable[int], items: Iterable[PutItem]) -> list[Task]:
+        """Put tasks under the ids that they have on the other side."""
+        self._ids = list(ids)
+        return self.tubes[who].put_many(items)
+
+    def truncate(self, who: str) -> None:
+        """Remove everything."""
+        self._truncated = self.pending()
+        self.tubes[who].truncate()

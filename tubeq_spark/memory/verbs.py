@@ -1,0 +1,265 @@
+"""The verbs on a tube in memory, by the rules of `lifecycle` and `transitions`.
+
+They are called with the place's lock held. As everywhere, a task is what it effectively is by now;
+what time has done is written down, counted and told when a verb changes the task, or by a sweep.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark import refusals
+from tubeq_spark.events import TubeEvents
+from tubeq_spark.lease_times import NewLease
+from tubeq_spark.reports import TubeSweep
+from tubeq_spark.task import Task, TaskState
+from tubeq_spark.transitions import new_row, released_row, taken_row, touched_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tubeq_spark.arguments import PutRequest, Wanted
+    from tubeq_spark.dead_owners import DeadOwners
+    from tubeq_spark.drivers import Driver
+    from tubeq_spark.memory.context import MemoryContext
+    from tubeq_spark.memory.place import StoredTube
+    from tubeq_spark.stored_task import StoredTask
+
+__all__ = ["Verbs"]
+
+
+class Verbs:
+    """The verbs on one tube, as one queue object calls them."""
+
+    def __init__(self, queue: MemoryContext, tube: StoredTube, driver: Driver) -> None:
+        """Work on a tube, by its driver."""
+        self.queue, self.tube, self.driver = queue, tube, driver
+        self.events = TubeEvents(queue.place.counters, tube.id, tube.name)
+
+    @property
+    def max_attempts(self) -> int | None:
+        """After so many takes a task is buried instead of readied."""
+        return self.tube.options.max_attempts
+
+    @property
+    def capacity(self) -> int | None:
+        """How many tasks the tube may hold."""
+        return self.tube.options.capacity if self.driver.limited else None
+
+    def require_there(self) -> None:
+        """Refuse a verb on a closed queue, or on a tube that was dropped.
+
+        Raises:
+            QueueStateError: The queue is closed or closing.
+            TubeNotFoundError: The tube was dropped.
+        """
+        self.queue.require_running()
+        if self.tube.dropped:
+            raise refusals.was_dropped(self.tube.name)
+
+    # -- what is there ------------------------------------------------------------------------
+
+    def seen(self) -> list[StoredTask]:
+        """All tasks as they are by now, in the tube's order; nothing is written down."""
+        now_us, order = self.queue.now_us(), self.driver.order
+        seen = [row.seen_at(now_us, self.max_attempts) for row in self.tube.rows.values()]
+        there = [row for row in seen if row is not None]
+        return sorted(there, key=lambda row: tuple(getattr(row, column) for column in order))
+
+    def in_state(self, state: TaskState) -> list[StoredTask]:
+        """The tasks in an effective state, in the tube's order."""
+        return [row for row in self.seen() if row.state is state]
+
+    def counts(self) -> Counter[str]:
+        """How many tasks there are, by the letter of the effective state."""
+        return Counter(row.state.value for row in self.seen())
+
+    def peek(self, task_id: int) -> Task:
+        """One task in its effective state."""
+        return self._there([task_id])[0].task()
+
+    # -- put and take -------------------------------------------------------------------------
+
+    def put(self, request: PutRequest) -> list[Task]:
+        """Add tasks; none where there is no room for all."""
+        news = request.news
+        full = self.capacity is not None and len(self.seen()) + len(news) > self.capacity
+        if full or not news:
+            return []
+        ids = self.queue.session.task_ids(len(news), self.tube.last_id)
+        rows = [
+            new_row((0, ids.task_id(place)), new, data)
+            for place, (new, data) in enumerate(zip(news, request.data, strict=True))
+        ]
+        self._store(rows)
+        self.tube.last_id = rows[-1].task_id
+        return self.events.happened("put", rows)
+
+    def take(self, wanted: Wanted) -> list[Task]:
+        """Take the next tasks, looking among those of dead sessions when there are none."""
+        self.queue.session.hold()
+        chosen = self._next(wanted)
+        if not chosen and self.release_dead(self.queue.dead_owners()):
+            chosen = self._next(wanted)
+        self.tube.takes += 1
+        lease = NewLease(self.queue.session.owner, self.queue.now_us())
+        taken = [taken_row(row, self.tube.takes, lease) for row in self._written_down(chosen)]
+        self.tube.rows.update((row.task_id, row) for row in taken)
+        return self.events.happened("take", taken)
+
+    def _next(self, wanted: Wanted) -> list[StoredTask]:
+        """The first ready tasks; of sub-queues, of those that nobody holds, by their heads."""
+        ready = self.in_state(TaskState.READY)
+        if self.driver.subqueues:
+            busy = {row.utube for row in self.in_state(TaskState.TAKEN)}
+            free: dict[str | None, list[StoredTask]] = {}
+            for row in ready:
+                if row.utube not in busy:
+                    free.setdefault(row.utube, []).append(row)
+            ready = [row for rows in free.values() for row in rows[: wanted.per_utube]]
+        return ready[: wanted.count]
+
+    # -- settling -----------------------------------------------------------------------------
+
+    def ack(self, ids: Sequence[int]) -> list[Task]:
+        """Remove tasks that this session holds."""
+        rows = self._held(ids)
+        self._remove(ids)
+        return self.events.happened("ack", rows, TaskState.DONE)
+
+    def release(self, ids: Sequence[int], delay_us: int | None) -> list[Task]:
+        """Give held tasks back: ready (or buried when worn out), or delayed; 0 is no delay."""
+        return self._release(self._held(ids), delay_us)
+
+    def touch(self, task_id: int, increment_us: int) -> Task:
+        """Give a held task more time: its lease, its life, and the ttr of later takes."""
+        (row,) = self._held([task_id])
+        after = touched_row(row, row.segment, increment_us)
+        self.tube.rows[task_id] = after
+        return self.events.happened("touch", [after])[0]
+
+    def bury(self, ids: Sequence[int]) -> list[Task]:
+        """Set tasks of any state aside; those that are buried already stay as they are."""
+        seen = self._there(ids)
+        others = self._written_down([row for row in seen if row.state is not TaskState.BURIED])
+        buried = [row.given_back(TaskState.BURIED) for row in others]
+        self._store(buried)
+        self.events.happened("bury", buried)
+        return [row.given_back(TaskState.BURIED).task() for row in seen]
+
+    def delete(self, ids: Sequence[int]) -> list[Task]:
+        """Remove tasks in any state."""
+        rows = self._written_down(self._there(ids))
+        self._remove(ids)
+        return self.events.happened("delete", rows, TaskState.DONE)
+
+    def kick(self, count: int) -> int:
+        """Make the first buried tasks ready, with their attempts forgotten."""
+        buried = self._written_down(self.in_state(TaskState.BURIED)[:count])
+        ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in buried]
+        self._store(ready)
+        return len(self.events.happened("kick", ready))
+
+    # -- the whole tube -----------------------------------------------------------------------
+
+    def release_taken(self, owner: str | None) -> int:
+        """Give back what an owner (or anybody: `None`) holds; returns the number of tasks."""
+        held = [row for row in self.in_state(TaskState.TAKEN) if owner in (None, row.owner)]
+        return len(self._release(held, 0))
+
+    def release_dead(self, dead: DeadOwners) -> int:
+        """Give back what dead sessions hold; returns the number of tasks."""
+        owners = {row.owner for row in self.in_state(TaskState.TAKEN) if row.owner is not None}
+        return sum(self.release_taken(owner) for owner in owners if dead.is_dead(owner))
+
+    def truncate(self) -> None:
+        """Remove every task; counters stay."""
+        self._remove(list(self.tube.rows))
+
+    def drop(self) -> None:
+        """Remove the tube.
+
+        Raises:
+            TubeBusyError: Tasks are taken.
+        """
+        if self.in_state(TaskState.TAKEN):
+            raise refusals.has_taken_tasks(self.tube.name)
+        self.queue.place.remove(self.tube)
+
+    def sweep(self, now_us: int, dead: DeadOwners) -> TubeSweep:
+        """Write down all that is due at a moment, and give back what the dead hold."""
+        done: Counter[str] = Counter()
+        for row in list(self.tube.rows.values()):
+            events = self._write_down(row, now_us)
+            if events:
+                # The last one says what became of it; worn out, it was released, too.
+                done["ttr" if "bury" in events else events[-1]] += 1
+        released = self.release_dead(dead)
+        return TubeSweep(done["delay"], done["ttl"], done["ttr"] + released)
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _held(self, ids: Sequence[int]) -> list[StoredTask]:
+        """Tasks that this session holds in leases that last.
+
+        Raises:
+            NotTakenError: Any of them is not.
+        """
+        owner, now_us = self.queue.session.owner, self.queue.now_us()
+        rows = []
+        for task_id in ids:
+            row = self.tube.rows.get(task_id)
+            if row is None or not row.held_by(owner, now_us):
+                raise refusals.not_held(task_id)
+            rows.append(row)
+        return rows
+
+    def _there(self, ids: Sequence[int]) -> list[StoredTask]:
+        """Tasks in any state, as they are by now.
+
+        Raises:
+            TaskNotFoundError: Any of them does not exist, or its life is over.
+        """
+        now_us, rows = self.queue.now_us(), []
+        for task_id in ids:
+            row = self.tube.rows.get(task_id)
+            seen = None if row is None else row.seen_at(now_us, self.max_attempts)
+            if seen is None:
+                raise refusals.no_task(task_id)
+            rows.append(seen)
+        return rows
+
+    def _written_down(self, seen: Iterable[StoredTask]) -> list[StoredTask]:
+        """Tasks that are there, with all that time has done to them written down."""
+        seen, now_us = list(seen), self.queue.now_us()
+        for row in seen:
+            self._write_down(self.tube.rows[row.task_id], now_us)
+        return seen
+
+    def _write_down(self, row: StoredTask, now_us: int) -> list[str]:
+        events = self.events.written_down(row, now_us, self.max_attempts)
+        if events:
+            self.tube.changes += 1
+            after = row.seen_at(now_us, self.max_attempts)
+            if after is None:
+                del self.tube.rows[row.task_id]
+            else:
+                self.tube.rows[row.task_id] = after
+        return events
+
+    def _release(self, rows: Sequence[StoredTask], delay_us: int | None) -> list[Task]:
+        now_us = self.queue.now_us()
+        after = [released_row(row, delay_us, now_us, self.max_attempts) for row in rows]
+        self._store(after)
+        return self.events.released(after)
+
+    def _store(self, rows: Iterable[StoredTask]) -> None:
+        self.tube.rows.update((row.task_id, row) for row in rows)
+        self.tube.changes += 1
+
+    def _remove(self, ids: Iterable[int]) -> None:
+        for task_id in ids:
+            del self.tube.rows[task_id]
+        self.tube.changes += 1
