@@ -13,7 +13,8 @@ DOCS_STAMP := .venv/.docs-installed
 # `make test`, all of it by `make test-connect`. A part is done before a second server is warm.
 ON_CONNECT = $(BIN)/python -m pytest --connect -m "not benchmark" --dist loadfile
 CONNECT_PART = -n 1 -k "test_connect or 010_01 or 010_03 or 010_04" tests/connect tests/acceptance/test_case_010_fifo.py
-CONNECT_ALL = tests/connect tests/acceptance/test_case_*.py
+CASES = tests/acceptance/test_case_*.py
+CONNECT_ALL = tests/connect $(CASES)
 # A run of an hour helps nobody: what more of the same shows is left to test-all.
 MARKS = not benchmark and not connect and not thorough
 # Older pairs of pyspark and delta-spark, the oldest first; each has an environment under .compat.
@@ -63,7 +64,7 @@ test-connect: setup ## Run the tests of all cases on Spark Connect
 	$(ON_CONNECT) -n $(WORKERS) $(or $(ARGS),$(CONNECT_ALL))
 
 test-unit: setup ## Run the tests that need no Spark (seconds)
-	$(BIN)/python -m pytest -m "not benchmark" tests/unit $(ARGS)
+	$(BIN)/python -m pytest -m "not benchmark" --engine memory tests/unit $(CASES) $(ARGS)
 
 test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on older Sparks and Deltas
 	@status=0; \
