@@ -1,6 +1,8 @@
 """Bad input is refused before anything is written, by every verb that takes it.
 
-All cases share one queue; a refused call makes no commit, which every test reads off the logs.
+All cases share one queue; a refused call makes no commit, which every test reads off the logs. Each
+argument of each verb has one bad value here, which only the check that it must have refuses; what else
+that check refuses is in `tests/unit`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pytest
 
 from tests.acceptance.support import take
+from tests.thorough import thorough
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
@@ -31,12 +34,8 @@ if TYPE_CHECKING:
     from tests.acceptance.support import Session
     from tubeq_spark import Tube
 
-NO_NUMBERS = ["1", "a", True, False, math.nan, math.inf, -math.inf, [1], b"1", 1j, {}]
-NO_DURATIONS = [*NO_NUMBERS, -1, -0.001]
-NO_LEASES = [*NO_DURATIONS, 0, 0.0]
-NO_COUNTS = [*NO_NUMBERS, -1, 1.5, 2.0]
-NO_PRIS = [*NO_COUNTS, 2**31]
-NO_IDS = ["1", True, 1.0, 1.5, math.nan, None, [1], b"1", {}]
+#: Refused as what their names say, and as less strict things not.
+NO_DURATION, NO_LEASE, NO_COUNT, NO_PRI, NO_ID = [-0.001], [0], [-1], [2**31], [1.0]
 
 
 Errors = type[Exception] | tuple[type[Exception], ...]
@@ -99,35 +98,14 @@ def cases(**values: list[Any]) -> pytest.MarkDecorator:
 
 # -- create_tube -----------------------------------------------------------------------------------
 
-NO_NAMES = [
-    "",
-    "_x",
-    "_tubeq_tubes",
-    "a" * 33,
-    "a b",
-    "a-b",
-    "a.b",
-    "a/b",
-    "../a",
-    "a`b",
-    "a'b",
-    "a\n",
-    "ä",
-    "\u0661",
-    b"a",
-    1,
-    True,
-    None,
-]
 
-
-@pytest.mark.parametrize("name", NO_NAMES, ids=repr)
+@pytest.mark.parametrize("name", ["_x", None], ids=repr)
 def test_create_tube_with_a_bad_name_is_refused(queue: Queue, refused: Refused, name: Any) -> None:
     with refused("name"):
         queue.create_tube(name, "fifo")
 
 
-@pytest.mark.parametrize("type_name", ["", "foo", "FIFO", "fifo ", None, 1, True, b"fifo"])
+@pytest.mark.parametrize("type_name", ["FIFO", None])
 def test_create_tube_of_an_unknown_type_is_refused(
     queue: Queue, refused: Refused, type_name: Any
 ) -> None:
@@ -136,17 +114,17 @@ def test_create_tube_of_an_unknown_type_is_refused(
 
 
 @cases(
-    pri=NO_PRIS,
-    ttl=NO_DURATIONS,
-    ttr=NO_LEASES,
-    delay=NO_DURATIONS,
-    max_attempts=[*NO_COUNTS, 0],
-    storage_mode=["foo", "", 1, True],
-    schema=["", "not a ddl ((", "a NOSUCHTYPE", "a INT, A STRING", 1, True],
-    change_feed=["yes", 1],
-    temporary=["yes", 1],
-    if_not_exists=["yes", 1],
-    on_task_change=["print", 1],
+    pri=NO_PRI,
+    ttl=NO_DURATION,
+    ttr=NO_LEASE,
+    delay=NO_DURATION,
+    max_attempts=[0],
+    storage_mode=["foo"],
+    schema=["", "not a ddl ((", "a NOSUCHTYPE", "a INT, A STRING"],
+    change_feed=[1],
+    temporary=[1],
+    if_not_exists=[1],
+    on_task_change=["print"],
 )
 def test_create_tube_with_a_bad_option_is_refused(
     queue: Queue, refused: Refused, option: str, value: Any
@@ -155,14 +133,7 @@ def test_create_tube_with_a_bad_option_is_refused(
         queue.create_tube("x", "fifottl", **{option: value})
 
 
-@cases(
-    pri=[0, 1],
-    ttl=[0, 5],
-    ttr=[5],
-    delay=[0, 5],
-    capacity=[1, 0],
-    storage_mode=["ready_buffer"],
-)
+@cases(pri=[0], capacity=[1], storage_mode=["ready_buffer"])
 def test_create_tube_with_an_option_of_another_type_is_refused(
     queue: Queue, refused: Refused, option: str, value: Any
 ) -> None:
@@ -170,7 +141,7 @@ def test_create_tube_with_an_option_of_another_type_is_refused(
         queue.create_tube("x", "fifo", **{option: value})
 
 
-@cases(capacity=[1, 0], storage_mode=["ready_buffer"])
+@cases(capacity=[1], storage_mode=["ready_buffer"])
 def test_create_tube_fifottl_with_an_option_of_another_type_is_refused(
     queue: Queue, refused: Refused, option: str, value: Any
 ) -> None:
@@ -185,7 +156,7 @@ def test_create_tube_with_an_unknown_keyword_is_a_type_error(
         queue.create_tube("x", "fifo", if_not_exist=True)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("name", ["fifo", "FIFO", "Fifo"])
+@pytest.mark.parametrize("name", ["FIFO"])
 def test_create_tube_with_a_name_that_differs_only_in_case_is_refused(
     queue: Queue, refused: Refused, name: str
 ) -> None:
@@ -214,22 +185,14 @@ def test_create_tube_temporary_when_in_replicaset_is_refused(
 # -- put -------------------------------------------------------------------------------------------
 
 PUT_OPTIONS: dict[str, list[Any]] = {
-    "pri": NO_PRIS,
-    "ttl": NO_DURATIONS,
-    "ttr": NO_LEASES,
-    "delay": NO_DURATIONS,
-}
-FOREIGN_PUT_OPTIONS: dict[str, list[Any]] = {
-    "pri": [0, 1],
-    "ttl": [0, 5],
-    "ttr": [5],
-    "delay": [0, 5],
-    "utube": ["a", "", 1],
-    "timeout": [1, *NO_DURATIONS],
+    "pri": NO_PRI,
+    "ttl": NO_DURATION,
+    "ttr": NO_LEASE,
+    "delay": NO_DURATION,
 }
 
 
-@cases(**PUT_OPTIONS, utube=["a", "", 1, 1.5, True], timeout=[1, *NO_DURATIONS])
+@cases(**PUT_OPTIONS, utube=["a"], timeout=[1, *NO_DURATION])
 def test_put_with_a_bad_option_is_refused(
     tubes: Tubes, refused: Refused, option: str, value: Any
 ) -> None:
@@ -237,7 +200,7 @@ def test_put_with_a_bad_option_is_refused(
         tubes.fifottl.put("x", **{option: value})
 
 
-@cases(**FOREIGN_PUT_OPTIONS)
+@cases(pri=[0], utube=["a"], timeout=[1])
 def test_put_with_an_option_of_another_type_is_refused(
     tubes: Tubes, refused: Refused, option: str, value: Any
 ) -> None:
@@ -261,7 +224,7 @@ def test_put_many_with_a_bad_option_of_one_puts_none(
         tubes.fifottl.put_many(["good", PutItem("bad", **{option: value}), "good"])
 
 
-@cases(pri=[0], ttl=[5], ttr=[5], delay=[0], utube=["a"])
+@cases(pri=[0])
 def test_put_many_with_an_items_option_of_another_type_puts_none(
     tubes: Tubes, refused: Refused, option: str, value: Any
 ) -> None:
@@ -277,32 +240,7 @@ def test_put_with_an_unknown_keyword_is_a_type_error(
         getattr(tubes.fifottl, verb)(["x"], priority=1)
 
 
-def cyclic() -> list[Any]:
-    """A list that holds itself."""
-    cycle: list[Any] = []
-    cycle.append({"again": cycle})
-    return cycle
-
-
-NO_PAYLOADS = {
-    "number as key": {1: "a"},
-    "None as key": {"a": {None: 1}},
-    "tuple as key": {("a",): 1},
-    "nan": math.nan,
-    "inf inside": {"a": [math.inf]},
-    "-inf": (-math.inf,),
-    "cycle": cyclic(),
-    "lone surrogate": "\ud800",
-    "lone surrogate inside": ["\udfff"],
-    "lone surrogate as key": {"\ud800": 1},
-    "bytes": b"x",
-    "bytes inside": {"a": b"x"},
-    "set": {1},
-    "object": object(),
-    "class": int,
-    "complex": 1j,
-    "generator": (number for number in ()),
-}
+NO_PAYLOADS = {"number as key": {1: "a"}, "nan inside": {"a": [math.nan]}, "bytes": b"x"}
 
 
 @pytest.mark.parametrize("kind", NO_PAYLOADS)
@@ -315,7 +253,7 @@ def test_put_of_what_is_no_json_value_is_refused(tubes: Tubes, refused: Refused,
         tubes.fifo.put_many([PutItem(NO_PAYLOADS[kind]), "good"])
 
 
-@pytest.mark.parametrize("items", [None, 1, True, "text", b"text", {"a": 1}], ids=repr)
+@pytest.mark.parametrize("items", [None, "text", {"a": 1}], ids=repr)
 def test_put_many_of_what_is_no_iterable_is_refused(
     tubes: Tubes, refused: Refused, items: Any
 ) -> None:
@@ -336,14 +274,16 @@ def test_put_many_of_what_is_no_iterable_is_refused(
         ("fifottl", "'1' AS data, 1 AS priority"),
         ("fifo", "'1' AS data, 1 AS pri"),
         ("fifo", "'{' AS data"),
-        ("fifo", "'{} and more' AS data"),
-        ("fifo", "'1 2' AS data"),
-        ("fifo", "'1, 2' AS data"),
         ("fifo", "'1], [2' AS data"),
-        ("fifo", "'1}, {\"d\": 2' AS data"),
-        ("fifo", "' ' AS data"),
         ("fifo", "'' AS data"),
         ("fifo", "1 AS pri"),
+        *thorough(
+            ("fifo", "'{} and more' AS data"),
+            ("fifo", "'1 2' AS data"),
+            ("fifo", "'1, 2' AS data"),
+            ("fifo", "'1}, {\"d\": 2' AS data"),
+            ("fifo", "' ' AS data"),
+        ),
     ],
 )
 def test_put_df_with_bad_values_or_columns_is_refused(
@@ -355,7 +295,7 @@ def test_put_df_with_bad_values_or_columns_is_refused(
         tubes[type_name].put_df(rows)
 
 
-@pytest.mark.parametrize("df", [None, "SELECT 1", [1]], ids=repr)
+@pytest.mark.parametrize("df", [None, [1]], ids=repr)
 def test_put_df_of_what_is_no_dataframe_is_refused(tubes: Tubes, refused: Refused, df: Any) -> None:
     with refused("df"):
         tubes.fifo.put_df(df)
@@ -364,7 +304,7 @@ def test_put_df_of_what_is_no_dataframe_is_refused(tubes: Tubes, refused: Refuse
 # -- take ------------------------------------------------------------------------------------------
 
 
-@cases(timeout=NO_DURATIONS)
+@cases(timeout=NO_DURATION)
 def test_take_with_a_bad_timeout_is_refused(
     tubes: Tubes, refused: Refused, option: str, value: Any
 ) -> None:
@@ -373,7 +313,7 @@ def test_take_with_a_bad_timeout_is_refused(
 
 
 @pytest.mark.parametrize("verb", ["take_many", "take_df"])
-@cases(n=[*NO_COUNTS, None], timeout=NO_DURATIONS, per_utube=[*NO_COUNTS, 0, 2])
+@cases(n=[*NO_COUNT, None], timeout=NO_DURATION, per_utube=[0, 2])
 def test_take_of_several_with_a_bad_argument_is_refused(
     tubes: Tubes, refused: Refused, verb: str, option: str, value: Any
 ) -> None:
@@ -382,10 +322,10 @@ def test_take_of_several_with_a_bad_argument_is_refused(
 
 
 @cases(
-    ack=[1, None, "1", [True], ["1"], [1, 1]],
-    take=[*NO_COUNTS, None],
-    timeout=NO_DURATIONS,
-    per_utube=[*NO_COUNTS, 0, 2],
+    ack=[1, None, "1", ["1"], [1, 1]],
+    take=[*NO_COUNT, None],
+    timeout=NO_DURATION,
+    per_utube=[0, 2],
 )
 def test_exchange_with_a_bad_argument_is_refused(
     tubes: Tubes, refused: Refused, option: str, value: Any
@@ -415,7 +355,7 @@ VERBS_ON_SEVERAL = ("ack_many", "release_many", "bury_many", "delete_many")
 
 
 @pytest.mark.parametrize("verb", VERBS_ON_ONE)
-@pytest.mark.parametrize("task_id", NO_IDS, ids=repr)
+@pytest.mark.parametrize("task_id", NO_ID, ids=repr)
 def test_verb_on_what_is_no_id_is_refused(
     tubes: Tubes, refused: Refused, verb: str, task_id: Any
 ) -> None:
@@ -423,14 +363,14 @@ def test_verb_on_what_is_no_id_is_refused(
         getattr(tubes.fifo, verb)(task_id)
 
 
-@pytest.mark.parametrize("task_id", NO_IDS, ids=repr)
+@pytest.mark.parametrize("task_id", NO_ID, ids=repr)
 def test_touch_of_what_is_no_id_is_refused(tubes: Tubes, refused: Refused, task_id: Any) -> None:
     with refused("task_id"):
         tubes.fifottl.touch(task_id, 1)
 
 
 @pytest.mark.parametrize("verb", VERBS_ON_SEVERAL)
-@pytest.mark.parametrize("task_id", NO_IDS, ids=repr)
+@pytest.mark.parametrize("task_id", NO_ID, ids=repr)
 def test_verb_on_several_with_one_that_is_no_id_is_refused(
     tubes: Tubes, refused: Refused, verb: str, task_id: Any
 ) -> None:
@@ -451,7 +391,7 @@ def test_verb_on_several_with_a_duplicate_or_no_list_is_refused(
             getattr(tubes.fifo, verb)(task_ids)
 
 
-@pytest.mark.parametrize("task_id", [-1, 0, 42, 2**63 - 1, 2**63, -(2**70), 10**30])
+@pytest.mark.parametrize("task_id", [-1, 42, 2**63, 10**30])
 def test_verb_on_an_integer_that_is_no_tasks_id_finds_nothing(
     tubes: Tubes, refused: Refused, task_id: int
 ) -> None:
@@ -464,7 +404,7 @@ def test_verb_on_an_integer_that_is_no_tasks_id_finds_nothing(
 
 
 @pytest.mark.parametrize("verb", ["release", "release_many"])
-@cases(delay=NO_DURATIONS)
+@cases(delay=NO_DURATION)
 def test_release_with_a_bad_delay_is_refused(
     tubes: Tubes, refused: Refused, verb: str, option: str, value: Any
 ) -> None:
@@ -481,9 +421,7 @@ def test_release_with_a_delay_where_there_is_none_is_refused(
         tubes.fifo.release(tubes.held["fifo"], delay=1)
 
 
-@pytest.mark.parametrize(
-    "increment", ["1", "a", True, math.nan, -math.inf, [1], b"1", 1j, -1, -0.001], ids=repr
-)
+@pytest.mark.parametrize("increment", NO_DURATION, ids=repr)
 def test_touch_by_a_bad_increment_is_refused(
     tubes: Tubes, refused: Refused, increment: Any
 ) -> None:
@@ -497,19 +435,19 @@ def test_touch_where_there_is_no_ttr_is_refused(tubes: Tubes, refused: Refused) 
         tubes.fifo.touch(tubes.held["fifo"], 1)
 
 
-@pytest.mark.parametrize("count", [*NO_COUNTS, None], ids=repr)
+@pytest.mark.parametrize("count", [*NO_COUNT, None], ids=repr)
 def test_kick_of_a_bad_count_is_refused(tubes: Tubes, refused: Refused, count: Any) -> None:
     with refused("count"):
         tubes.fifo.kick(count)
 
 
-@pytest.mark.parametrize("state", ["x", "", "ready", "READY", None, 1, True, b"r"], ids=repr)
+@pytest.mark.parametrize("state", ["ready", None], ids=repr)
 def test_tasks_by_state_of_no_state_is_refused(tubes: Tubes, refused: Refused, state: Any) -> None:
     with refused("state"):
         list(tubes.fifo.tasks_by_state(state))
 
 
-@pytest.mark.parametrize("callback", ["print", 1, [print]], ids=repr)
+@pytest.mark.parametrize("callback", ["print"], ids=repr)
 def test_on_task_change_with_what_cannot_be_called_is_refused(
     tubes: Tubes, refused: Refused, callback: Any
 ) -> None:
@@ -520,7 +458,7 @@ def test_on_task_change_with_what_cannot_be_called_is_refused(
 # -- the queue -------------------------------------------------------------------------------------
 
 
-@cases(ttr=NO_LEASES, in_replicaset=["yes", 1, 0, 1.5], foo=[1, None])
+@cases(ttr=NO_LEASE, in_replicaset=[1], foo=[1, None])
 def test_cfg_with_a_bad_setting_changes_nothing(
     queue: Queue, refused: Refused, option: str, value: Any
 ) -> None:
@@ -531,7 +469,7 @@ def test_cfg_with_a_bad_setting_changes_nothing(
     assert queue.cfg() == before
 
 
-@pytest.mark.parametrize("location", ["", None, 1, True, b"/data/q"], ids=repr)
+@pytest.mark.parametrize("location", ["", None], ids=repr)
 def test_queue_at_what_is_no_location_is_refused(spark: SparkSession, location: Any) -> None:
     with pytest.raises(InvalidOptionError, match="location"):
         Queue(spark, location)

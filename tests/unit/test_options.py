@@ -8,12 +8,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.bad_values import (
+    NO_BOOLEANS,
+    NO_COUNTS,
+    NO_DURATIONS,
+    NO_LEASES,
+    NO_PRIS,
+    NO_STORAGE_MODES,
+    NO_UTUBES,
+)
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.drivers import BUILT_IN
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
 from tubeq_spark.task import PutItem, TaskState
 
+#: What each option of a put refuses, and each of a tube.
+NO_PUT_OPTIONS = {
+    "pri": NO_PRIS,
+    "ttl": NO_DURATIONS,
+    "ttr": NO_LEASES,
+    "delay": NO_DURATIONS,
+    "utube": NO_UTUBES,
+}
+NO_TUBE_OPTIONS = {
+    "pri": NO_PRIS,
+    "ttl": NO_DURATIONS,
+    "ttr": NO_LEASES,
+    "delay": NO_DURATIONS,
+    "capacity": [*NO_COUNTS, 0],
+    "max_attempts": [*NO_COUNTS, 0],
+    "storage_mode": NO_STORAGE_MODES,
+    "schema": ["", " ", 1, True],
+    "change_feed": NO_BOOLEANS,
+    "temporary": NO_BOOLEANS,
+}
+#: Values that any type would take which has the option.
+GOOD = {"pri": 0, "ttl": 5, "ttr": 5, "delay": 0, "utube": "a", "capacity": 1}
 NOW = 1_000_000_000
 FIFOTTL = BUILT_IN["fifottl"]
 FIFO = BUILT_IN["fifo"]
@@ -103,6 +134,36 @@ def test_over_an_item_keeps_what_the_item_does_not_say() -> None:
 def test_over_an_item_with_a_bad_option_is_refused() -> None:
     with pytest.raises(InvalidOptionError):
         PutDefaults().over(PutItem("data", ttr=0), FIFOTTL.put_options, "fifottl")
+
+
+@pytest.mark.parametrize("option", NO_PUT_OPTIONS)
+def test_put_options_of_a_call_and_of_an_item_when_bad_are_refused_by_name(option: str) -> None:
+    everything = frozenset(NO_PUT_OPTIONS)
+    for value in NO_PUT_OPTIONS[option]:
+        with pytest.raises(InvalidOptionError, match=f"^{option}="):
+            PutDefaults.of({option: value}, everything, "any")
+        with pytest.raises(InvalidOptionError, match=f"^{option}="):
+            PutDefaults().over(PutItem("data", **{option: value}), everything, "any")
+
+
+@pytest.mark.parametrize("option", NO_TUBE_OPTIONS)
+def test_tube_options_when_bad_are_refused_by_name_whatever_the_type(option: str) -> None:
+    for driver in BUILT_IN.values():
+        for value in NO_TUBE_OPTIONS[option]:
+            with pytest.raises(InvalidOptionError, match=f"^{option}="):
+                tube_options({option: value}, driver.tube_options, driver.name)
+
+
+@pytest.mark.parametrize("type_name", BUILT_IN)
+def test_options_that_a_type_lacks_are_refused_by_name_for_tubes_and_puts(type_name: str) -> None:
+    driver = BUILT_IN[type_name]
+    for option, value in GOOD.items():
+        if option not in driver.put_options:
+            with pytest.raises(InvalidOptionError, match=f"^{option}="):
+                PutDefaults.of({option: value}, driver.put_options, type_name)
+        if option not in driver.tube_options:
+            with pytest.raises(InvalidOptionError, match=f"^{option}="):
+                tube_options({option: value}, driver.tube_options, type_name)
 
 
 def test_tube_options_come_back_from_their_json() -> None:
