@@ -113,6 +113,7 @@ def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) ->
         assert word in result.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGTERM, *thorough(signal.SIGINT)])
 def test_run_that_is_stopped_shows_what_it_has_measured(
     tmp_path: Path, number: signal.Signals

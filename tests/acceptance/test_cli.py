@@ -107,6 +107,7 @@ def test_tube_when_created_is_listed_counted_and_dropped(tubeq: Tubeq, queue: Qu
     assert "web" not in queue.tubes()
 
 
+@pytest.mark.thorough
 def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
     tubeq: Tubeq, new_tube: NewTube, tmp_path: Path, queue: Queue
 ) -> None:
@@ -127,6 +128,7 @@ def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
     assert counts(queue, tube) == {"ready": 4, "total": 4}
 
 
+@pytest.mark.thorough
 def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq, new_tube: NewTube) -> None:
     tube = new_tube("limfifottl", capacity=3)
 
@@ -168,6 +170,7 @@ def test_take_with_exec_acks_what_the_command_did_and_gives_back_what_it_did_not
     assert counts(queue, tube) == {"ready": 1, "done": 2, "total": 1}
 
 
+@pytest.mark.thorough
 def test_take_with_exec_passes_what_no_environment_can_hold_in_a_file(
     tubeq: Tubeq, new_tube: NewTube, queue: Queue, tmp_path: Path
 ) -> None:
@@ -246,6 +249,7 @@ def test_take_with_keep_leaves_tasks_to_a_session_until_its_time_is_over(
     assert data_of([take(tube), take(tube)]) == ["b", "c"]
 
 
+@pytest.mark.thorough
 def test_tasks_of_others_when_named_can_be_peeked_buried_and_deleted_but_not_acked(
     tubeq: Tubeq, new_tube: NewTube, queue: Queue
 ) -> None:
@@ -264,6 +268,7 @@ def test_tasks_of_others_when_named_can_be_peeked_buried_and_deleted_but_not_ack
     assert counts(queue, tube) == {"done": 2}
 
 
+@pytest.mark.thorough
 def test_sweep_tells_what_time_has_changed(
     tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -302,6 +307,7 @@ def test_bad_use_is_refused_with_a_sentence(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.thorough
 def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_location: str
 ) -> None:

@@ -147,6 +147,7 @@ def tasks(spark: SparkSession, location: str) -> dict[str, int]:
         return dict(queue.statistics(TUBE)["tasks"])
 
 
+@pytest.mark.thorough
 def test_crawl_stores_every_page_once(
     spark: SparkSession,
     location: str,
@@ -178,6 +179,7 @@ def test_crawl_stores_every_page_once(
     assert stored(again) == pages
 
 
+@pytest.mark.thorough
 def test_crawl_ends_at_its_depth(root: str, new_crawler: Callable[..., Crawler]) -> None:
     crawler = new_crawler(max_depth=1)
     crawler.add_seeds([root])
@@ -186,6 +188,7 @@ def test_crawl_ends_at_its_depth(root: str, new_crawler: Callable[..., Crawler])
     assert len(stored(crawler)) == 1 + FOLDERS
 
 
+@pytest.mark.thorough
 def test_failures_are_released_with_a_delay_and_buried_after_three_attempts(
     spark: SparkSession, location: str, root: str, new_crawler: Callable[..., Crawler]
 ) -> None:
@@ -210,6 +213,7 @@ def test_failures_are_released_with_a_delay_and_buried_after_three_attempts(
     assert tasks(spark, location)["ready"] == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", ["linking", *thorough("fetching 4", "acking")])
 def test_crawl_that_ends_between_two_commits_loses_nothing(
     spark: SparkSession,
@@ -237,6 +241,7 @@ def test_crawl_that_ends_between_two_commits_loses_nothing(
     assert tasks(spark, location)["total"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
     spark: SparkSession,
@@ -325,6 +330,7 @@ class Program:
         return self.process.returncode, said
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.timeout(4 * DEADLINE_S)

@@ -133,6 +133,7 @@ def test_json_lines_become_tasks_as_they_are_and_once_for_a_key(
     )
 
 
+@pytest.mark.thorough
 def test_fields_of_rows_become_payloads_and_options_by_expressions(
     put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
 ) -> None:
@@ -159,6 +160,7 @@ def test_fields_of_rows_become_payloads_and_options_by_expressions(
     ]
 
 
+@pytest.mark.thorough
 def test_tables_and_parquet_become_tasks_typed_where_the_tube_is(
     put_rows: Program, place: Queue, spark: SparkSession, tube_name: str, tmp_path: Path
 ) -> None:
@@ -234,6 +236,7 @@ def test_once_does_all_tasks_and_stores_what_the_handler_returns(
     assert counts(place, tube) == {"done": 5}
 
 
+@pytest.mark.thorough
 def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
     do_tasks: Program, place: Queue, tube_name: str, handlers: str
 ) -> None:
@@ -251,6 +254,7 @@ def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
     assert counts(place, tube) == {"buried": 2, "total": 2}
 
 
+@pytest.mark.thorough
 def test_consume_when_used_badly_says_why_and_gives_back_what_it_took(
     do_tasks: Program, place: Queue, tube_name: str, tmp_path: Path, handlers: str
 ) -> None:
@@ -280,6 +284,7 @@ class ProcessEndError(BaseException):
     """The process ends here; nothing that follows in it is run."""
 
 
+@pytest.mark.thorough
 def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
     spark: SparkSession, location: str, tmp_path: Path
 ) -> None:
@@ -325,6 +330,7 @@ def test_consumer_that_ends_between_results_and_ack_adds_nothing_twice(
     first.close()  # ends its heartbeat
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_programs_put_and_consume_until_a_signal_comes(

@@ -81,6 +81,7 @@ def test_session_lives_for_a_task_whose_neighbour_was_lost(
     assert mine[tube.name].ack(ids[1]).data == "long"
 
 
+@pytest.mark.thorough
 def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_beat(
     spark: SparkSession,
     queue: Queue,
@@ -104,6 +105,7 @@ def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_b
     assert mine[tube.name].ack(task.task_id).data == "a"
 
 
+@pytest.mark.thorough
 def test_batch_whose_first_lease_has_ended_gives_the_others_back(
     queue: Queue, clock: ManualClock, new_tube: NewTube
 ) -> None:
@@ -119,6 +121,7 @@ def test_batch_whose_first_lease_has_ended_gives_the_others_back(
     assert data_of(tube.take_many(2)) == ["short", "long"]
 
 
+@pytest.mark.thorough
 def test_batch_release_that_buries_counts_both(queue: Queue, new_tube: NewTube) -> None:
     tube = new_tube("fifo", max_attempts=1)
     tube.put_many(list("abc"))
@@ -131,6 +134,7 @@ def test_batch_release_that_buries_counts_both(queue: Queue, new_tube: NewTube) 
     assert counts(queue, tube) == {"buried": 3, "total": 3}
 
 
+@pytest.mark.thorough
 def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Session) -> None:
     made: Tube = queue.create_tube("of_the_first", temporary=True)
     made.put("a")

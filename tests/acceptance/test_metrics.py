@@ -168,6 +168,7 @@ def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
     assert swept == lasting
 
 
+@pytest.mark.thorough
 def test_health_when_clocks_differ_from_the_storages_says_which(
     spark: SparkSession, location: str
 ) -> None:
@@ -186,6 +187,7 @@ def test_health_when_clocks_differ_from_the_storages_says_which(
         assert messages[1].startswith(f"the clock of session {ahead.session_uuid} is 3")
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:this Spark session makes queues slow")
 def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_names_it(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
@@ -207,6 +209,7 @@ def test_health_when_a_setting_is_off_where_only_the_caller_could_change_it_name
     assert name in found.problems[0].message
 
 
+@pytest.mark.thorough
 def test_health_when_a_log_has_no_checkpoints_names_its_tube(
     spark: SparkSession, location: str
 ) -> None:

@@ -39,10 +39,10 @@ VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
     "release": (lambda tube, b: tube.release(b), "ar br"),
     "release delayed": (lambda tube, b: tube.release(b, delay=100), "ar b~"),
 }
-#: Those that go through code of their own, in tubes without sub-queues and with them.
+#: One that removes and one that changes, in tubes without sub-queues and with them.
 FEW = {
-    "fifottl": ("ack", "delete", "exchange", "bury", "touch"),
-    "utubettl of one": ("ack", "exchange"),
+    "fifottl": ("ack", "bury"),
+    "utubettl of one": ("ack",),
 }
 KINDS = ("fifottl", "limfifottl", "utubettl of one", "utubettl of two")
 
@@ -95,6 +95,7 @@ def test_verb_on_a_task_after_its_neighbours_ack_was_refused_leaves_the_neighbou
     assert states(tube) == after
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", TYPES)
 def test_ack_after_a_touch_made_the_leases_differ_leaves_the_neighbour_alone(
     shared_tube: SharedTube, clock: ManualClock, kind: str
@@ -116,6 +117,7 @@ def test_ack_after_a_touch_made_the_leases_differ_leaves_the_neighbour_alone(
     assert data_of(tube.take_many(2)) == ["a"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fifottl", *thorough("utubettl of one")])
 def test_release_of_the_last_attempt_after_a_neighbours_was_refused_buries_no_more_than_its_task(
     new_tube: NewTube, clock: ManualClock, kind: str
@@ -135,6 +137,7 @@ def test_release_of_the_last_attempt_after_a_neighbours_was_refused_buries_no_mo
     assert tube.kick(2) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", TYPES)
 def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
     shared_tube: SharedTube, clock: ManualClock, kind: str
@@ -151,6 +154,7 @@ def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
     assert states(tube) == "ar"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fifottl", *thorough("utubettl of one", "utubettl of two")])
 def test_batch_when_a_neighbours_ack_was_refused_settles_no_more_than_is_held(
     shared_tube: SharedTube, clock: ManualClock, kind: str
@@ -171,6 +175,7 @@ def test_batch_when_a_neighbours_ack_was_refused_settles_no_more_than_is_held(
     assert states(tube) == "ar cr"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["utubettl of one", *thorough("fifottl", "utubettl of two")])
 def test_batch_whose_task_an_exchange_acked_leaves_alone_what_the_exchange_took(
     shared_tube: SharedTube, kind: str
@@ -188,6 +193,7 @@ def test_batch_whose_task_an_exchange_acked_leaves_alone_what_the_exchange_took(
     tube.ack(ids[1])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fifottl", *thorough("limfifottl", "utubettl of one")])
 def test_verbs_when_another_queue_object_of_the_session_settled_neighbours_do_their_own(
     queue: Queue, session: Session, shared_tube: SharedTube, clock: ManualClock, kind: str
@@ -214,6 +220,7 @@ def test_verbs_when_another_queue_object_of_the_session_settled_neighbours_do_th
     assert states(tube) == "ar d~ er"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fifottl", *thorough("utubettl of one")])
 def test_verbs_when_other_sessions_moved_neighbours_do_their_own(
     queue: Queue, other: Queue, shared_tube: SharedTube, clock: ManualClock, kind: str
@@ -246,6 +253,7 @@ def test_verbs_when_other_sessions_moved_neighbours_do_their_own(
     assert states(tube) == "ar er fr"
 
 
+@pytest.mark.thorough
 def test_delete_when_another_queue_object_of_the_session_gave_a_task_more_life_finds_it(
     queue: Queue, session: Session, shared_tube: SharedTube, clock: ManualClock
 ) -> None:

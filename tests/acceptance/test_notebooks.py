@@ -89,6 +89,7 @@ def test_notebook_when_its_widget_names_no_schema_on_databricks_is_refused(
     assert widgets.asked == ["TUBEQ_LOCATION"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_when_its_widget_names_a_schema_on_databricks_works_there(
     path: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +102,7 @@ def test_notebook_when_its_widget_names_a_schema_on_databricks_works_there(
     assert names["location"] == "a.b"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("figures")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_when_run_from_top_to_bottom_works(

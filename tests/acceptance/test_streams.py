@@ -84,6 +84,7 @@ def test_sink_when_a_batch_is_replayed_adds_nothing(
     assert data_in(tube) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.thorough
 def test_sink_when_the_stream_dies_after_the_commit_adds_each_row_once(
     new_tube: NewTube, source: Source
 ) -> None:
@@ -120,6 +121,7 @@ def test_sinks_of_several_streams_when_their_batches_bear_the_same_numbers_shado
     assert data_in(tube) == ["a", "a", "b"]
 
 
+@pytest.mark.thorough
 def test_sink_when_a_batch_finds_no_room_fails_and_drops_nothing(
     new_tube: NewTube, source: Source
 ) -> None:
@@ -220,6 +222,7 @@ def test_process_when_its_handler_raises_gives_back_and_goes_on(
     ]
 
 
+@pytest.mark.thorough
 def test_process_when_its_handler_always_raises_buries_after_max_attempts(
     queue: Queue, new_tube: NewTube, tmp_path: Path
 ) -> None:
@@ -236,6 +239,7 @@ def test_process_when_its_handler_always_raises_buries_after_max_attempts(
     assert counts(queue, tube) == {"buried": 2, "total": 2}
 
 
+@pytest.mark.thorough
 def test_process_when_it_is_stopped_finishes_its_batch_and_takes_no_other(
     queue: Queue, new_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -259,6 +263,7 @@ def test_process_when_it_is_stopped_finishes_its_batch_and_takes_no_other(
     assert counts(queue, tube) == {"ready": 1, "done": 1, "total": 1}
 
 
+@pytest.mark.thorough
 def test_process_when_the_lease_ends_before_the_handler_returns_acks_nothing(
     queue: Queue, new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -273,6 +278,7 @@ def test_process_when_the_lease_ends_before_the_handler_returns_acks_nothing(
     assert counts(queue, tube) == {"ready": 2, "total": 2}
 
 
+@pytest.mark.thorough
 def test_process_when_a_sub_queue_gives_several_hands_them_out_in_order(new_tube: NewTube) -> None:
     tube = new_tube("utube")
     tube.put_many(["a1", "a2"], utube="a")
@@ -393,6 +399,7 @@ def test_changes_when_a_batch_is_settled_in_pieces_tell_each_piece(
     ]
 
 
+@pytest.mark.thorough
 def test_changes_when_tasks_are_exchanged_tell_of_both_ends(
     new_tube: NewTube, listener: Listener
 ) -> None:
@@ -409,6 +416,7 @@ def test_changes_when_tasks_are_exchanged_tell_of_both_ends(
     ]
 
 
+@pytest.mark.thorough
 def test_changes_when_segments_are_folded_and_marks_removed_tell_nothing(
     spark: SparkSession, location: str, listener: Listener
 ) -> None:
@@ -427,6 +435,7 @@ def test_changes_when_segments_are_folded_and_marks_removed_tell_nothing(
         assert left.where("state = '-'").count() == 0
 
 
+@pytest.mark.thorough
 def test_changes_when_the_stream_starts_anew_go_on_where_it_was(
     new_tube: NewTube, listener: Listener, tmp_path: Path
 ) -> None:

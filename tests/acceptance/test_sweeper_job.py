@@ -127,6 +127,7 @@ def test_once_writes_down_what_is_due(
     assert re.fullmatch(f"{STAMP}nothing to do in \\d+ tubes?\n", said)
 
 
+@pytest.mark.thorough
 def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
     an_hour_ago: Queue, location: str, sweep_here: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -143,6 +144,7 @@ def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
     assert "Traceback" not in complained
 
 
+@pytest.mark.thorough
 def test_streaming_sweeps_until_a_signal_comes(
     spark: SparkSession, an_hour_ago: Queue, location: str, tmp_path: Path
 ) -> None:

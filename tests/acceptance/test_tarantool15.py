@@ -114,6 +114,7 @@ def test_urgent_goes_before_all_that_are_there_and_the_last_one_first(old: Queue
     assert drained(old) == ["u3", "u2", "u1", "highest"]
 
 
+@pytest.mark.thorough
 def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
     old: Queue15,
 ) -> None:
@@ -144,6 +145,7 @@ def test_requeue_when_it_is_one_of_a_claim_leaves_the_rest_held(queue: Queue, ol
     assert old.ack(ids[2]).status == "done"
 
 
+@pytest.mark.thorough
 def test_done_keeps_a_task_with_other_data_which_nobody_gets(
     queue: Queue, old: Queue15, foreign: Queue15
 ) -> None:
@@ -199,6 +201,7 @@ def test_done_task_when_its_life_ends_is_gone_and_is_not_counted_again(
     assert (counted["done"], counted["total"]) == (done, 0)
 
 
+@pytest.mark.thorough
 def test_dig_when_a_task_is_buried_makes_it_ready_and_no_other(
     old: Queue15, foreign: Queue15
 ) -> None:
@@ -218,6 +221,7 @@ def test_dig_when_a_task_is_buried_makes_it_ready_and_no_other(
     assert drained(old) == ["a"]
 
 
+@pytest.mark.thorough
 def test_release_with_a_ttl_begins_a_new_life_after_the_delay(
     old: Queue15, clock: ManualClock
 ) -> None:
@@ -284,6 +288,7 @@ def test_meta_tells_what_is_known_of_a_task(queue: Queue, old: Queue15, clock: M
         old.meta(UNKNOWN)
 
 
+@pytest.mark.thorough
 def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     queue: Queue, old: Queue15, other: Queue
 ) -> None:
@@ -311,6 +316,7 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     assert queue["elsewhere"].type == "fifottl"
 
 
+@pytest.mark.thorough
 def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
     queue: Queue, session: Session
 ) -> None:
@@ -369,6 +375,7 @@ def test_arguments_that_are_none_are_refused_before_anything_is_written(
     assert (task.ttl, task.ttr) == (25 * 86_400.0, 60.0)
 
 
+@pytest.mark.thorough
 def test_verbs_make_one_commit_each_and_are_counted_in_the_old_names(
     queue: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -422,6 +429,7 @@ def stopping(
         yield probe, old
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("verb", "step", "operation", "committed"),
     [

@@ -111,6 +111,7 @@ def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
     assert take(tube).data == good
 
 
+@pytest.mark.thorough
 def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
     spark: SparkSession, queue: Queue, new_tube: NewTube
 ) -> None:
@@ -127,6 +128,7 @@ def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
     assert events == [("bury", "}"), ("bury", "}"), ("take", 0), ("take", 2), ("take", 4)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("type_name", ["utubettl", *thorough("fifottl")])
 def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
     spark: SparkSession, queue: Queue, new_tube: NewTube, type_name: str
@@ -185,6 +187,7 @@ def test_put_of_a_payload_that_is_nested_too_deep_is_refused(fifo: Tube, refused
             fifo.put_many(["good", PutItem(data)])
 
 
+@pytest.mark.thorough
 def test_put_of_the_deepest_payload_is_taken_as_it_was(spark: SparkSession, fifo: Tube) -> None:
     fifo.put(deep(DEPTH_MAX))
     text = json.dumps(deep(DEPTH_MAX))
@@ -229,6 +232,7 @@ def test_put_df_of_a_text_that_could_not_be_taken_is_refused(
         untyped.put_df(spark.sql(f"SELECT {TEXTS[name]} AS data UNION ALL SELECT '1'"))
 
 
+@pytest.mark.thorough
 def test_put_df_of_texts_that_only_look_like_those_is_taken(
     spark: SparkSession, fifo: Tube
 ) -> None:
@@ -247,6 +251,7 @@ def test_put_df_of_texts_that_only_look_like_those_is_taken(
     assert data_of(fifo.take_many(10)) == values
 
 
+@pytest.mark.thorough
 def test_put_df_of_a_sub_queue_that_is_no_text_is_refused(
     spark: SparkSession, new_tube: NewTube, refused: Refused
 ) -> None:
@@ -287,6 +292,7 @@ def test_put_df_of_a_typed_value_that_could_not_be_taken_is_refused(
         typed.put_df(spark.sql(f"SELECT {row}"))
 
 
+@pytest.mark.thorough
 def test_put_df_of_the_first_and_last_moments_is_taken(spark: SparkSession, typed: Tube) -> None:
     typed.put_df(
         spark.sql(

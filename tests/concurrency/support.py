@@ -178,6 +178,28 @@ def on_another_host(queue: Queue) -> Queue:
 
 
 @dataclass
+class Hosts:
+    """A tube as two sessions on two hosts see it, the first one observed."""
+
+    clock: ManualClock
+    probe: Probe
+    mine: Queue
+    tube: Tube
+    rivals: Queue
+    rival: Tube
+
+
+def two_hosts(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
+    """An observed queue and another one: no lock keeps them apart, only Delta and the protocol do."""
+    probe = Probe()
+    return (
+        probe,
+        on_another_host(open_queue(observer=probe, claim_grace=0, attempts=10)),
+        on_another_host(open_queue(claim_grace=0, attempts=10)),
+    )
+
+
+@dataclass
 class World:
     """A tube shared by two sessions on one clock: one that is interrupted, and a plain one."""
 

@@ -49,6 +49,7 @@ def test_put_when_a_rival_fills_the_tube_first_finds_it_full(
     assert stored(tube) == "ar br"
 
 
+@pytest.mark.thorough
 def test_put_when_a_rival_makes_room_after_the_count_begins_anew_or_leaves_it_for_the_next(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:
@@ -63,6 +64,7 @@ def test_put_when_a_rival_makes_room_after_the_count_begins_anew_or_leaves_it_fo
     assert tube.put("d") is None
 
 
+@pytest.mark.thorough
 def test_puts_of_takers_and_ackers_never_conflict(tubes: tuple[Probe, Tube, Tube]) -> None:
     probe, tube, rival = tubes
     rival.put_many(["a", "b"])
@@ -94,6 +96,7 @@ def test_put_when_it_stops_at_any_step_has_put_or_not_and_leaves_the_room_right(
     assert rival.put("c") is None
 
 
+@pytest.mark.thorough
 def test_four_producers_at_once_fill_the_tube_and_never_exceed_it(open_queue: OpenQueue) -> None:
     capacity, each = 6, 4
     sessions = [on_another_host(open_queue(attempts=60)) for _ in range(4)]

@@ -308,6 +308,7 @@ def overlapped(
 
 #: They meet as others do that stay.
 MORE = {
+    "put, put",
     "take, ack of another claim",
     "take, release of another claim",
     "ack of a part, take of others",
@@ -348,6 +349,7 @@ def test_verb_when_another_commits_in_the_middle_of_its_statement(
         assert (last["version"], last["readVersion"]) == (first + 2, first)
 
 
+@pytest.mark.thorough
 def test_take_when_its_conflict_comes_without_a_class_of_its_own_begins_anew(
     overlap: World, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +369,7 @@ def test_take_when_its_conflict_comes_without_a_class_of_its_own_begins_anew(
     assert conflicts(overlap) - before == 1
 
 
+@pytest.mark.thorough
 def test_put_when_the_tube_is_dropped_in_the_middle_of_its_statement_is_refused(
     gated: World, gate: Gate
 ) -> None:

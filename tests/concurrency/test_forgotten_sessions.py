@@ -75,6 +75,7 @@ def test_sweep_when_sessions_have_ended_forgets_them_and_keeps_their_counts(plac
     assert "member" not in place.rows()
 
 
+@pytest.mark.thorough
 def test_sweep_when_a_session_has_members_left_forgets_none_of_them(place: Place) -> None:
     host = place.open()
     task = host["mail"].put("a")
@@ -94,6 +95,7 @@ def test_sweep_when_a_session_has_members_left_forgets_none_of_them(place: Place
     assert place.puts() == 3
 
 
+@pytest.mark.thorough
 def test_sweep_when_it_stops_while_it_forgets_counts_nothing_twice(place: Place) -> None:
     place.visit(1)
     place.visit(2)
@@ -112,6 +114,7 @@ def test_sweep_when_it_stops_while_it_forgets_counts_nothing_twice(place: Place)
     assert "member" not in place.rows()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("rival", ["another sweep", "a new session", "a heartbeat"])
 def test_sweep_when_a_rival_writes_while_it_forgets_loses_and_doubles_nothing(
     place: Place, rival: str

@@ -6,6 +6,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.concurrency.support import WAIT, World, ids_of
 from tubeq_spark import NotTakenError
 
@@ -64,6 +66,7 @@ def test_acks_of_threads_while_one_commits_share_the_next_commit(world: World) -
     assert world.stored() == ""
 
 
+@pytest.mark.thorough
 def test_acks_that_share_a_commit_when_one_is_not_held_fail_alone(world: World) -> None:
     world.rival.put_many(list("abc"))
     foreign = ids_of(world.rival.take_many(1))
@@ -84,6 +87,7 @@ def test_acks_that_share_a_commit_when_one_is_not_held_fail_alone(world: World) 
     assert world.stored() == "at"
 
 
+@pytest.mark.thorough
 def test_takes_of_threads_while_one_commits_share_the_next_commit(world: World) -> None:
     world.rival.put_many(list("abcd"))
     before = world.version()

@@ -194,6 +194,7 @@ def test_sweep_without_due_work_makes_no_commit_to_any_table(world: World) -> No
     assert [world.version(table) for table in TABLES] == before
 
 
+@pytest.mark.thorough
 def test_sweep_with_due_work_makes_one_commit_to_the_tube(world: World) -> None:
     world.tube.put_many([PutItem("a"), PutItem("b", delay=TTR), PutItem("c", ttl=TTR)])
     world.tube.take(0)
@@ -206,6 +207,7 @@ def test_sweep_with_due_work_makes_one_commit_to_the_tube(world: World) -> None:
     assert world.version() == before + 1
 
 
+@pytest.mark.thorough
 def test_create_and_drop_make_the_commits_to_the_registry_that_their_docstrings_say(
     world: World,
 ) -> None:
@@ -254,6 +256,7 @@ def test_put_only_adds_files_and_take_copies_only_what_it_does_not_take(world: W
     assert int(metrics["numTargetRowsCopied"]) == 0
 
 
+@pytest.mark.thorough
 def test_history_of_a_tube_under_puts_and_takes_shows_no_attempt_that_was_repeated(
     world: World,
 ) -> None:

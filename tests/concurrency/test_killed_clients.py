@@ -133,6 +133,7 @@ class Told(logging.Handler):
         self._event.set()
 
 
+@pytest.mark.thorough
 def test_put_when_the_jvm_of_a_killed_process_is_about_to_commit_is_not_overwritten(
     spark: SparkSession, location: str, victim: Victim
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.concurrency.support import PAST_TTR, WAIT, ids_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def rows(spark: SparkSession, letters: str) -> DataFrame:
     return spark.sql(f"SELECT data FROM VALUES {values} AS v(data)")
 
 
+@pytest.mark.thorough
 def test_notes_of_all_verbs_tell_the_verb_the_session_and_the_tasks(world: World) -> None:
     tube, since = world.tube, world.version()
 
@@ -72,6 +75,7 @@ def test_notes_of_all_verbs_tell_the_verb_the_session_and_the_tasks(world: World
     assert sessions == {str(world.mine.session_uuid)}
 
 
+@pytest.mark.thorough
 def test_notes_of_system_tables_tell_the_operation(world: World) -> None:
     known = {}
     for table in ("_tubeq_tubes", "_tubeq_sessions"):
@@ -100,6 +104,7 @@ def test_notes_and_metrics_after_a_conflict_count_it(world: World) -> None:
     assert after.conflicts >= before + 1
 
 
+@pytest.mark.thorough
 def test_notes_of_two_tubes_written_at_once_in_one_spark_session_are_their_own(
     open_queue: OpenQueue,
 ) -> None:

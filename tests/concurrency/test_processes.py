@@ -101,6 +101,7 @@ class Consumer:
         self._process.communicate(timeout=WAIT)
 
 
+@pytest.mark.thorough
 def test_two_processes_when_they_consume_one_tube_deliver_each_task_once(
     spark: SparkSession, location: str
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import Probe, on_another_host
+from tests.concurrency.support import Probe, two_hosts
 from tests.thorough import thorough
 from tubeq_spark import InvalidOptionError, QueueStateError, TubeExistsError, TubeNotFoundError
 
@@ -38,8 +38,7 @@ class Pair:
 
 @pytest.fixture(scope="module")
 def pair(open_queue: OpenQueue) -> Pair:
-    probe = Probe()
-    return Pair(probe, on_another_host(open_queue(observer=probe)), on_another_host(open_queue()))
+    return Pair(*two_hosts(open_queue))
 
 
 @pytest.fixture(params=["JSON", "typed"])
@@ -60,6 +59,7 @@ def works(queue: Queue, name: str, data: Any, feed: bool = False) -> None:
     assert found == str(feed).lower()
 
 
+@pytest.mark.thorough
 def test_create_tube_when_a_rival_puts_before_it_returns_keeps_the_task(
     pair: Pair, payloads: tuple[str, str | None, Any]
 ) -> None:
@@ -115,6 +115,7 @@ def test_create_tube_when_it_stops_anywhere_is_gone_on_with_by_the_next(
         pytest.fail("it never came to its end")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("first", "step"),
     [
@@ -167,6 +168,7 @@ def test_create_tube_when_its_creator_comes_late_leaves_the_next_tube_alone(pair
     works(pair.rivals, name, {"m": 2}, feed=True)
 
 
+@pytest.mark.thorough
 def test_create_tube_when_delta_refuses_its_columns_leaves_the_name_free(pair: Pair) -> None:
     name = pair.dropped()
 
@@ -178,6 +180,7 @@ def test_create_tube_when_delta_refuses_its_columns_leaves_the_name_free(pair: P
     works(pair.rivals, name, ["JSON"])
 
 
+@pytest.mark.thorough
 def test_sweep_when_a_creation_was_stopped_finishes_it(pair: Pair) -> None:
     name = pair.dropped(schema="n INT")
     assert pair.probe.stopped_after(1, lambda: pair.mine.create_tube(name))
@@ -188,6 +191,7 @@ def test_sweep_when_a_creation_was_stopped_finishes_it(pair: Pair) -> None:
     assert name in pair.rivals.tubes()
 
 
+@pytest.mark.thorough
 def test_tables_when_created_say_how_they_are_isolated(
     pair: Pair, spark: SparkSession, place: str
 ) -> None:

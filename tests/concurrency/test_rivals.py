@@ -124,6 +124,7 @@ def test_take_of_some_when_a_rival_then_buries_one_of_them_knows_what_it_holds(
     assert world.stored() == "at b!"
 
 
+@pytest.mark.thorough
 def test_take_of_ended_leases_when_a_rival_takes_them_first_gets_the_next(world: World) -> None:
     taken(world, "a")
     world.clock.advance(PAST_TTR)
@@ -264,6 +265,7 @@ def test_ack_of_all_when_a_rival_takes_one_out_of_the_claim_acks_none(
     assert world.stored() == ("a! bt ct" if verb == "bury" else "bt ct")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("mine", ["release", *thorough("bury", "touch")])
 def test_verb_on_the_rest_when_a_rival_takes_one_out_of_the_claim_works_on_the_rest(
     world: World, mine: str
@@ -282,17 +284,18 @@ def test_verb_on_the_rest_when_a_rival_takes_one_out_of_the_claim_works_on_the_r
 
 
 #: Each verb, and each rival's way to end a lease.
-LEASE_ENDS = {
-    "ack whole": "sweep",
-    "ack part": "take",
-    "release": "release_all",
-    "touch": "take",
-}.items()
-OTHER_LEASE_ENDS = [
-    (verb, rival)
-    for verb, chosen in LEASE_ENDS
-    for rival in ("sweep", "take", "release_all")
-    if rival != chosen
+LEASE_ENDS = [
+    ("ack whole", "sweep"),
+    *thorough(
+        ("ack part", "take"),
+        ("release", "release_all"),
+        ("touch", "take"),
+        ("ack whole", "take"),
+        ("ack whole", "release_all"),
+        ("ack part", "sweep"),
+        ("release", "take"),
+        ("touch", "sweep"),
+    ),
 ]
 
 
@@ -305,7 +308,7 @@ def owners_verbs(world: World, ids: list[int]) -> dict[str, Callable[[], object]
     }
 
 
-@pytest.mark.parametrize(("verb", "rival"), [*LEASE_ENDS, *thorough(*OTHER_LEASE_ENDS)])
+@pytest.mark.parametrize(("verb", "rival"), LEASE_ENDS)
 def test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing(
     world: World, verb: str, rival: str
 ) -> None:
@@ -349,6 +352,7 @@ def test_bury_when_the_owner_acks_first_says_not_found(world: World) -> None:
 # -- batches --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["ack", *thorough("release", "bury", "touch")])
 def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     world: World, verb: str
@@ -369,6 +373,7 @@ def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     assert world.stored() == "a!" + after[verb]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["ack", *thorough("release")])
 def test_batch_when_a_rival_has_released_all_of_it_says_not_taken(world: World, verb: str) -> None:
     put(world, "ab")
@@ -502,6 +507,7 @@ def test_sweep_when_a_rival_takes_some_of_what_is_due_counts_only_what_it_change
     assert world.told("delay")["delay"] == before + 3
 
 
+@pytest.mark.thorough
 def test_take_when_a_fold_moves_its_candidates_takes_what_is_left_in_place(world: World) -> None:
     folding = world.open_queue(fold_segments=1)
     for letter in "abcdefg":
@@ -562,6 +568,7 @@ def test_mark_dead_when_the_session_renews_its_lease_first_leaves_it_its_tasks(
     assert queue["shared"].ack_many(ids_of(queue["shared"].tasks_by_state("t")))
 
 
+@pytest.mark.thorough
 def test_renewal_when_a_rival_marks_the_session_dead_first_begins_anew(world: World) -> None:
     probe = Probe()
     queue = holder(world, probe, "a")
@@ -700,6 +707,7 @@ def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
     assert [ids.slot_of(task_id) for task_id in put] == [0, 0, 1, 0]
 
 
+@pytest.mark.thorough
 def test_lease_of_a_slot_when_all_that_are_tried_are_in_use_finds_a_free_one(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -860,7 +868,7 @@ def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_n
         end_heartbeat(queue)
 
 
-@pytest.mark.parametrize("name", ["made_twice", "MADE_once"])
+@pytest.mark.parametrize("name", ["made_twice", *thorough("MADE_once")])
 def test_create_tube_when_a_rival_creates_it_first_says_that_it_exists(
     world: World, name: str
 ) -> None:

@@ -15,11 +15,13 @@ import pytest
 from tests.concurrency.support import (
     PAST_TTR,
     TTR,
+    Hosts,
     Probe,
     ids_of,
     names,
     on_another_host,
     stored,
+    two_hosts,
 )
 from tests.thorough import thorough
 from tubeq_spark import PutItem
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.concurrency.support import OpenQueue
-    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark import Task, Tube
     from tubeq_spark.testing import ManualClock
 
 MOST_STOPS = 10
@@ -36,15 +38,9 @@ TYPES = ("fifottl", "utubettl")
 
 
 @dataclass
-class Sides:
-    """A tube as two sessions on two hosts see it, the first one observed."""
+class Sides(Hosts):
+    """A tube on two hosts, and how it is taken from in one form or the other."""
 
-    clock: ManualClock
-    probe: Probe
-    mine: Queue
-    tube: Tube
-    rivals: Queue
-    rival: Tube
     open_queue: OpenQueue
 
     def put(self, *items: object) -> None:
@@ -98,9 +94,7 @@ class Sides:
 @pytest.fixture(scope="module")
 def tubes(open_queue: OpenQueue, clock: ManualClock) -> dict[str, Sides]:
     """The module's tubes and sessions."""
-    probe = Probe()
-    mine = on_another_host(open_queue(observer=probe, claim_grace=0, attempts=10))
-    rivals = on_another_host(open_queue(claim_grace=0, attempts=10))
+    probe, mine, rivals = two_hosts(open_queue)
     sides = {}
     for kind in TYPES:
         tube = mine.create_tube(f"slow_{kind}", kind, ttr=TTR)
@@ -143,9 +137,9 @@ one_form = of_types(
 
 
 @of_types(
-    *(("fifottl", form) for form in FORMS),
+    ("fifottl", "many"),
     ("utubettl", "many"),
-    *thorough(("utubettl", "df"), ("utubettl", "exchange")),
+    *thorough(*((kind, form) for kind in TYPES for form in ("df", "exchange"))),
 )
 def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(
     sides: Sides, form: str
@@ -182,6 +176,7 @@ def test_take_when_most_of_the_ttr_is_left_makes_one_commit(
     assert sides.left(taken[0]) >= 0.75 * TTR
 
 
+@pytest.mark.thorough
 @plain
 def test_take_when_takes_go_on_being_slow_begins_their_leases_later(sides: Sides) -> None:
     slow = lambda: sides.clock.advance(PAST_TTR)  # noqa: E731
@@ -197,6 +192,7 @@ def test_take_when_takes_go_on_being_slow_begins_their_leases_later(sides: Sides
     assert commits == [["take", "renew"], ["take", "renew"], ["take"]]
 
 
+@pytest.mark.thorough
 @of_types(
     ("utubettl", "many"),
     *thorough(*(("fifottl", form) for form in FORMS), ("utubettl", "df"), ("utubettl", "exchange")),
@@ -219,6 +215,7 @@ def test_take_when_rivals_have_its_tasks_before_it_does_takes_the_next(
     assert stored(sides.rival) == "at bt"
 
 
+@pytest.mark.thorough
 @one_form
 def test_take_when_only_its_first_lease_has_ended_and_a_sweep_moves_that_keeps_the_order(
     sides: Sides, form: str
@@ -238,6 +235,7 @@ def test_take_when_only_its_first_lease_has_ended_and_a_sweep_moves_that_keeps_t
     assert sides.left(tasks[0]) > 7
 
 
+@pytest.mark.thorough
 @plain
 def test_take_when_a_rival_takes_one_whose_lease_has_ended_hands_out_the_rest(
     sides: Sides,
@@ -256,6 +254,7 @@ def test_take_when_a_rival_takes_one_whose_lease_has_ended_hands_out_the_rest(
     assert stored(sides.rival) == "at"
 
 
+@pytest.mark.thorough
 @one_form
 def test_take_when_a_task_outlives_neither_lease_nor_life_hands_it_to_nobody(
     sides: Sides, form: str
@@ -274,6 +273,7 @@ def test_take_when_a_task_outlives_neither_lease_nor_life_hands_it_to_nobody(
     assert after["tasks"]["done"] - before["tasks"]["done"] == 1
 
 
+@pytest.mark.thorough
 @with_subqueues
 def test_take_when_its_renewals_outlast_the_longest_lease_gives_all_back(
     sides: Sides,
@@ -296,6 +296,7 @@ def test_take_when_its_renewals_outlast_the_longest_lease_gives_all_back(
     assert [task.attempts for task in tasks] == [1, 1]
 
 
+@pytest.mark.thorough
 @with_subqueues
 def test_take_when_it_stops_between_any_two_commits_of_a_slow_one_loses_nothing(
     sides: Sides,
@@ -313,6 +314,7 @@ def test_take_when_it_stops_between_any_two_commits_of_a_slow_one_loses_nothing(
     assert commits > 1
 
 
+@pytest.mark.thorough
 @plain
 @pytest.mark.parametrize(
     ("form", "is_found_dead"), [("many", True), *thorough(("many", False), ("df", True))]
@@ -342,6 +344,7 @@ def test_take_when_it_takes_longer_than_its_sessions_lease_holds_what_it_hands_o
 # -- what others move while a take commits --------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", FORMS)
 @plain
 def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
@@ -360,6 +363,7 @@ def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
     assert stored(sides.rival) == "at bt cr"
 
 
+@pytest.mark.thorough
 @plain
 @pytest.mark.parametrize("form", ["many", *thorough("df")])
 def test_take_when_a_rival_takes_the_first_of_several_gives_nothing_back(
@@ -374,6 +378,7 @@ def test_take_when_a_rival_takes_the_first_of_several_gives_nothing_back(
     assert stored(sides.rival) == "at bt ct"
 
 
+@pytest.mark.thorough
 @plain
 def test_take_when_it_stops_before_it_gives_back_what_is_out_of_order_loses_nothing(
     sides: Sides,

@@ -72,7 +72,7 @@ def look_at(queue: Queue, name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("look", ["sweep", "take", "finished drop"])
+@pytest.mark.parametrize("look", ["take", *thorough("sweep", "finished drop")])
 def test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks(
     places: Places, kind: str, look: str
 ) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -19,12 +18,14 @@ from tests.concurrency.support import (
     PAST_TTR,
     TTR,
     WAIT,
+    Hosts,
     Probe,
     ids_of,
     names,
     on_another_host,
     spoil,
     stored,
+    two_hosts,
 )
 from tests.thorough import thorough
 from tubeq_spark import NotTakenError, PutItem
@@ -34,22 +35,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.concurrency.support import OpenQueue
-    from tubeq_spark import Queue, Tube
 
 _numbers = itertools.count()
 MOST_STOPS = 30
 
 
-@dataclass
-class Hosts:
-    """A tube as two sessions see it, the first one observed."""
-
-    clock: ManualClock
-    probe: Probe
-    mine: Queue
-    tube: Tube
-    rivals: Queue
-    rival: Tube
+class Subqueues(Hosts):
+    """A tube with sub-queues on two hosts."""
 
     def put(self, letters: str, utube: str = "u") -> list[int]:
         """Tasks of one sub-queue."""
@@ -65,22 +57,20 @@ class Hosts:
 
 
 @pytest.fixture(scope="module")
-def pair_of_hosts(open_queue: OpenQueue, clock: ManualClock) -> Hosts:
+def pair_of_hosts(open_queue: OpenQueue, clock: ManualClock) -> Subqueues:
     """The module's tube and sessions."""
-    probe = Probe()
-    mine = on_another_host(open_queue(observer=probe, claim_grace=0, attempts=10))
-    rivals = on_another_host(open_queue(claim_grace=0, attempts=10))
+    probe, mine, rivals = two_hosts(open_queue)
     tube = mine.create_tube(f"shared_{next(_numbers)}", "utubettl", ttr=TTR)
     rival = rivals[tube.name]
     # Both have their leases: a stop in the middle of one is another test's.
     tube.put_many([PutItem("a", utube="a"), PutItem("b", utube="b")])
     tube.take(0)
     rival.take(0)
-    return Hosts(clock, probe, mine, tube, rivals, rival)
+    return Subqueues(clock, probe, mine, tube, rivals, rival)
 
 
 @pytest.fixture
-def hosts(pair_of_hosts: Hosts) -> Hosts:
+def hosts(pair_of_hosts: Subqueues) -> Subqueues:
     """The module's tube, emptied, and nothing claimed."""
     pair_of_hosts.rival.truncate()
     if pair_of_hosts.claims():  # most tests leave none, and a sweep is ten queries
@@ -89,7 +79,7 @@ def hosts(pair_of_hosts: Hosts) -> Hosts:
     return pair_of_hosts
 
 
-def test_take_when_its_claim_was_taken_over_while_it_paused_takes_nothing(hosts: Hosts) -> None:
+def test_take_when_its_claim_was_taken_over_while_it_paused_takes_nothing(hosts: Subqueues) -> None:
     hosts.put("ab")
     taken: list[str] = []
 
@@ -105,7 +95,9 @@ def test_take_when_its_claim_was_taken_over_while_it_paused_takes_nothing(hosts:
 
 
 @pytest.mark.thorough
-def test_take_when_its_claim_was_taken_over_and_given_back_gets_the_next_one(hosts: Hosts) -> None:
+def test_take_when_its_claim_was_taken_over_and_given_back_gets_the_next_one(
+    hosts: Subqueues,
+) -> None:
     hosts.put("ab")
 
     def take_over_and_ack() -> None:
@@ -120,7 +112,7 @@ def test_take_when_its_claim_was_taken_over_and_given_back_gets_the_next_one(hos
 
 @pytest.mark.thorough
 def test_take_when_a_rival_takes_and_acks_the_head_it_chose_gets_the_one_after(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     hosts.put("ab")
 
@@ -131,7 +123,7 @@ def test_take_when_a_rival_takes_and_acks_the_head_it_chose_gets_the_one_after(
         assert names(hosts.tube.take_many(1)) == "b"
 
 
-def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Hosts) -> None:
+def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Subqueues) -> None:
     hosts.put("ab", "one")
     hosts.put("x", "two")
 
@@ -141,8 +133,9 @@ def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Host
     assert stored(hosts.tube) == "at br xt"
 
 
+@pytest.mark.thorough
 def test_take_of_two_subqueues_when_a_rival_claims_one_of_them_first_takes_the_other(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     hosts.put("ab", "one")
     hosts.put("x", "two")
@@ -154,9 +147,10 @@ def test_take_of_two_subqueues_when_a_rival_claims_one_of_them_first_takes_the_o
     assert hosts.claims() == 2
 
 
-@pytest.mark.parametrize("commits", [0, 1])
+@pytest.mark.thorough
+@pytest.mark.parametrize("commits", [1, *thorough(0)])
 def test_take_when_it_stops_after_it_claimed_one_of_two_subqueues_blocks_neither(
-    hosts: Hosts, commits: int
+    hosts: Subqueues, commits: int
 ) -> None:
     hosts.put("a", "one")
     hosts.put("x", "two")
@@ -178,8 +172,9 @@ def test_take_when_it_stops_after_it_claimed_one_of_two_subqueues_blocks_neither
 # A take of all that is ready, while nobody holds a sub-queue, does not tell rows apart by theirs.
 
 
+@pytest.mark.thorough
 def test_take_of_all_when_its_claim_was_taken_over_while_it_paused_takes_nothing(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     hosts.put("ab")
 
@@ -189,11 +184,12 @@ def test_take_of_all_when_its_claim_was_taken_over_while_it_paused_takes_nothing
     assert stored(hosts.tube) == "at br"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("step", "operation"), [("committed", "claim"), *thorough(("decided", "take"))]
 )
 def test_take_of_all_when_more_is_put_after_its_claim_leaves_what_it_has_not_claimed(
-    hosts: Hosts, step: str, operation: str
+    hosts: Subqueues, step: str, operation: str
 ) -> None:
     hosts.put("ab", "one")
     hosts.put("c", "two")
@@ -208,7 +204,8 @@ def test_take_of_all_when_more_is_put_after_its_claim_leaves_what_it_has_not_cla
     assert names(hosts.rival.take_many(9)) == "x"
 
 
-def test_take_of_all_when_a_rival_deletes_one_of_them_counts_what_it_got(hosts: Hosts) -> None:
+@pytest.mark.thorough
+def test_take_of_all_when_a_rival_deletes_one_of_them_counts_what_it_got(hosts: Subqueues) -> None:
     hosts.put("a", "one")
     ids = hosts.put("b", "two")
 
@@ -221,9 +218,10 @@ def test_take_of_all_when_a_rival_deletes_one_of_them_counts_what_it_got(hosts: 
     assert hosts.claims() == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["many", *thorough("df")])
 def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
-    hosts: Hosts, open_queue: OpenQueue, form: str
+    hosts: Subqueues, open_queue: OpenQueue, form: str
 ) -> None:
     sweeping = on_another_host(open_queue(claim_grace=PAST_TTR))
     hosts.rival.put("a", utube="u", delay=1)
@@ -243,9 +241,10 @@ def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
     assert hosts.claims() == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("form", ["many", *thorough("df")])
 def test_take_when_a_rival_removes_the_first_of_several_tasks_keeps_the_others(
-    hosts: Hosts, form: str
+    hosts: Subqueues, form: str
 ) -> None:
     first = hosts.put("abc")[0]
     hosts.put("x", utube="v")
@@ -263,7 +262,8 @@ def test_take_when_a_rival_removes_the_first_of_several_tasks_keeps_the_others(
     assert hosts.claims() == 2
 
 
-def test_take_when_it_is_undone_counts_the_delay_that_it_ended(hosts: Hosts) -> None:
+@pytest.mark.thorough
+def test_take_when_it_is_undone_counts_the_delay_that_it_ended(hosts: Subqueues) -> None:
     first = hosts.put("a")[0]
     hosts.rival.put("b", utube="u", delay=1)
     hosts.clock.advance(1)
@@ -281,7 +281,10 @@ def test_take_when_it_is_undone_counts_the_delay_that_it_ended(hosts: Hosts) -> 
     assert hosts.mine.statistics(hosts.tube.name)["calls"]["delay"] == before + 1
 
 
-def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(hosts: Hosts) -> None:
+@pytest.mark.thorough
+def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(
+    hosts: Subqueues,
+) -> None:
     ids = hosts.put("a")
 
     with hosts.probe.interrupted("committed", "claim", lambda: hosts.rival.delete(ids[0])):
@@ -291,7 +294,7 @@ def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(hosts
 
 
 @pytest.mark.thorough
-def test_touched_task_keeps_its_subqueue_until_all_of_the_take_are_done(hosts: Hosts) -> None:
+def test_touched_task_keeps_its_subqueue_until_all_of_the_take_are_done(hosts: Subqueues) -> None:
     hosts.put("abc")
     first, second = hosts.tube.take_many(2, per_utube=2)
 
@@ -303,8 +306,9 @@ def test_touched_task_keeps_its_subqueue_until_all_of_the_take_are_done(hosts: H
     assert names(hosts.rival.take_many(1)) == "c"
 
 
+@pytest.mark.thorough
 def test_subqueue_when_the_lease_ends_goes_to_the_next_and_the_late_ack_is_refused(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     hosts.put("ab")
     late = hosts.tube.take_many(1)
@@ -320,8 +324,9 @@ def test_subqueue_when_the_lease_ends_goes_to_the_next_and_the_late_ack_is_refus
     assert names(hosts.tube.take_many(1)) == "b"
 
 
+@pytest.mark.thorough
 def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
-    hosts: Hosts, open_queue: OpenQueue
+    hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
     hosts.put("abc")
     first, second = ids_of(hosts.tube.take_many(2, per_utube=2))
@@ -341,7 +346,7 @@ def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
 
 @pytest.mark.parametrize("verb", ["take", *thorough("sweep")])
 def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_burns_its_token_is_not_doubled(
-    hosts: Hosts, open_queue: OpenQueue, verb: str
+    hosts: Subqueues, open_queue: OpenQueue, verb: str
 ) -> None:
     slow_clock = ManualClock(hosts.clock.now())
     hosts.clock.advance(PAST_TTR)
@@ -385,8 +390,9 @@ def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_burns_its_token_i
     assert stored(hosts.rival) == "at br"
 
 
+@pytest.mark.thorough
 def test_release_of_some_of_a_batch_when_the_other_lease_has_just_ended_frees_only_its_own(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     hosts.rival.put_many([PutItem("a", utube="u", ttr=10), PutItem("b", utube="v")])
     batch = hosts.tube.take_df(9)
@@ -399,8 +405,9 @@ def test_release_of_some_of_a_batch_when_the_other_lease_has_just_ended_frees_on
     assert names(hosts.rival.take_many(2)) == "ab"
 
 
+@pytest.mark.thorough
 def test_take_when_its_claim_was_made_long_after_it_began_is_left_the_time(
-    hosts: Hosts, open_queue: OpenQueue
+    hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
     looker = on_another_host(open_queue(claim_grace=10))[hosts.tube.name]
     hosts.put("ab")
@@ -416,8 +423,9 @@ def test_take_when_its_claim_was_made_long_after_it_began_is_left_the_time(
     assert stored(hosts.rival) == "at br"
 
 
+@pytest.mark.thorough
 def test_orphan_when_somebody_goes_on_seeing_it_is_taken_over_after_the_grace(
-    hosts: Hosts, open_queue: OpenQueue
+    hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
     looker = on_another_host(open_queue(claim_grace=10))[hosts.tube.name]
     hosts.put("ab")
@@ -429,8 +437,9 @@ def test_orphan_when_somebody_goes_on_seeing_it_is_taken_over_after_the_grace(
     assert names(looker.take_many(1)) == "a"
 
 
+@pytest.mark.thorough
 def test_orphan_when_each_sweep_sees_it_for_the_first_time_is_freed_in_the_end(
-    hosts: Hosts, open_queue: OpenQueue
+    hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
     hosts.put("ab")
     assert hosts.probe.stopped_after(1, lambda: hosts.tube.take(0))
@@ -444,7 +453,7 @@ def test_orphan_when_each_sweep_sees_it_for_the_first_time_is_freed_in_the_end(
 
 
 @pytest.mark.parametrize("verb", ["bury", *thorough("delete")])
-def test_foreign_verb_on_the_taken_task_frees_its_subqueue(hosts: Hosts, verb: str) -> None:
+def test_foreign_verb_on_the_taken_task_frees_its_subqueue(hosts: Subqueues, verb: str) -> None:
     hosts.put("ab")
     held = hosts.tube.take_many(1)[0]
 
@@ -457,7 +466,7 @@ def test_foreign_verb_on_the_taken_task_frees_its_subqueue(hosts: Hosts, verb: s
 
 
 def test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_next(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     for commits in range(MOST_STOPS):
         hosts.put("ab")
@@ -472,8 +481,9 @@ def test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_n
     assert commits > 2
 
 
+@pytest.mark.thorough
 def test_take_when_it_stops_before_or_after_it_buries_the_head_leaves_the_subqueue_to_the_next(
-    spark: SparkSession, hosts: Hosts
+    spark: SparkSession, hosts: Subqueues
 ) -> None:
     for commits in range(MOST_STOPS):
         spoil(spark, hosts.rival, hosts.put("ab")[0], "a")
@@ -489,7 +499,7 @@ def test_take_when_it_stops_before_or_after_it_buries_the_head_leaves_the_subque
 
 
 def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_nobody(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     for commits in range(MOST_STOPS):
         hosts.put("ab")
@@ -507,8 +517,9 @@ def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_n
     assert commits > 2
 
 
+@pytest.mark.thorough
 def test_take_when_leases_have_ended_frees_their_subqueues_and_burns_no_token(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     hosts.put("ab", "one")
     hosts.put("c", "two")
@@ -525,7 +536,7 @@ def test_take_when_leases_have_ended_frees_their_subqueues_and_burns_no_token(
 
 @pytest.mark.parametrize("ends", ["sweep", *thorough("release_all")])
 def test_end_of_leases_when_it_stops_between_any_two_commits_blocks_no_subqueue(
-    hosts: Hosts, ends: str
+    hosts: Subqueues, ends: str
 ) -> None:
     for commits in range(MOST_STOPS):
         hosts.put("ab")
@@ -548,7 +559,7 @@ def test_end_of_leases_when_it_stops_between_any_two_commits_blocks_no_subqueue(
 
 @pytest.mark.thorough
 def test_sweep_frees_the_claim_of_a_take_that_stopped_and_its_take_never_lands(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     hosts.put("a")
     with hosts.probe.interrupted("committed", "claim", hosts.sweep_as_rival):
@@ -556,7 +567,7 @@ def test_sweep_frees_the_claim_of_a_take_that_stopped_and_its_take_never_lands(
     assert hosts.claims() == 1
 
 
-def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Hosts) -> None:
+def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Subqueues) -> None:
     hosts.put("abc")
     held = hosts.tube.take_many(1)
     hosts.probe.events.clear()
@@ -577,7 +588,8 @@ def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Hosts) -> 
     assert hosts.claims() == 0
 
 
-def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Hosts) -> None:
+@pytest.mark.thorough
+def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Subqueues) -> None:
     hosts.put("a", "u")
     held = hosts.tube.take_many(1)
     hosts.put("x", "v")
@@ -589,7 +601,9 @@ def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Hosts) 
 
 
 @pytest.mark.thorough
-def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(hosts: Hosts) -> None:
+def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(
+    hosts: Subqueues,
+) -> None:
     hosts.put("ab")
     held = hosts.tube.take_many(1)
     taken: list[str] = []
@@ -609,7 +623,9 @@ def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(hosts
 
 
 @pytest.mark.thorough
-def test_exchange_when_a_sweep_moves_the_first_of_several_keeps_their_order(hosts: Hosts) -> None:
+def test_exchange_when_a_sweep_moves_the_first_of_several_keeps_their_order(
+    hosts: Subqueues,
+) -> None:
     first = hosts.put("a")
     held = hosts.tube.take_many(1)
     assert ids_of(held) == first
@@ -626,7 +642,7 @@ def test_exchange_when_a_sweep_moves_the_first_of_several_keeps_their_order(host
 
 
 def test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks_nobody(
-    hosts: Hosts,
+    hosts: Subqueues,
 ) -> None:
     for commits in range(MOST_STOPS):
         hosts.rival.put_many([PutItem(d, utube=u) for d, u in zip("axb", "uvu", strict=True)])

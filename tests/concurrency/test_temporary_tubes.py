@@ -51,6 +51,7 @@ def test_sweep_when_the_creator_of_a_temporary_tube_is_dead_drops_it(
     assert watcher.sweep().dropped == []
 
 
+@pytest.mark.thorough
 def test_sweep_when_the_creator_of_a_temporary_tube_never_took_leaves_it(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:
@@ -106,6 +107,7 @@ def test_create_tube_when_a_dead_sessions_temporary_tube_has_the_name_takes_its_
     assert watcher.statistics(name)["tasks"]["total"] == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", ["close", "death"])
 def test_temporary_tube_when_its_creator_joined_another_session_ends_with_that(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue, end: str
@@ -127,6 +129,7 @@ def test_temporary_tube_when_its_creator_joined_another_session_ends_with_that(
     host.close()
 
 
+@pytest.mark.thorough
 def test_temporary_tube_when_its_creator_could_not_join_stays(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:
@@ -150,6 +153,7 @@ def test_temporary_tube_when_its_creator_could_not_join_stays(
     assert name not in watcher
 
 
+@pytest.mark.thorough
 def test_sweep_when_it_stops_while_it_drops_a_temporary_tube_is_gone_on_with(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:
@@ -170,6 +174,7 @@ def test_sweep_when_it_stops_while_it_drops_a_temporary_tube_is_gone_on_with(
     assert name not in watcher
 
 
+@pytest.mark.thorough
 def test_open_when_a_temporary_tube_has_no_owner_leaves_it(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from pyspark.sql import functions as F
 
 from tests.concurrency.support import FOR_EVER, WAIT, on_another_host
@@ -99,6 +100,7 @@ def make_old(*files: Path) -> None:
         os.utime(file, (then, then))
 
 
+@pytest.mark.thorough
 def test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begin_anew(
     spark: SparkSession, place: str, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -122,6 +124,7 @@ def test_vacuum_when_a_put_df_has_taken_longer_than_files_are_kept_makes_it_begi
     assert len(rivals["paused"].take_many(10)) == ROWS + 2
 
 
+@pytest.mark.thorough
 def test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off(
     spark: SparkSession, place: str, clock: ManualClock, tmp_path: Path
 ) -> None:

@@ -82,6 +82,7 @@ def test_verb_when_the_memory_of_its_lease_segment_lacks_tasks_leaves_these_alon
     assert world.conflicts() == conflicts + 1
 
 
+@pytest.mark.thorough
 def test_ack_of_two_takes_when_the_memory_of_one_lacks_a_task_leaves_it_alone(
     world: World,
 ) -> None:
@@ -112,6 +113,7 @@ def test_verb_when_the_memory_of_its_lease_segment_has_one_too_many_is_decided_a
     assert world.conflicts() == conflicts + 1
 
 
+@pytest.mark.thorough
 def test_ack_of_a_whole_take_when_its_memory_has_one_too_many_does_not_say_it_was_acked(
     world: World,
 ) -> None:

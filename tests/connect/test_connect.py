@@ -66,6 +66,7 @@ def test_take_when_a_rival_of_another_session_comes_first_takes_the_next(
         assert ("conflicted", "take") in probe.events
 
 
+@pytest.mark.thorough
 def test_put_df_when_more_rows_come_than_were_counted_says_so(
     spark: SparkSession, location: str
 ) -> None:
@@ -100,6 +101,7 @@ def test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order(
     assert found == list(range(6_000))
 
 
+@pytest.mark.thorough
 def test_put_df_of_many_rows_leaves_the_session_as_it_is(
     spark: SparkSession, location: str
 ) -> None:
@@ -119,6 +121,7 @@ def test_put_df_of_many_rows_leaves_the_session_as_it_is(
     assert not [name for name in after if name not in before and "codegen" in name]
 
 
+@pytest.mark.thorough
 def test_one_session_in_many_threads_keeps_their_statements_apart(
     spark: SparkSession, location: str
 ) -> None:
@@ -141,6 +144,7 @@ def test_one_session_in_many_threads_keeps_their_statements_apart(
     assert done == {name: [[name, number] for number in range(3)] for name in "abc"}
 
 
+@pytest.mark.thorough
 def test_queue_on_a_server_with_a_disk_of_its_own_warns_and_leaves_nothing_here(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +167,7 @@ def test_queue_on_a_server_with_a_disk_of_its_own_warns_and_leaves_nothing_here(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_queue_on_the_servers_host_holds_the_same_lock_files_as_others(
     spark: SparkSession, location: str
 ) -> None:
@@ -172,6 +177,7 @@ def test_queue_on_the_servers_host_holds_the_same_lock_files_as_others(
     assert Path(location, "_tubeq_locks", "t.lock").exists()
 
 
+@pytest.mark.thorough
 def test_sweeper_over_connect_makes_one_pass_and_refuses_to_stream(
     server_url: str, spark: SparkSession, location: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -327,6 +333,7 @@ def test_verbs_when_the_server_is_gone_raise_errors_of_ours_and_close_ends(
     assert {name: kind for name, kind in raised.items() if kind is not StoreError} == {}
 
 
+@pytest.mark.thorough
 def test_verb_when_a_frame_names_a_table_that_is_not_there_raises_the_error_that_names_it(
     spark: SparkSession, location: str
 ) -> None:

@@ -29,6 +29,7 @@ def server(request: pytest.FixtureRequest) -> str:
     return url
 
 
+@pytest.mark.thorough
 def test_tubeq_when_each_call_is_a_process_puts_takes_and_counts_each_task_once(
     server: str, spark: SparkSession, location: str, tmp_path: Path
 ) -> None:

@@ -36,6 +36,7 @@ def test_first_verb_when_a_queue_is_for_one_call_sees_the_tubes_that_were_there_
         assert queue.tubes() == ["late", TUBE]
 
 
+@pytest.mark.thorough
 def test_tube_when_it_was_dropped_after_the_only_look_is_not_found_by_its_first_verb(
     spark: SparkSession, location: str
 ) -> None:
@@ -46,6 +47,7 @@ def test_tube_when_it_was_dropped_after_the_only_look_is_not_found_by_its_first_
             queue[TUBE].put("a")
 
 
+@pytest.mark.thorough
 def test_read_ahead_of_tables_that_are_not_there_leaves_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -54,6 +56,7 @@ def test_read_ahead_of_tables_that_are_not_there_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tube", [TUBE, "nowhere", "no name", None])
 def test_queue_for_one_call_when_no_verb_comes_writes_nothing(
     spark: SparkSession, location: str, tube: str | None

@@ -7,6 +7,7 @@ import io
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from crawler.run import Job, run
 from crawler.settings import Settings
 from crawler.tables import FETCH_COLUMNS, Exclusivity, PageTable, overlapping
@@ -38,6 +39,7 @@ def at(second: int) -> dt.datetime:
     return NOON + dt.timedelta(seconds=second)
 
 
+@pytest.mark.thorough
 def test_overlapping_when_consumers_share_a_host_counts_each_late_beginner(
     spark: SparkSession,
 ) -> None:
@@ -60,6 +62,7 @@ def test_overlapping_when_consumers_share_a_host_counts_each_late_beginner(
     }
 
 
+@pytest.mark.thorough
 def test_run_when_two_consumers_fetched_a_host_at_once_fails_and_says_so(
     spark: SparkSession, location: str
 ) -> None:

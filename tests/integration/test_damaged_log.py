@@ -77,6 +77,7 @@ def test_verbs_when_the_log_is_damaged_name_the_cause_and_the_file(broken: Tube)
         assert "An error occurred while calling" not in text
 
 
+@pytest.mark.thorough
 def test_health_when_the_log_of_a_tube_is_damaged_is_a_problem_of_that_tube(queue: Queue) -> None:
     found = [problem for problem in queue.health().problems if problem.kind == "unreadable"]
 
@@ -84,6 +85,7 @@ def test_health_when_the_log_of_a_tube_is_damaged_is_a_problem_of_that_tube(queu
     assert CAUSE in found[0].message
 
 
+@pytest.mark.thorough
 def test_metrics_and_statistics_when_a_tube_cannot_be_read_tell_of_the_others(
     queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,6 +99,7 @@ def test_metrics_and_statistics_when_a_tube_cannot_be_read_tell_of_the_others(
         queue.statistics("broken")
 
 
+@pytest.mark.thorough
 def test_sweep_when_the_log_of_a_tube_is_damaged_sweeps_the_others(
     queue: Queue, clock: ManualClock
 ) -> None:

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.acceptance.support import FOR_EVER, put_and_take
 from tests.concurrency.support import end_heartbeat
 from tubeq_spark import Queue, QueueConfig
@@ -15,7 +17,6 @@ from tubeq_spark.storage.engine import Engine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
 TABLES = ("hosts", "_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes")
@@ -31,6 +32,7 @@ def leave_dead_files(location: str) -> list[Path]:
     return files
 
 
+@pytest.mark.thorough
 def test_sweep_removes_dead_files_of_all_tables_each_vacuum_hours_when_any_can_be_old_enough(
     spark: SparkSession, location: str
 ) -> None:
@@ -60,6 +62,7 @@ def test_sweep_removes_dead_files_of_all_tables_each_vacuum_hours_when_any_can_b
         assert queue.statistics("hosts")["calls"]["ack"] == 1
 
 
+@pytest.mark.thorough
 def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tubeq_spark import Queue
 from tubeq_spark.settings_file import read_defaults
 from tubeq_spark.testing import ManualClock
@@ -22,6 +24,7 @@ def commits(spark: SparkSession, tube: Tube) -> int:
     return spark.sql(f"DESCRIBE HISTORY {tube.table}").count()
 
 
+@pytest.mark.thorough
 def test_sweep_and_take_when_there_is_nothing_to_do_commit_nothing_to_a_tube(
     spark: SparkSession, location: str
 ) -> None:

@@ -80,6 +80,7 @@ def test_missing_settings_sees_what_a_session_turned_off(spark: SparkSession) ->
     ]
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_local_session_is_quiet_from_start_to_end(tmp_path: Path) -> None:
@@ -103,6 +104,7 @@ def test_local_session_is_quiet_from_start_to_end(tmp_path: Path) -> None:
     assert result.returncode == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 def test_local_session_that_cannot_get_the_delta_jar_says_so(tmp_path: Path) -> None:
     # An empty cache and no repository but an empty folder: a first start without a network.
@@ -127,6 +129,7 @@ def test_local_session_that_cannot_get_the_delta_jar_says_so(tmp_path: Path) -> 
     assert "unresolved dependency: io.delta#delta-spark" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 def test_local_session_beside_a_session_without_delta_is_refused(tmp_path: Path) -> None:
     result = run_program(
@@ -147,6 +150,7 @@ def test_local_session_beside_a_session_without_delta_is_refused(tmp_path: Path)
     assert delta_package() in has_no_jar
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
 def test_local_session_under_spark_submit_keeps_what_was_submitted(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_queue_when_the_schema_does_not_exist_is_refused_with_one_sentence(
         Queue(spark, "spark_catalog.nowhere")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "table", ["_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes", "mail"]
 )
@@ -77,6 +78,7 @@ def test_table_when_its_creator_stopped_before_the_first_commit_is_created_by_th
     assert columns[0].schema.json() == columns[1].schema.json()
 
 
+@pytest.mark.thorough
 def test_tube_when_something_else_is_in_its_place_is_refused_and_left_alone(
     spark: SparkSession, location: str
 ) -> None:
@@ -91,6 +93,7 @@ def test_tube_when_something_else_is_in_its_place_is_refused_and_left_alone(
     assert [path.name for path in other.iterdir()] == ["letter.txt"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["with blank", "b`t per%cent qu'te#"])
 def test_queue_when_its_path_has_odd_characters_works(
     spark: SparkSession, location: str, name: str
@@ -168,6 +171,7 @@ def test_typed_tube_when_put_and_taken_keeps_types_and_refuses_others(
     assert rows == [{"url": "http://y/", "depth": 4}]
 
 
+@pytest.mark.thorough
 def test_typed_tube_takes_arrays_whatever_their_type_says_of_nulls(
     spark: SparkSession, location: str
 ) -> None:
@@ -182,6 +186,7 @@ def test_typed_tube_takes_arrays_whatever_their_type_says_of_nulls(
     assert task.data == {"tags": ["a"], "inner": {"n": 1}}
 
 
+@pytest.mark.thorough
 def test_tube_when_made_anew_with_another_payload_fits_its_table(
     spark: SparkSession, location: str
 ) -> None:
@@ -199,6 +204,7 @@ def test_tube_when_made_anew_with_another_payload_fits_its_table(
         assert detail["partitionColumns"] == ["segment"]
 
 
+@pytest.mark.thorough
 def test_handle_of_a_dropped_tube_when_another_has_its_name_touches_nothing(
     spark: SparkSession, location: str
 ) -> None:
@@ -231,6 +237,7 @@ def test_names_when_they_differ_by_case_only_are_one_tube(
             queue.tube("crawl")
 
 
+@pytest.mark.thorough
 def test_temporary_tube_when_its_queue_closes_is_gone(spark: SparkSession, location: str) -> None:
     with Queue(spark, location) as other:
         with Queue(spark, location) as queue:

@@ -49,6 +49,7 @@ READ_FIRST = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.processes
 def test_verbs_when_the_jvm_was_killed_raise_errors_of_ours_and_close_ends(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -23,6 +23,7 @@ def gone(spark: SparkSession, path: Path, column: str) -> DataFrame:
     return frame
 
 
+@pytest.mark.thorough
 def test_verb_when_files_of_the_program_are_gone_raises_the_error_that_names_it(
     spark: SparkSession, location: str, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_open_when_the_session_parses_the_schema_in_its_own_way_keeps_the_tasks(
         assert queue["typed"].peek(task.task_id).data == data
 
 
+@pytest.mark.thorough
 def test_create_tube_when_a_dropped_one_had_another_payload_has_its_own(
     spark: SparkSession, location: str
 ) -> None:

@@ -139,6 +139,7 @@ def test_frame_verbs_when_the_session_has_sparks_settings_read_the_log_in_as_few
     assert found - few < 50  # so many tasks has each rebuild, and each reading of what it built
 
 
+@pytest.mark.thorough
 def test_put_df_when_its_source_is_a_view_of_the_session_puts_it(
     tube: Tube, theirs: SparkSession
 ) -> None:
@@ -173,6 +174,7 @@ def _one_row() -> Any:
     return pa.table({"one": [1]})
 
 
+@pytest.mark.thorough
 def test_verbs_when_the_session_reads_stale_snapshots_see_what_others_have_put(
     spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
 ) -> None:
@@ -197,6 +199,7 @@ def test_commits_when_the_session_has_user_metadata_bear_the_queue_s_notes(
     tube.truncate()
 
 
+@pytest.mark.thorough
 def test_put_many_when_there_are_many_tasks_leaves_all_settings_as_they_are(
     tube: Tube, theirs: SparkSession
 ) -> None:
@@ -210,6 +213,7 @@ def test_put_many_when_there_are_many_tasks_leaves_all_settings_as_they_are(
     tube.truncate()
 
 
+@pytest.mark.thorough
 def test_own_sessions_when_the_caller_has_credentials_have_them_and_later_ones_too(
     plain: SparkSession,
 ) -> None:
@@ -261,6 +265,7 @@ def refusal() -> PySparkException:
     )
 
 
+@pytest.mark.thorough
 def test_queue_when_the_platform_refuses_all_settings_works(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +282,7 @@ def test_queue_when_the_platform_refuses_all_settings_works(
             assert queue.health().ok
 
 
+@pytest.mark.thorough
 def test_queue_when_no_session_can_be_derived_warns_of_the_slow_one(
     plain: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
