@@ -9,14 +9,17 @@ BIN := .venv/bin
 WORKERS ?= 2
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.docs-installed
-# What both kinds of session must agree on, and what is about Connect alone: a part of it with each
-# `make test`, all of it by `make test-connect`. A part is done before a second server is warm.
-ON_CONNECT = $(BIN)/python -m pytest --connect -m "not benchmark" --dist loadfile
-CONNECT_PART = -n 1 -k "test_connect or 010_01 or 010_03 or 010_04" tests/connect tests/acceptance/test_case_010_fifo.py
-CASES = tests/acceptance/test_case_*.py
-CONNECT_ALL = tests/connect $(CASES)
-# A run of an hour helps nobody: what more of the same shows is left to test-all.
-MARKS = not benchmark and not connect and not thorough
+# By file, as its tests share a queue; in the order of testpaths, not the file of most tests first:
+# those are the short ones.
+PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# Each test is in one of two halves: what proves the product, and what is left to test-rest.
+QUICK = not benchmark and not thorough
+REST = not benchmark and thorough
+# Spark Connect: what is about it alone, and what both kinds of session must agree on. With make test
+# it is one worker: all of it is done before a second server is warm.
+CASES = $(wildcard tests/acceptance/test_case_*.py)
+QUICK_CASES = tests/acceptance/test_case_190_buried_ttl.py tests/acceptance/test_case_220_concurrency.py
+REST_ON_CONNECT = not benchmark and (thorough or not connect)
 # Older pairs of pyspark and delta-spark, the oldest first; each has an environment under .compat.
 PAIRS ?= 4.0.1-4.0.1 4.0.2-4.4.0 4.1.1-4.2.0 4.1.3-4.4.0
 # What the oldest has of the other packages: the oldest that pyproject.toml allows.
@@ -26,7 +29,7 @@ ON_OLD_SPARK = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExce
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup demo check fmt test test-unit test-all test-connect test-compat wheel bench docs clean java
+.PHONY: help setup demo check fmt test test-unit test-rest test-all test-connect test-compat wheel bench docs clean java
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -47,21 +50,27 @@ fmt: setup ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# By file, as its tests share a queue; in the order of testpaths, not the file of most tests first:
-# those are the short ones.
-test: setup ## Run the tests, a part of them on Spark Connect, too
+test: setup ## Run the tests that prove the product, a part of them on Spark Connect, too
 	@status=0; \
-	$(if $(ARGS),,$(ON_CONNECT) $(CONNECT_PART) || status=1;) \
-	$(BIN)/python -m pytest -m "$(MARKS)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
-		$(ARGS) || status=1; \
+	$(if $(ARGS),,$(PYTEST) --connect -n 1 -m "$(QUICK)" tests/connect $(QUICK_CASES) || status=1;) \
+	$(PYTEST) -n $(WORKERS) -m "$(QUICK) and not connect" $(ARGS) || status=1; \
+	exit $$status
+
+test-rest: setup ## Run all tests that make test leaves out, the cases on Spark Connect, too
+	@status=0; \
+	$(if $(ARGS),,$(PYTEST) --connect -n $(WORKERS) -m "$(REST_ON_CONNECT)" \
+		tests/connect $(filter-out $(QUICK_CASES),$(CASES)) || status=1;) \
+	$(PYTEST) -n $(WORKERS) -m "$(REST) and not connect" $(ARGS) || status=1; \
 	exit $$status
 
 test-all: ## Run all tests, on classic Spark and on Spark Connect
-	@$(MAKE) test MARKS="not benchmark and not connect" \
-		CONNECT_PART="-n $(WORKERS) $(CONNECT_ALL)"
+	@status=0; \
+	$(MAKE) test || status=1; \
+	$(MAKE) test-rest || status=1; \
+	exit $$status
 
 test-connect: setup ## Run the tests of all cases on Spark Connect
-	$(ON_CONNECT) -n $(WORKERS) $(or $(ARGS),$(CONNECT_ALL))
+	$(PYTEST) --connect -n $(WORKERS) -m "not benchmark" $(or $(ARGS),tests/connect $(CASES))
 
 test-unit: setup ## Run the tests that need no Spark (seconds)
 	$(BIN)/python -m pytest -m "not benchmark" --engine memory tests/unit $(CASES) $(ARGS)

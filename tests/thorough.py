@@ -1,4 +1,4 @@
-"""Cases of which another stands for all in `make test`: left to `make test-all`."""
+"""Cases of which another stands for all in `make test`: left to `make test-rest`."""
 
 from __future__ import annotations
 
