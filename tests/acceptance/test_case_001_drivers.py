@@ -43,6 +43,7 @@ def test_001_01_140_01_registered_driver_is_there_and_cannot_be_overridden(
     session().register_driver(name, SAMPLE)
 
 
+@pytest.mark.thorough
 def test_tube_of_a_registered_driver_does_all_that_the_driver_declares(queue: Queue) -> None:
     name = f"own_{next(_numbers)}"
     queue.register_driver(name, SAMPLE)

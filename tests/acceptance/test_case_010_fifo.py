@@ -122,11 +122,13 @@ def test_010_08_kick_revives_the_oldest_buried_for_waiting_takes(
         tube.peek(ids[3])
 
 
+@pytest.mark.thorough
 def test_010_09_create_tube_when_it_exists_is_refused(fifo: Tube, queue: Queue) -> None:
     with pytest.raises(TubeExistsError, match=fifo.name):
         queue.create_tube(fifo.name, "fifo")
 
 
+@pytest.mark.thorough
 def test_010_10_temporary_tube_when_its_queue_closes_is_dropped(
     session: Session, queue: Queue
 ) -> None:
@@ -149,6 +151,7 @@ def test_010_11_close_releases_the_tasks_of_the_session(fifo: Tube, session: Ses
     assert [fifo.peek(task_id).state.value for task_id in ids] == ["r", "r", "r"]
 
 
+@pytest.mark.thorough
 def test_010_12_if_not_exists_with_other_options_gives_the_existing_tube(
     fifo: Tube, queue: Queue
 ) -> None:
@@ -158,6 +161,7 @@ def test_010_12_if_not_exists_with_other_options_gives_the_existing_tube(
     assert again.options == fifo.options
 
 
+@pytest.mark.thorough
 def test_010_13_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
     fifo = new_tube("fifo")
     fifo.put_many([1, 2, 3])
@@ -170,6 +174,7 @@ def test_010_13_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> N
     assert fifo.take(timeout=0) is None
 
 
+@pytest.mark.thorough
 def test_010_14_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     fifo: Tube, queue: Queue, session: Session
 ) -> None:

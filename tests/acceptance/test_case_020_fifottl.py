@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
+@pytest.mark.thorough
 def test_020_01_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
     assert fifottl.type == "fifottl"
     assert queue[fifottl.name].type == "fifottl"
@@ -38,6 +39,7 @@ def test_020_02_statistics_after_the_script_count_a_delayed_task_too(
     assert calls(queue, fifottl) == expected["calls"]
 
 
+@pytest.mark.thorough
 def test_020_03_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
     put = fifottl.put("abc")
     assert put.state == "r"
@@ -98,6 +100,7 @@ def test_020_06_bury_ends_the_lease_and_kick_wakes_a_take(
     assert (again.task_id, again.state, again.data) == (task.task_id, "t", "abc")
 
 
+@pytest.mark.thorough
 def test_020_07_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     new_tube: NewTube, session: Session
 ) -> None:
@@ -130,6 +133,7 @@ def test_020_10_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) 
     assert fifottl.peek(task.task_id) == released
 
 
+@pytest.mark.thorough
 def test_020_11_drop_with_a_buried_task_leaves_a_working_queue(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -143,6 +147,7 @@ def test_020_11_drop_with_a_buried_task_leaves_a_working_queue(
     assert tube.name not in queue.sweep().tubes
 
 
+@pytest.mark.thorough
 def test_020_12_tasks_by_state_gives_the_tasks_in_that_state(fifottl: Tube) -> None:
     ids = ids_of(fifottl.put_many(range(10)))
     fifottl.take_many(4)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube
     from tubeq_spark import Tube
@@ -20,6 +22,7 @@ def test_050_01_take_from_one_tube_when_ttl_has_passed_gives_none(
         assert fifottl.take(timeout=0) is None
 
 
+@pytest.mark.thorough
 def test_050_04_take_from_several_tubes_when_ttl_has_passed_gives_none(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

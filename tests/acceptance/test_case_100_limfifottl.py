@@ -60,6 +60,7 @@ def test_100_03_waiting_put_succeeds_when_an_ack_makes_room(
     assert waiting.result(WAIT).data == 4
 
 
+@pytest.mark.thorough
 def test_100_04_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue) -> None:
     for data in (1, 2, 3, 4):
         three.put(data)
@@ -67,6 +68,7 @@ def test_100_04_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue
     assert queue.statistics(three.name)["tasks"]["total"] == 3
 
 
+@pytest.mark.thorough
 def test_100_05_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
     unlimited = new_tube("limfifottl")
     assert unlimited.take(timeout=0) is None
@@ -74,6 +76,7 @@ def test_100_05_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
     assert unlimited.put(2)
 
 
+@pytest.mark.thorough
 def test_x_h1_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -112,6 +115,7 @@ def test_x_h3_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: 
         new_tube("limfifottl", capacity=capacity)
 
 
+@pytest.mark.thorough
 def test_x_h4_waiting_puts_use_all_the_room_that_comes(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -125,6 +129,7 @@ def test_x_h4_waiting_puts_use_all_the_room_that_comes(
     assert tube.put("c") is None
 
 
+@pytest.mark.thorough
 def test_put_many_finds_room_for_all_its_items_or_puts_none(three: Tube) -> None:
     assert three.put_many([1, 2])
     assert three.put_many([3, 4]) == []
@@ -159,6 +164,7 @@ def test_put_df_with_a_key_older_than_it_is_remembered_adds_its_rows_again(
     assert three.put_df(one, key="old").count == 1
 
 
+@pytest.mark.thorough
 def test_truncate_of_a_full_tube_makes_room_for_all_it_may_hold(three: Tube) -> None:
     three.put_many([1, 2, 3])
     three.truncate()

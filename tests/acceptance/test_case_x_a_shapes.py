@@ -45,6 +45,7 @@ def test_x_a02_ids_grow_and_are_never_used_again(tube: Tube) -> None:
     assert ids == sorted(set(ids))
 
 
+@pytest.mark.thorough
 def test_x_a03_put_without_data_is_refused_but_none_is_data(tube: Tube) -> None:
     with pytest.raises(TypeError):
         tube.put()  # type: ignore[call-arg]
@@ -63,6 +64,7 @@ def test_x_a03_payload_comes_back_as_the_json_value_it_is(tube: Tube) -> None:
     assert data_of(list(tube.tasks_by_state("t"))) == [*payloads, [1, [2]]]
 
 
+@pytest.mark.thorough
 def test_x_a04_put_with_an_option_that_nobody_or_another_type_has_is_refused(tube: Tube) -> None:
     for unknown in ("priority", "TTL", "if_not_exist"):
         with pytest.raises(TypeError):
@@ -73,6 +75,7 @@ def test_x_a04_put_with_an_option_that_nobody_or_another_type_has_is_refused(tub
     assert tube.take(timeout=0) is None
 
 
+@pytest.mark.thorough
 def test_x_a05_put_with_a_bad_pri_or_ttl_inserts_nothing(fifottl: Tube) -> None:
     for options in ({"pri": -1}, {"pri": 1.5}, {"pri": "a"}, {"ttl": "a"}):
         with pytest.raises(InvalidOptionError, match=next(iter(options))):

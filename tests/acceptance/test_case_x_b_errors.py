@@ -98,6 +98,7 @@ def test_x_b02_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
     assert versions() == before
 
 
+@pytest.mark.thorough
 def test_x_b03_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) -> None:
     task = put_and_take(fifo)
 
@@ -108,6 +109,7 @@ def test_x_b03_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) 
     assert queue.statistics(fifo.name)["calls"]["touch"] == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("increment", [None, 0, 0.0, 501 * YEAR])
 def test_x_b03_touch_by_nothing_or_for_ever_is_none_before_any_check(
     not_held: NotHeld, increment: float | None
@@ -116,6 +118,7 @@ def test_x_b03_touch_by_nothing_or_for_ever_is_none_before_any_check(
         assert not_held.tube.touch(task_id, increment) is None
 
 
+@pytest.mark.thorough
 def test_x_b04_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
     tube.bury_many(ids_of(tube.put_many([1, 2, 3])))
 
@@ -150,6 +153,7 @@ def test_x_b05_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queu
         tube.put("too late")
 
 
+@pytest.mark.thorough
 def test_x_b05_drop_while_a_take_waits_ends_the_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -162,6 +166,7 @@ def test_x_b05_drop_while_a_take_waits_ends_the_take(
         waiting.result(WAIT)
 
 
+@pytest.mark.thorough
 def test_x_b06_create_tube_that_is_unknown_or_there_is_refused(fifo: Tube, queue: Queue) -> None:
     before = queue.tubes()
 

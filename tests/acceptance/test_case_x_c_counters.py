@@ -69,6 +69,7 @@ def test_x_c01_each_verb_has_one_event_and_one_count(fresh_tube: Tube, queue: Qu
     assert counts(queue, tube) == {"done": 2}
 
 
+@pytest.mark.thorough
 def test_x_c01_release_all_counts_every_task_and_truncate_none(
     fresh_tube: Tube, queue: Queue
 ) -> None:
@@ -87,6 +88,7 @@ def test_x_c01_release_all_counts_every_task_and_truncate_none(
     assert counts(queue, tube) == {}
 
 
+@pytest.mark.thorough
 def test_x_c02_touch_counts_once_and_its_refusals_not_at_all(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -163,6 +165,7 @@ def test_x_c06_counts_are_effective_before_the_sweep(swept: Swept) -> None:
     assert swept.counts == {"ready": 2, "total": 2, "done": 1}
 
 
+@pytest.mark.thorough
 def test_x_c06_close_counts_its_releases_as_release(
     new_tube: NewTube, queue: Queue, session: Session
 ) -> None:
@@ -174,6 +177,7 @@ def test_x_c06_close_counts_its_releases_as_release(
     assert calls(queue, fifo) == {"put": 2, "take": 2, "release": 2}
 
 
+@pytest.mark.thorough
 def test_x_c07_callback_receives_the_whole_task(fifottl: Tube) -> None:
     seen: list[Task] = []
     fifottl.on_task_change(lambda task, _: seen.append(task))
@@ -184,6 +188,7 @@ def test_x_c07_callback_receives_the_whole_task(fifottl: Tube) -> None:
     assert seen == [put, taken]
 
 
+@pytest.mark.thorough
 def test_x_c08_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queue) -> None:
     fifo = new_tube("fifo")
 
@@ -197,6 +202,7 @@ def test_x_c08_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queu
     assert calls(queue, fifo) == {"put": 1, "take": 1, "ack": 1}
 
 
+@pytest.mark.thorough
 def test_x_c09_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
     changes = Changes()
 
@@ -225,6 +231,7 @@ def test_x_c10_statistics_have_all_keys_and_begin_anew_after_drop(
     assert set(statistics["calls"].values()) == {0}
 
 
+@pytest.mark.thorough
 def test_statistics_of_all_tubes_when_no_query_has_room_for_them_are_those_of_each(
     new_tube: NewTube, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +249,7 @@ def test_statistics_of_all_tubes_when_no_query_has_room_for_them_are_those_of_ea
     assert [found[tube.name]["tasks"]["ready"] for tube in tubes] == [0, 1, 2]
 
 
+@pytest.mark.thorough
 def test_x_c11_new_queue_keeps_options_and_counters_but_no_callback(
     new_tube: NewTube, queue: Queue, session: Session
 ) -> None:

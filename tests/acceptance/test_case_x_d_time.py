@@ -43,6 +43,7 @@ def test_x_d01_put_without_times_has_none(fifottl: Tube) -> None:
     assert times(take(fifottl)) == (None, None, None)
 
 
+@pytest.mark.thorough
 def test_x_d02_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube) -> None:
     only_ttl = new_tube("fifottl", ttl=5)
     assert [(task.ttl, task.ttr) for task in (only_ttl.put("x"), only_ttl.put("x", ttl=50))] == [
@@ -69,6 +70,7 @@ def test_x_d03_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: Ma
     assert times(ready) == (1.5, 1.5, 0.25)
 
 
+@pytest.mark.thorough
 def test_x_d03_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
     fifottl: Tube,
 ) -> None:
@@ -103,6 +105,7 @@ def test_x_d04_taken_task_outlives_its_ttl_until_its_ttr(
     assert counts(queue, fifottl) == {"done": 2}
 
 
+@pytest.mark.thorough
 def test_x_d05_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -131,6 +134,7 @@ def test_x_d06_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> 
     assert times(take(fifottl)) == (8, 13, 8)
 
 
+@pytest.mark.thorough
 def test_x_d07_release_leaves_the_end_of_life_where_it_was(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -182,6 +186,7 @@ def test_x_d08_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tu
     assert fifo.peek(task.task_id).state == "t"
 
 
+@pytest.mark.thorough
 def test_x_d09_buried_task_expires_and_a_kicked_one_forgets_its_delay(
     fifottl: Tube, clock: ManualClock
 ) -> None:
@@ -228,6 +233,7 @@ def test_x_d11_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
     assert times(released) == (5, None, None)
 
 
+@pytest.mark.thorough
 def test_x_d12_take_skips_what_has_expired_unswept(fifottl: Tube, clock: ManualClock) -> None:
     expiring, lasting = fifottl.put("expiring", ttl=1), fifottl.put("lasting", pri=1)
     clock.advance(1)

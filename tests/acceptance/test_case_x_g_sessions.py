@@ -52,6 +52,7 @@ def test_x_g02_close_releases_at_once_and_ends_the_takes_that_wait(
     assert calls(live_queue, tube) == {"put": 2, "take": 2, "release": 2}
 
 
+@pytest.mark.thorough
 def test_x_g02_verbs_after_close_are_refused(session: Session, fifo: Tube) -> None:
     closed = session()
     tube = closed[fifo.name]
@@ -67,6 +68,7 @@ def test_x_g02_verbs_after_close_are_refused(session: Session, fifo: Tube) -> No
         closed.create_tube("late", "fifo")
 
 
+@pytest.mark.thorough
 def test_x_g03_session_with_two_members_ends_with_the_last(fifo: Tube, session: Session) -> None:
     first = session()
     shared = first.identify()
@@ -84,6 +86,7 @@ def test_x_g03_session_with_two_members_ends_with_the_last(fifo: Tube, session: 
         session().identify(shared)
 
 
+@pytest.mark.thorough
 def test_x_g04_identify_with_another_uuid_leaves_the_old_session(
     fifo: Tube, session: Session
 ) -> None:
@@ -124,6 +127,7 @@ def test_x_g05_dead_session_loses_its_tasks_for_good_and_starts_anew(
     assert silent[fifo.name].ack(again.task_id).state == "-"
 
 
+@pytest.mark.thorough
 def test_x_g05_take_that_finds_nothing_looks_for_dead_sessions(
     fifo: Tube, session: Session, clock: ManualClock
 ) -> None:
@@ -137,6 +141,7 @@ def test_x_g05_take_that_finds_nothing_looks_for_dead_sessions(
     assert task.task_id == lost.task_id
 
 
+@pytest.mark.thorough
 def test_x_g06_release_all_by_anybody_frees_everybodys_tasks(
     new_tube: NewTube, queue: Queue, other: Queue
 ) -> None:
@@ -153,6 +158,7 @@ def test_x_g06_release_all_by_anybody_frees_everybodys_tasks(
             tube.ack(task_id)
 
 
+@pytest.mark.thorough
 def test_x_g07_cfg_leaves_what_it_does_not_name(session: Session) -> None:
     queue = session()
     queue.cfg(in_replicaset=True)

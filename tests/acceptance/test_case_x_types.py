@@ -59,6 +59,7 @@ def test_x_c01_c03_each_verb_has_one_event_and_no_neighbour_has_any(
     assert counts(queue, tube) == {"done": 2}
 
 
+@pytest.mark.thorough
 @TYPES
 def test_x_b01_b02_c08_g08_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -118,6 +119,7 @@ def test_x_c04_c05_c06_d04_u01_what_time_ends_is_told_and_counted_once(
     assert counts(queue, tube) == {"ready": 2, "total": 2, "done": 2}
 
 
+@pytest.mark.thorough
 @TIMED
 def test_x_d06_d08_d09_d11_durations_add_up_as_in_fifottl(
     new_tube: NewTube, type_name: str
@@ -141,6 +143,7 @@ def test_x_d06_d08_d09_d11_durations_add_up_as_in_fifottl(
     assert endless.next_event is None
 
 
+@pytest.mark.thorough
 def test_x_b03_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) -> None:
     tube = new_tube("utube")
     task = put_and_take(tube, "x")
