@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
     from tubeq_spark.testing import ManualClock
 
-TYPES = ("fifo", *thorough("fifottl", "limfifottl", "utube", "utubettl"))
+TYPES = ("fifo", *thorough("utubettl"))
 _numbers = itertools.count(1)
 
 
