@@ -204,6 +204,7 @@ def test_process_when_it_runs_once_works_off_what_is_ready(queue: Queue, new_tub
     assert counts(queue, tube) == {"done": 3}
 
 
+@pytest.mark.thorough
 def test_process_when_its_handler_raises_gives_back_and_goes_on(
     queue: Queue, new_tube: NewTube, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -331,6 +332,7 @@ def listener(tmp_path: Path) -> Listener:
     return Listener(tmp_path / "listener")
 
 
+@pytest.mark.thorough
 def test_changes_when_a_verb_changes_tasks_tell_exactly_these(
     new_tube: NewTube, clock: ManualClock, listener: Listener
 ) -> None:

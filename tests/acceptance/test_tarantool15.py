@@ -244,6 +244,7 @@ def test_release_with_a_ttl_begins_a_new_life_after_the_delay(
     assert old.take(JOBS, 0) is None
 
 
+@pytest.mark.thorough
 def test_verbs_of_holders_when_a_task_is_not_held_are_refused(
     old: Queue15, foreign: Queue15, clock: ManualClock
 ) -> None:
@@ -258,6 +259,7 @@ def test_verbs_of_holders_when_a_task_is_not_held_are_refused(
     assert [foreign.peek(i).status for i in (ready, lost, theirs)] == ["delayed", "ready", "taken"]
 
 
+@pytest.mark.thorough
 def test_meta_tells_what_is_known_of_a_task(queue: Queue, old: Queue15, clock: ManualClock) -> None:
     task_id = held(old, "a", ttl=100, ttr=30, pri=5)
     created = clock.now()
@@ -335,6 +337,7 @@ def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
     assert far.kick("again") == 1
 
 
+@pytest.mark.thorough
 def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> None:
     queue.create_tube("no_pri", "utube")
 

@@ -59,6 +59,7 @@ def place(spark: SparkSession, tmp_path: Path, clock: ManualClock) -> Place:
     return Place(spark, str(tmp_path / "queue"), clock)
 
 
+@pytest.mark.thorough
 def test_sweep_when_sessions_have_ended_forgets_them_and_keeps_their_counts(place: Place) -> None:
     for tasks in (1, 2):
         place.visit(tasks)

@@ -72,6 +72,7 @@ def look_at(queue: Queue, name: str) -> None:
     tube.truncate()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("look", ["take", *thorough("sweep", "finished drop")])
 def test_look_when_its_snapshot_does_not_know_a_living_session_leaves_its_tasks(

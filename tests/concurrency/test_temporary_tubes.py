@@ -68,6 +68,7 @@ def test_sweep_when_the_creator_of_a_temporary_tube_never_took_leaves_it(
     assert name not in watcher
 
 
+@pytest.mark.thorough
 def test_heartbeat_when_the_last_temporary_tube_was_dropped_ends(
     open_queue: OpenQueue, clock: ManualClock, place: str
 ) -> None:
@@ -92,6 +93,7 @@ def test_heartbeat_when_the_last_temporary_tube_was_dropped_ends(
     assert beats()
 
 
+@pytest.mark.thorough
 def test_create_tube_when_a_dead_sessions_temporary_tube_has_the_name_takes_its_place(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:

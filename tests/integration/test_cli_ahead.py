@@ -26,6 +26,7 @@ def location(spark: SparkSession, tmp_path: Path) -> str:
     return location
 
 
+@pytest.mark.thorough
 def test_first_verb_when_a_queue_is_for_one_call_sees_the_tubes_that_were_there_when_it_was_opened(
     spark: SparkSession, location: str
 ) -> None:

@@ -56,6 +56,7 @@ def broken(queue: Queue) -> Tube:
     return queue["broken"]
 
 
+@pytest.mark.thorough
 def test_verbs_when_the_log_is_damaged_name_the_cause_and_the_file(broken: Tube) -> None:
     verbs = {
         "peek": lambda: broken.peek(1),

@@ -135,6 +135,7 @@ def test_queue_when_the_format_is_newer_is_refused(spark: SparkSession, location
         Queue(spark, location)
 
 
+@pytest.mark.thorough
 def test_tube_table_when_created_has_the_columns_and_a_short_log(
     spark: SparkSession, location: str
 ) -> None:
@@ -225,6 +226,7 @@ def test_handle_of_a_dropped_tube_when_another_has_its_name_touches_nothing(
         assert fresh.take(0) is None
 
 
+@pytest.mark.thorough
 def test_names_when_they_differ_by_case_only_are_one_tube(
     spark: SparkSession, location: str
 ) -> None:

@@ -47,6 +47,7 @@ def test_verb_when_files_of_the_program_are_gone_raises_the_error_that_names_it(
         assert tube.put(3).data == 3
 
 
+@pytest.mark.thorough
 def test_verb_when_the_table_of_the_tube_is_gone_says_that_it_was_dropped(
     spark: SparkSession, location: str
 ) -> None:

@@ -104,6 +104,7 @@ def tasks_of(spark: SparkSession, name: str, work: Callable[[], object]) -> int:
     return sum(info.numCompletedTasks for info in infos if info is not None)
 
 
+@pytest.mark.thorough
 def test_row_verbs_when_the_session_has_sparks_settings_run_as_few_tasks_as_in_a_tuned_one(
     spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
 ) -> None:
