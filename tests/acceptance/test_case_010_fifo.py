@@ -86,6 +86,7 @@ def test_010_06_release_regains_the_old_place(fifo: Tube) -> None:
     assert data_of(take(fifo) for _ in range(3)) == ["first", "third", 4]
 
 
+@pytest.mark.thorough
 def test_010_07_release_wakes_a_waiting_take(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -187,6 +188,7 @@ def test_010_14_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     assert elsewhere.options == fifo.options
 
 
+@pytest.mark.thorough
 def test_010_15_tasks_by_state_gives_the_tasks_in_that_state(fifo: Tube) -> None:
     ids = ids_of(fifo.put_many(range(10)))
     fifo.take_many(4)

@@ -29,6 +29,7 @@ def test_020_01_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> 
     assert queue[fifottl.name].type == "fifottl"
 
 
+@pytest.mark.thorough
 def test_020_02_statistics_after_the_script_count_a_delayed_task_too(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -81,6 +82,7 @@ def test_020_05_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
         fifottl.ack(task.task_id)
 
 
+@pytest.mark.thorough
 def test_020_06_bury_ends_the_lease_and_kick_wakes_a_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:

@@ -49,6 +49,7 @@ def test_030_01_040_01_create_tube_in_either_mode_gives_its_name_type_and_a_busy
     assert take(tube).data == 345
 
 
+@pytest.mark.thorough
 @BOTH
 def test_030_02_040_02_statistics_after_the_script_are_those_of_the_other_types(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -99,8 +100,8 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
     ("end", "type_name", "then"),
     [
         ("ack", "utube", "second"),
-        ("release", "utubettl", "first"),
         *thorough(
+            ("release", "utubettl", "first"),
             ("bury", "utube", "second"),
             ("bury", "utubettl", "second"),
             ("delayed_release", "utubettl", "second"),
@@ -155,6 +156,7 @@ def test_040_08_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> No
     assert take(tube).data == 670
 
 
+@pytest.mark.thorough
 def test_040_13_delayed_release_adds_to_the_ttl_only(shared_tube: SharedTube) -> None:
     tube = shared_tube("utubettl")
     task = put_and_take(tube, "test_task", ttl=10, ttr=20)
@@ -210,6 +212,7 @@ def test_190_01_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
         tube.peek(task.task_id)
 
 
+@pytest.mark.thorough
 def test_240_06_two_sessions_take_and_ack_two_subqueues(
     shared_tube: SharedTube, other: Queue
 ) -> None:
@@ -297,6 +300,7 @@ def test_x_u2_kick_gives_back_the_oldest_of_each_subqueue_first(
     assert counts(queue, tube)["ready"] == 1
 
 
+@pytest.mark.thorough
 def test_x_u3_release_keeps_the_end_of_the_life(shared_tube: SharedTube) -> None:
     tube = shared_tube("utubettl")
     task = put_and_take(tube, "a", ttl=100, ttr=5)

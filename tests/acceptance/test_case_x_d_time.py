@@ -38,6 +38,7 @@ def test_x_d01_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: Manual
     assert times(take(fifottl)) == (6, 5, 5)
 
 
+@pytest.mark.thorough
 def test_x_d01_put_without_times_has_none(fifottl: Tube) -> None:
     assert times(fifottl.put("x")) == (None, None, None)
     assert times(take(fifottl)) == (None, None, None)
@@ -154,6 +155,7 @@ def test_x_d07_release_leaves_the_end_of_life_where_it_was(
     assert counts(queue, fifottl) == {"done": 1}
 
 
+@pytest.mark.thorough
 def test_x_d08_release_with_delay_lengthens_ttl_each_time(
     fifottl: Tube, clock: ManualClock
 ) -> None:

@@ -168,6 +168,7 @@ def test_x_g07_cfg_leaves_what_it_does_not_name(session: Session) -> None:
     assert queue.cfg(in_replicaset=False)["ttr"] == 5
 
 
+@pytest.mark.thorough
 def test_x_g08_truncate_of_a_taken_task_leaves_no_ghost(fresh_tube: Tube, queue: Queue) -> None:
     tube = fresh_tube
     task = put_and_take(tube, "truncated")

@@ -23,6 +23,7 @@ TYPES = pytest.mark.parametrize("type_name", ["utubettl", *thorough("limfifottl"
 TIMED = pytest.mark.parametrize("type_name", ["limfifottl", *thorough("utubettl")])
 
 
+@pytest.mark.thorough
 @TYPES
 def test_x_c01_c03_each_verb_has_one_event_and_no_neighbour_has_any(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -87,6 +88,7 @@ def test_x_b01_b02_c08_g08_refusals_bad_callbacks_and_truncate_leave_nothing_beh
     tube.drop()
 
 
+@pytest.mark.thorough
 @TIMED
 def test_x_c04_c05_c06_d04_u01_what_time_ends_is_told_and_counted_once(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str

@@ -413,6 +413,7 @@ def then_lost(act: Callable[[], object]) -> Callable[[], None]:
     return both
 
 
+@pytest.mark.thorough
 def test_put_when_its_task_is_taken_before_the_history_is_asked_returns_the_task(
     world: World,
 ) -> None:

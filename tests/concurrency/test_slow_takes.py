@@ -138,7 +138,7 @@ one_form = of_types(
 
 @of_types(
     ("fifottl", "many"),
-    ("utubettl", "many"),
+    *thorough(("utubettl", "many")),
     *thorough(*((kind, form) for kind in TYPES for form in ("df", "exchange"))),
 )
 def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(

@@ -340,12 +340,10 @@ CASES = (
 )
 
 
-#: Of a kind of statement one stands for all in `make test`, and whatever makes several commits.
+#: In `make test` one stands for each kind of statement, and for each way to make several commits.
 MORE = {case.name for case in CASES} - {
     "put_df_with_a_key",
     "take_where_leases_have_ended",
-    "take_where_the_head_cannot_be_read",
-    "take_by_a_session_that_was_found_dead",
     "ack_whole_claim",
     "exchange_in_two_commits",
     "sweep_that_finds_a_dead_session",

@@ -534,6 +534,7 @@ def test_take_when_leases_have_ended_frees_their_subqueues_and_burns_no_token(
     assert hosts.claims() == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ends", ["sweep", *thorough("release_all")])
 def test_end_of_leases_when_it_stops_between_any_two_commits_blocks_no_subqueue(
     hosts: Subqueues, ends: str
@@ -641,6 +642,7 @@ def test_exchange_when_a_sweep_moves_the_first_of_several_keeps_their_order(
     assert names(got) == "bc"
 
 
+@pytest.mark.thorough
 def test_exchange_when_it_stops_between_any_two_commits_loses_nothing_and_blocks_nobody(
     hosts: Subqueues,
 ) -> None:
