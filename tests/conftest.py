@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.connect_server import connect_server, connected
+from tests.jvm_options import SHORT_LIVED
 from tubeq_spark.spark_session import local_session
 from tubeq_spark.spark_settings import CODEGEN
 
@@ -58,6 +59,7 @@ def spark(
             **{
                 "spark.master": "local[2]",
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                "spark.driver.extraJavaOptions": SHORT_LIVED,
                 **INTERPRETED,
             },
         )

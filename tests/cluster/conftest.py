@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
+from tests.jvm_options import SHORT_LIVED
 from tubeq_spark.spark_session import LOCAL_SETTINGS, delta_package
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ ROOT = Path(__file__).parents[2]
 SPARK_BIN = Path(pyspark.__file__).parent / "bin"
 WORKERS = 2
 WAIT_S = 60.0
-#: A JVM that ends after a minute has no use for its best compiler.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True)
