@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.pages import PAGES, ROOT, Example, commands, examples
+from tests.thorough import thorough
 from tubeq_spark import Queue
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
@@ -117,7 +118,9 @@ def reader(
     reader.leave()
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize(
+    "name", ["README.md", *thorough(*(name for name in RUN if name != "README.md"))]
+)
 def test_page_when_followed_from_top_to_bottom_prints_what_it_says(
     name: str, reader: Reader
 ) -> None:

@@ -208,6 +208,7 @@ class RefusedError(PySparkException):
         return self._refused[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("condition", "state"),
     [("NOT_SUPPORTED_WITH_SERVERLESS", "0A000"), ("ANY_OTHER", "0AKD0"), ("NOT_IMPLEMENTED", None)],
@@ -236,6 +237,7 @@ def test_put_df_when_the_platform_keeps_no_copy_says_what_to_do_and_writes_nothi
     assert fifo.put_df(numbers.select("data")).count == ROWS
 
 
+@pytest.mark.thorough
 def test_put_df_when_the_frame_itself_fails_says_nothing_of_copies(
     numbers: DataFrame, fifo: Tube
 ) -> None:

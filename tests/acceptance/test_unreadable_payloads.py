@@ -310,6 +310,7 @@ def test_put_df_of_the_first_and_last_moments_is_taken(spark: SparkSession, type
     assert task.data["local"].year == task.data["list"][0].year == 1
 
 
+@pytest.mark.thorough
 def test_take_when_payloads_are_json_decodes_each_once(
     new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
 ) -> None:

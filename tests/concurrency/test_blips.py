@@ -63,6 +63,7 @@ def shaky(spark: SparkSession) -> Shaky:
     return Shaky(spark)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["fifo", "utube"])
 def test_close_when_spark_was_out_of_reach_before_gives_back_what_is_held(
     shaky: Shaky, place: str, clock: ManualClock, watcher: Queue, kind: str
@@ -84,6 +85,7 @@ def test_close_when_spark_was_out_of_reach_before_gives_back_what_is_held(
     assert found.task_id == put[0].task_id
 
 
+@pytest.mark.thorough
 def test_close_when_one_statement_does_not_get_through_asks_again(
     shaky: Shaky, place: str, clock: ManualClock, watcher: Queue
 ) -> None:
@@ -110,6 +112,7 @@ def test_close_when_one_statement_does_not_get_through_asks_again(
     assert brief.name not in watcher
 
 
+@pytest.mark.thorough
 def test_close_when_spark_stays_out_of_reach_tells_what_is_left(
     shaky: Shaky, place: str, clock: ManualClock, watcher: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -155,6 +155,7 @@ def test_vacuum_when_a_long_put_df_asks_to_wait_is_put_off(
     assert len(rivals["long"].take_many(10)) == ROWS
 
 
+@pytest.mark.thorough
 def test_sweep_when_a_writer_that_asked_to_wait_has_ended_removes_what_it_asked(
     spark: SparkSession, clock: ManualClock, tmp_path: Path
 ) -> None:

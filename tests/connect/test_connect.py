@@ -194,6 +194,7 @@ def test_sweeper_over_connect_makes_one_pass_and_refuses_to_stream(
     )
 
 
+@pytest.mark.thorough
 def test_example_of_the_docs_when_run_prints_what_it_says(
     server_url: str, spark: SparkSession, location: str
 ) -> None:

@@ -94,6 +94,7 @@ def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
     assert sorted(report.tubes) == ["fifo", "utube", "utubettl"]
 
 
+@pytest.mark.thorough
 def test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def leave_note(directory: Path, name: str) -> None:
     CommitterFile(directory / f"{name}.committing").write(Committer("another"))
 
 
+@pytest.mark.thorough
 def test_page_table_when_it_appends_on_local_files_keeps_other_processes_out(
     spark: SparkSession, location: str
 ) -> None:
@@ -69,6 +70,7 @@ def test_page_table_when_it_appends_on_local_files_keeps_other_processes_out(
     assert [row["error"] for row in pages.fetches().collect()] == ["held"]
 
 
+@pytest.mark.thorough
 def test_page_table_when_two_threads_append_lets_them_go_on_side_by_side(
     spark: SparkSession, location: str, tmp_path: Path
 ) -> None:
@@ -96,6 +98,7 @@ def test_page_table_when_two_threads_append_lets_them_go_on_side_by_side(
     assert [row["error"] for row in pages.fetches().collect()] == ["met", "met"]
 
 
+@pytest.mark.thorough
 def test_page_table_when_another_jvm_may_be_committing_is_not_created(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +111,7 @@ def test_page_table_when_another_jvm_may_be_committing_is_not_created(
     assert not Path(location, "_crawl_pages").exists()
 
 
+@pytest.mark.thorough
 def test_result_table_when_it_adds_on_local_files_keeps_other_processes_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -120,6 +124,7 @@ def test_result_table_when_it_adds_on_local_files_keeps_other_processes_out(
     assert [row["said"] for row in stored] == ["held"]
 
 
+@pytest.mark.thorough
 def test_result_table_when_another_jvm_may_be_committing_is_not_created(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

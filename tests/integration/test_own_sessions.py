@@ -338,6 +338,7 @@ def while_another_looks(spark: SparkSession) -> Iterator[Callable[..., SparkSess
         looking.result(WAIT)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("compiling", [False, True])
 def test_get_when_another_thread_looks_at_the_callers_settings_does_not_wait(
     spark: SparkSession, *, compiling: bool
