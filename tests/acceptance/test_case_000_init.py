@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-def test_000_02_tube_when_created_used_and_dropped_leaves_an_empty_queue(queue: Queue) -> None:
+def test_tube_when_created_used_and_dropped_leaves_an_empty_queue(queue: Queue) -> None:
+    """Case 000-2."""
     assert queue.tubes() == []
 
     tube = queue.create_tube("test", "fifo")

@@ -29,9 +29,10 @@ SAMPLE = Driver(
 )
 
 
-def test_001_01_140_01_registered_driver_is_there_and_cannot_be_overridden(
+def test_registered_driver_is_there_and_cannot_be_overridden(
     queue: Queue, session: Session
 ) -> None:
+    """Cases 001-1 and 140-1."""
     name = f"mock_{next(_numbers)}"
     queue.register_driver(name, SAMPLE)
     with pytest.raises(InvalidOptionError, match="overriding"):
@@ -58,9 +59,10 @@ def test_tube_of_a_registered_driver_does_all_that_the_driver_declares(queue: Qu
         tube.put("x", ttl=1)
 
 
-def test_170_01_tube_of_a_driver_that_is_not_registered_is_left_alone_until_it_is(
+def test_tube_of_a_driver_that_is_not_registered_is_left_alone_until_it_is(
     queue: Queue, session: Session
 ) -> None:
+    """Case 170-1."""
     name = f"cust_{next(_numbers)}"
     queue.register_driver(name, replace(BUILT_IN["fifo"], name="fifo"))
     tube = queue.create_tube(f"tube_{name}", name)
@@ -88,6 +90,7 @@ def test_170_01_tube_of_a_driver_that_is_not_registered_is_left_alone_until_it_i
         replace(SAMPLE, limited=False),
     ],
 )
-def test_x_b8_driver_that_declares_what_cannot_be_is_refused(queue: Queue, driver: Any) -> None:
+def test_driver_that_declares_what_cannot_be_is_refused(queue: Queue, driver: Any) -> None:
+    """Case X-B8."""
     with pytest.raises(InvalidOptionError, match="driver"):
         queue.register_driver(f"bad_{next(_numbers)}", driver)

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Tube
 
 
-def test_010_01_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
+def test_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
+    """Case 010-1."""
     assert fifo.type == "fifo"
     assert queue[fifo.name].name == fifo.name
     assert queue[fifo.name].type == "fifo"
 
 
-def test_010_02_statistics_after_the_script_count_tasks_and_calls(
-    new_tube: NewTube, queue: Queue
-) -> None:
+def test_statistics_after_the_script_count_tasks_and_calls(new_tube: NewTube, queue: Queue) -> None:
+    """Case 010-2."""
     fifo = new_tube("fifo")
     expected = run_statistics_script(fifo)
 
@@ -40,7 +40,8 @@ def test_010_02_statistics_after_the_script_count_tasks_and_calls(
     assert data_of(fifo.tasks_by_state("!")) == ["stat_2"]
 
 
-def test_010_03_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
+def test_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
+    """Case 010-3."""
     assert fifo.put([123]) is not None
     task = take(fifo)
     assert (task.state, task.data) == ("t", [123])
@@ -50,7 +51,8 @@ def test_010_03_ack_of_a_list_payload_returns_it_done(fifo: Tube) -> None:
     assert (done.task_id, done.state, done.data) == (task.task_id, "-", [123])
 
 
-def test_010_04_take_order_is_put_order(fifo: Tube) -> None:
+def test_take_order_is_put_order(fifo: Tube) -> None:
+    """Case 010-4."""
     payloads = ["first", 2, "third", 4]
     for payload in payloads[:2]:
         fifo.put(payload)
@@ -62,9 +64,10 @@ def test_010_04_take_order_is_put_order(fifo: Tube) -> None:
     assert {task.state for task in tasks} == {TaskState.TAKEN}
 
 
-def test_010_05_take_when_all_is_taken_waits_for_a_put(
+def test_take_when_all_is_taken_waits_for_a_put(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
+    """Case 010-5."""
     tube = shared_live_tube("fifo")
     tube.put("taken")
     take(tube)
@@ -78,7 +81,8 @@ def test_010_05_take_when_all_is_taken_waits_for_a_put(
     assert task.data == 123
 
 
-def test_010_06_release_regains_the_old_place(fifo: Tube) -> None:
+def test_release_regains_the_old_place(fifo: Tube) -> None:
+    """Case 010-6."""
     fifo.put_many(["first", 2, "third", 4])
     first, _ = fifo.take_many(2)
     assert fifo.release(first.task_id).state == "r"
@@ -87,9 +91,10 @@ def test_010_06_release_regains_the_old_place(fifo: Tube) -> None:
 
 
 @pytest.mark.thorough
-def test_010_07_release_wakes_a_waiting_take(
+def test_release_wakes_a_waiting_take(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
+    """Case 010-7."""
     tube = shared_live_tube("fifo")
     tube.put("test123")
     task = take(tube)
@@ -102,9 +107,10 @@ def test_010_07_release_wakes_a_waiting_take(
     assert again.data == "test123"
 
 
-def test_010_08_kick_revives_the_oldest_buried_for_waiting_takes(
+def test_kick_revives_the_oldest_buried_for_waiting_takes(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
+    """Case 010-8."""
     tube = shared_live_tube("fifo")
     tube.put_many(range(4))
     ids = ids_of(tube.take_many(4))
@@ -124,15 +130,15 @@ def test_010_08_kick_revives_the_oldest_buried_for_waiting_takes(
 
 
 @pytest.mark.thorough
-def test_010_09_create_tube_when_it_exists_is_refused(fifo: Tube, queue: Queue) -> None:
+def test_create_tube_when_it_exists_is_refused(fifo: Tube, queue: Queue) -> None:
+    """Case 010-9."""
     with pytest.raises(TubeExistsError, match=fifo.name):
         queue.create_tube(fifo.name, "fifo")
 
 
 @pytest.mark.thorough
-def test_010_10_temporary_tube_when_its_queue_closes_is_dropped(
-    session: Session, queue: Queue
-) -> None:
+def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue: Queue) -> None:
+    """Case 010-10."""
     with session() as owner:
         tube = owner.create_tube("passing", "fifo", temporary=True)
         tube.put("gone with its tube")
@@ -143,7 +149,8 @@ def test_010_10_temporary_tube_when_its_queue_closes_is_dropped(
         queue.tube("passing")
 
 
-def test_010_11_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -> None:
+def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -> None:
+    """Case 010-11."""
     ids = ids_of(fifo.put_many([1, 2, 3]))
     with session() as consumer:
         assert ids_of(consumer[fifo.name].take_many(3)) == ids
@@ -153,9 +160,8 @@ def test_010_11_close_releases_the_tasks_of_the_session(fifo: Tube, session: Ses
 
 
 @pytest.mark.thorough
-def test_010_12_if_not_exists_with_other_options_gives_the_existing_tube(
-    fifo: Tube, queue: Queue
-) -> None:
+def test_if_not_exists_with_other_options_gives_the_existing_tube(fifo: Tube, queue: Queue) -> None:
+    """Case 010-12."""
     again = queue.create_tube(fifo.name, "fifo", if_not_exists=True, temporary=True)
 
     assert again.name == fifo.name
@@ -163,7 +169,8 @@ def test_010_12_if_not_exists_with_other_options_gives_the_existing_tube(
 
 
 @pytest.mark.thorough
-def test_010_13_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
+def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
+    """Case 010-13."""
     fifo = new_tube("fifo")
     fifo.put_many([1, 2, 3])
     take(fifo)
@@ -176,9 +183,10 @@ def test_010_13_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> N
 
 
 @pytest.mark.thorough
-def test_010_14_if_not_exists_from_the_stored_definition_gives_the_same_tube(
+def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     fifo: Tube, queue: Queue, session: Session
 ) -> None:
+    """Case 010-14."""
     task = fifo.put("stored")
     again = queue.create_tube(fifo.name, "fifo", if_not_exists=True)
     elsewhere = session().create_tube(fifo.name, "fifo", if_not_exists=True)
@@ -189,7 +197,8 @@ def test_010_14_if_not_exists_from_the_stored_definition_gives_the_same_tube(
 
 
 @pytest.mark.thorough
-def test_010_15_tasks_by_state_gives_the_tasks_in_that_state(fifo: Tube) -> None:
+def test_tasks_by_state_gives_the_tasks_in_that_state(fifo: Tube) -> None:
+    """Case 010-15."""
     ids = ids_of(fifo.put_many(range(10)))
     fifo.take_many(4)
 

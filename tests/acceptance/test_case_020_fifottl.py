@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.thorough
-def test_020_01_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
+def test_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
+    """Case 020-1."""
     assert fifottl.type == "fifottl"
     assert queue[fifottl.name].type == "fifottl"
 
 
 @pytest.mark.thorough
-def test_020_02_statistics_after_the_script_count_a_delayed_task_too(
+def test_statistics_after_the_script_count_a_delayed_task_too(
     new_tube: NewTube, queue: Queue
 ) -> None:
+    """Case 020-2."""
     fifottl = new_tube("fifottl")
     expected = run_statistics_script(fifottl, delayed=1)
 
@@ -41,7 +43,8 @@ def test_020_02_statistics_after_the_script_count_a_delayed_task_too(
 
 
 @pytest.mark.thorough
-def test_020_03_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
+def test_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
+    """Case 020-3."""
     put = fifottl.put("abc")
     assert put.state == "r"
     assert fifottl.peek(put.task_id) == put
@@ -54,7 +57,8 @@ def test_020_03_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> N
         fifottl.peek(put.task_id)
 
 
-def test_020_04_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualClock) -> None:
+def test_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: ManualClock) -> None:
+    """Case 020-4."""
     put = fifottl.put("cde", delay=0.1, ttl=0.1, ttr=0.01)
     assert (put.state, put.data) == ("~", "cde")
     assert fifottl.take(timeout=0) is None
@@ -72,7 +76,8 @@ def test_020_04_delay_then_ttr_then_ttl_each_take_effect(fifottl: Tube, clock: M
         fifottl.ack(put.task_id)
 
 
-def test_020_05_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
+def test_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
+    """Case 020-5."""
     task = put_and_take(fifottl, "abc")
 
     deleted = fifottl.delete(task.task_id)
@@ -83,9 +88,10 @@ def test_020_05_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
 
 
 @pytest.mark.thorough
-def test_020_06_bury_ends_the_lease_and_kick_wakes_a_take(
+def test_bury_ends_the_lease_and_kick_wakes_a_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
+    """Case 020-6."""
     tube = new_live_tube("fifottl")
     task = put_and_take(tube, "abc")
 
@@ -103,9 +109,10 @@ def test_020_06_bury_ends_the_lease_and_kick_wakes_a_take(
 
 
 @pytest.mark.thorough
-def test_020_07_if_not_exists_from_the_stored_definition_gives_the_same_tube(
+def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     new_tube: NewTube, session: Session
 ) -> None:
+    """Case 020-7."""
     tube = new_tube("fifottl", ttl=50, ttr=5, pri=3, delay=1)
     task = tube.put("stored")
 
@@ -115,9 +122,10 @@ def test_020_07_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     assert elsewhere.peek(task.task_id) == task
 
 
-def test_020_08_touch_when_the_first_ttr_has_passed_still_allows_ack(
+def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
     fifottl: Tube, clock: ManualClock
 ) -> None:
+    """Case 020-8."""
     task = put_and_take(fifottl, "abc", ttl=0.2, ttr=0.1)
     fifottl.touch(task.task_id, 0.3)
 
@@ -126,7 +134,8 @@ def test_020_08_touch_when_the_first_ttr_has_passed_still_allows_ack(
     assert fifottl.ack(task.task_id).state == "-"
 
 
-def test_020_10_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None:
+def test_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None:
+    """Case 020-10."""
     task = put_and_take(fifottl, ["test_task"], ttl=10, ttr=20)
 
     released = fifottl.release(task.task_id, delay=5)
@@ -136,9 +145,10 @@ def test_020_10_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) 
 
 
 @pytest.mark.thorough
-def test_020_11_drop_with_a_buried_task_leaves_a_working_queue(
+def test_drop_with_a_buried_task_leaves_a_working_queue(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
+    """Case 020-11."""
     tube = new_tube("fifottl", ttr=0.1)
     tube.bury(put_and_take(tube).task_id)
 
@@ -150,7 +160,8 @@ def test_020_11_drop_with_a_buried_task_leaves_a_working_queue(
 
 
 @pytest.mark.thorough
-def test_020_12_tasks_by_state_gives_the_tasks_in_that_state(fifottl: Tube) -> None:
+def test_tasks_by_state_gives_the_tasks_in_that_state(fifottl: Tube) -> None:
+    """Case 020-12."""
     ids = ids_of(fifottl.put_many(range(10)))
     fifottl.take_many(4)
 

@@ -35,9 +35,10 @@ BOTH = pytest.mark.parametrize("type_name", ["utubettl", *thorough("utube")])
 
 
 @pytest.mark.parametrize(("type_name", "mode"), KINDS)
-def test_030_01_040_01_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue(
+def test_create_tube_in_either_mode_gives_its_name_type_and_a_busy_subqueue(
     new_tube: NewTube, queue: Queue, type_name: str, mode: str
 ) -> None:
+    """Cases 030-1 and 040-1."""
     tube = new_tube(type_name, storage_mode=mode)
     assert queue[tube.name].type == type_name
     assert queue[tube.name].options.storage_mode == mode
@@ -51,9 +52,10 @@ def test_030_01_040_01_create_tube_in_either_mode_gives_its_name_type_and_a_busy
 
 @pytest.mark.thorough
 @BOTH
-def test_030_02_040_02_statistics_after_the_script_are_those_of_the_other_types(
+def test_statistics_after_the_script_are_those_of_the_other_types(
     new_tube: NewTube, queue: Queue, type_name: str
 ) -> None:
+    """Cases 030-2 and 040-2."""
     tube = new_tube(type_name)
     expected = run_statistics_script(tube, delayed=int(type_name == "utubettl"))
 
@@ -62,9 +64,10 @@ def test_030_02_040_02_statistics_after_the_script_are_those_of_the_other_types(
 
 
 @BOTH
-def test_030_03_040_03_subqueue_with_a_taken_task_is_busy_until_its_ack(
+def test_subqueue_with_a_taken_task_is_busy_until_its_ack(
     shared_tube: SharedTube, type_name: str
 ) -> None:
+    """Cases 030-3 and 040-3."""
     tube = shared_tube(type_name)
     tube.put(123, utube=1)
     tube.put(345, utube=1)
@@ -77,9 +80,8 @@ def test_030_03_040_03_subqueue_with_a_taken_task_is_busy_until_its_ack(
     assert take(tube).data == 345
 
 
-def test_040_04_end_of_the_ttr_readies_the_task(
-    shared_tube: SharedTube, clock: ManualClock
-) -> None:
+def test_end_of_the_ttr_readies_the_task(shared_tube: SharedTube, clock: ManualClock) -> None:
+    """Case 040-4."""
     tube = shared_tube("utubettl")
     task = put_and_take(tube, "ttr1", ttr=1)
     clock.advance(1.1)
@@ -109,9 +111,10 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
         ),
     ],
 )
-def test_030_04_030_05_040_05_to_10_waiting_take_gets_what_the_end_of_the_first_frees(
+def test_waiting_take_gets_what_the_end_of_the_first_frees(
     shared_live_tube: SharedTube, in_background: InBackground, end: str, type_name: str, then: str
 ) -> None:
+    """Cases 030-4, 030-5, 040-5, 040-6, 040-9 and 040-10."""
     tube = shared_live_tube(type_name)
     tube.put_many(["first", "second"], utube="abc")
     first = take(tube)
@@ -128,21 +131,22 @@ def test_030_04_030_05_040_05_to_10_waiting_take_gets_what_the_end_of_the_first_
 
 @pytest.mark.thorough
 @BOTH
-def test_030_06_040_07_bury_right_after_the_take_buries(
-    shared_tube: SharedTube, type_name: str
-) -> None:
+def test_bury_right_after_the_take_buries(shared_tube: SharedTube, type_name: str) -> None:
+    """Cases 030-6 and 040-7."""
     tube = shared_tube(type_name)
     assert tube.bury(put_and_take(tube, 1).task_id).state == "!"
 
 
 @pytest.mark.thorough
-def test_030_06_option_of_timed_types_is_refused_by_a_utube(shared_tube: SharedTube) -> None:
+def test_option_of_timed_types_is_refused_by_a_utube(shared_tube: SharedTube) -> None:
+    """Case 030-6."""
     with pytest.raises(InvalidOptionError, match="ttr"):
         shared_tube("utube").put(1, ttr=60)
 
 
 @pytest.mark.thorough
-def test_040_08_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
+def test_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
+    """Case 040-8."""
     tube = shared_tube("utubettl")
     tube.put(670, utube="dee", pri=1)
     tube.put(671, utube="dee", pri=0)
@@ -157,7 +161,8 @@ def test_040_08_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> No
 
 
 @pytest.mark.thorough
-def test_040_13_delayed_release_adds_to_the_ttl_only(shared_tube: SharedTube) -> None:
+def test_delayed_release_adds_to_the_ttl_only(shared_tube: SharedTube) -> None:
+    """Case 040-13."""
     tube = shared_tube("utubettl")
     task = put_and_take(tube, "test_task", ttl=10, ttr=20)
     released = tube.release(task.task_id, delay=5)
@@ -165,9 +170,10 @@ def test_040_13_delayed_release_adds_to_the_ttl_only(shared_tube: SharedTube) ->
 
 
 @pytest.mark.thorough
-def test_030_07_040_11_if_not_exists_gives_the_tube_of_the_same_type_only(
+def test_if_not_exists_gives_the_tube_of_the_same_type_only(
     shared_tube: SharedTube, queue: Queue
 ) -> None:
+    """Cases 030-7 and 040-11."""
     tube = shared_tube("utube")
     assert queue.create_tube(tube.name, "utube", if_not_exists=True) is tube
     with pytest.raises(TubeExistsError):
@@ -176,9 +182,10 @@ def test_030_07_040_11_if_not_exists_gives_the_tube_of_the_same_type_only(
 
 @pytest.mark.thorough
 @BOTH
-def test_030_08_040_14_tasks_by_state_after_four_of_ten_subqueues_are_taken(
+def test_tasks_by_state_after_four_of_ten_subqueues_are_taken(
     shared_tube: SharedTube, type_name: str
 ) -> None:
+    """Cases 030-8 and 040-14."""
     tube = shared_tube(type_name)
     tube.put_many([PutItem(i, utube=i) for i in range(10)])
     for _ in range(2):
@@ -190,7 +197,8 @@ def test_030_08_040_14_tasks_by_state_after_four_of_ten_subqueues_are_taken(
 
 
 @pytest.mark.thorough
-def test_050_02_03_expired_task_is_never_taken(shared_tube: SharedTube, clock: ManualClock) -> None:
+def test_expired_task_is_never_taken(shared_tube: SharedTube, clock: ManualClock) -> None:
+    """Cases 050-2 and 050-3."""
     tube = shared_tube("utubettl")
     for round_ in range(3):
         tube.put(f"ompq_{round_}", ttl=0.1)
@@ -199,9 +207,10 @@ def test_050_02_03_expired_task_is_never_taken(shared_tube: SharedTube, clock: M
 
 
 @pytest.mark.thorough
-def test_190_01_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
+def test_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
     shared_tube: SharedTube, clock: ManualClock
 ) -> None:
+    """Case 190-1."""
     tube = shared_tube("utubettl")
     task = put_and_take(tube, "task1", ttl=1, ttr=0.2)
     tube.bury(task.task_id)
@@ -213,9 +222,8 @@ def test_190_01_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
 
 
 @pytest.mark.thorough
-def test_240_06_two_sessions_take_and_ack_two_subqueues(
-    shared_tube: SharedTube, other: Queue
-) -> None:
+def test_two_sessions_take_and_ack_two_subqueues(shared_tube: SharedTube, other: Queue) -> None:
+    """Case 240-6."""
     tube = shared_tube("utube")
     rival = other[tube.name]
     tube.put("d1", utube="k1")
@@ -229,9 +237,10 @@ def test_240_06_two_sessions_take_and_ack_two_subqueues(
 
 
 @pytest.mark.thorough
-def test_x_a4_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_own(
+def test_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_own(
     shared_tube: SharedTube,
 ) -> None:
+    """Case X-A4."""
     tube = shared_tube("utube")
     tube.put_many(["a", "b"], utube=1)
     tube.put_many(["c", "d"], utube="1")
@@ -285,9 +294,10 @@ def test_exchange_acks_and_takes_the_next_of_the_same_subqueue(shared_tube: Shar
 
 
 @pytest.mark.thorough
-def test_x_u2_kick_gives_back_the_oldest_of_each_subqueue_first(
+def test_kick_gives_back_the_oldest_of_each_subqueue_first(
     shared_tube: SharedTube, queue: Queue
 ) -> None:
+    """Case U2."""
     tube = shared_tube("utube")
     tube.put_many(["old", "young"], utube="one")
     for _ in range(2):
@@ -301,7 +311,8 @@ def test_x_u2_kick_gives_back_the_oldest_of_each_subqueue_first(
 
 
 @pytest.mark.thorough
-def test_x_u3_release_keeps_the_end_of_the_life(shared_tube: SharedTube) -> None:
+def test_release_keeps_the_end_of_the_life(shared_tube: SharedTube) -> None:
+    """Case U3."""
     tube = shared_tube("utubettl")
     task = put_and_take(tube, "a", ttl=100, ttr=5)
     released = tube.release(task.task_id)

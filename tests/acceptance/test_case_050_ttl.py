@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-def test_050_01_take_from_one_tube_when_ttl_has_passed_gives_none(
+def test_take_from_one_tube_when_ttl_has_passed_gives_none(
     fifottl: Tube, clock: ManualClock
 ) -> None:
+    """Case 050-1."""
     for _ in range(2):
         fifottl.put_many([f"ompq_{number}" for number in range(10)], ttl=0.1)
         clock.advance(0.1)
@@ -23,9 +24,10 @@ def test_050_01_take_from_one_tube_when_ttl_has_passed_gives_none(
 
 
 @pytest.mark.thorough
-def test_050_04_take_from_several_tubes_when_ttl_has_passed_gives_none(
+def test_take_from_several_tubes_when_ttl_has_passed_gives_none(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
+    """Case 050-4."""
     tubes = [new_tube("fifottl") for _ in range(3)]
     for tube in tubes:
         tube.put("ompq", ttl=0.1)

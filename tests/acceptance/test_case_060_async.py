@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from tests.acceptance.support import InBackground, NewTube
 
 
-def test_060_02_take_by_five_waiting_consumers_gives_each_a_task_of_its_own(
+def test_take_by_five_waiting_consumers_gives_each_a_task_of_its_own(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
+    """Case 060-2."""
     tube = new_live_tube("fifo")
     assert tube.type == "fifo"
     waiting = [in_background(tube.take, timeout=WAIT) for _ in range(5)]

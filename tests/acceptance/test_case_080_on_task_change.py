@@ -10,9 +10,10 @@ if TYPE_CHECKING:
     from tests.acceptance.support import NewTube
 
 
-def test_080_01_on_task_change_is_called_for_every_change_until_it_is_replaced(
+def test_on_task_change_is_called_for_every_change_until_it_is_replaced(
     new_tube: NewTube,
 ) -> None:
+    """Case 080-1."""
     first, second = Changes(), Changes()
     tube = new_tube("fifo", on_task_change=first)
 

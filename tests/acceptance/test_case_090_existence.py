@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-def test_090_17_tubes_follow_create_and_drop(queue: Queue, other: Queue) -> None:
+def test_tubes_follow_create_and_drop(queue: Queue, other: Queue) -> None:
+    """Case 090-17."""
+
     def seen() -> list[object]:
         return [queue.tubes(), *(name in other for name in ("test1", "test2", "test3"))]
 

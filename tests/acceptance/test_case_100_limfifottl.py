@@ -30,14 +30,14 @@ def three(limited: Tube) -> Tube:
     return limited
 
 
-def test_100_01_create_tube_gives_name_type_and_capacity(three: Tube, queue: Queue) -> None:
+def test_create_tube_gives_name_type_and_capacity(three: Tube, queue: Queue) -> None:
+    """Case 100-1."""
     assert queue[three.name].type == "limfifottl"
     assert queue[three.name].options.capacity == 3
 
 
-def test_100_02_put_on_a_full_tube_returns_none_after_its_timeout(
-    three: Tube, clock: ManualClock
-) -> None:
+def test_put_on_a_full_tube_returns_none_after_its_timeout(three: Tube, clock: ManualClock) -> None:
+    """Case 100-2."""
     for data in (1, 2, 3):
         assert three.put(data)
     before = clock.monotonic()
@@ -47,9 +47,10 @@ def test_100_02_put_on_a_full_tube_returns_none_after_its_timeout(
     assert clock.monotonic() - before == pytest.approx(0.1)
 
 
-def test_100_03_waiting_put_succeeds_when_an_ack_makes_room(
+def test_waiting_put_succeeds_when_an_ack_makes_room(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
+    """Case 100-3."""
     tube = new_live_tube("limfifottl", capacity=3)
     tube.put_many([1, 2, 3])
     waiting = in_background(tube.put, 4, timeout=WAIT)
@@ -61,7 +62,8 @@ def test_100_03_waiting_put_succeeds_when_an_ack_makes_room(
 
 
 @pytest.mark.thorough
-def test_100_04_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue) -> None:
+def test_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue) -> None:
+    """Case 100-4."""
     for data in (1, 2, 3, 4):
         three.put(data)
     assert data_of(three.tasks_by_state("r")) == [1, 2, 3]
@@ -69,7 +71,8 @@ def test_100_04_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue
 
 
 @pytest.mark.thorough
-def test_100_05_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
+def test_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
+    """Case 100-5."""
     unlimited = new_tube("limfifottl")
     assert unlimited.take(timeout=0) is None
     assert unlimited.put(1, timeout=5)
@@ -77,9 +80,10 @@ def test_100_05_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
 
 
 @pytest.mark.thorough
-def test_x_h1_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
+def test_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
     new_tube: NewTube, queue: Queue
 ) -> None:
+    """Case X-H1."""
     tube = new_tube("limfifottl", capacity=2)
     tube.put_many([1, 2])
 
@@ -91,9 +95,10 @@ def test_x_h1_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refuse
     assert calls(queue, tube)["put"] == 2
 
 
-def test_x_h2_taken_buried_and_delayed_tasks_occupy_capacity(
+def test_taken_buried_and_delayed_tasks_occupy_capacity(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
+    """Case X-H2."""
     tube = new_tube("limfifottl", capacity=4)
     tasks = tube.put_many([1, 2, 3])
     assert tube.put(4, delay=1000, ttl=2000)
@@ -110,15 +115,17 @@ def test_x_h2_taken_buried_and_delayed_tasks_occupy_capacity(
 
 
 @pytest.mark.parametrize("capacity", [0, -1, 1.5, True])
-def test_x_h3_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: object) -> None:
+def test_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: object) -> None:
+    """Case X-H3."""
     with pytest.raises(InvalidOptionError, match="capacity"):
         new_tube("limfifottl", capacity=capacity)
 
 
 @pytest.mark.thorough
-def test_x_h4_waiting_puts_use_all_the_room_that_comes(
+def test_waiting_puts_use_all_the_room_that_comes(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
+    """Case X-H4."""
     tube = new_live_tube("limfifottl", capacity=2)
     tube.put_many(["a", "b"])
     waiting = [in_background(tube.put, i, timeout=WAIT) for i in range(2)]

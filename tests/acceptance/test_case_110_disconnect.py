@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-def test_110_01_drop_after_the_consumer_closed_is_not_refused(
+def test_drop_after_the_consumer_closed_is_not_refused(
     new_tube: NewTube, session: Session, queue: Queue
 ) -> None:
+    """Case 110-1."""
     fifottl = new_tube("fifottl")
     fifottl.put_many(["one", "two"])
     with session() as consumer:
@@ -27,9 +28,10 @@ def test_110_01_drop_after_the_consumer_closed_is_not_refused(
     assert fifottl.name not in queue
 
 
-def test_120_01_close_while_its_own_take_waits_does_not_take_what_it_releases(
+def test_close_while_its_own_take_waits_does_not_take_what_it_releases(
     engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:
+    """Case 120-1."""
     tube = new_live_tube("fifo")
     put = tube.put("the only one")
     with engine.open(live_queue.location) as consumer:
@@ -42,9 +44,10 @@ def test_120_01_close_while_its_own_take_waits_does_not_take_what_it_releases(
     assert tube.peek(put.task_id).state == "r"
 
 
-def test_130_01_close_and_start_anew_makes_all_taken_tasks_ready(
+def test_close_and_start_anew_makes_all_taken_tasks_ready(
     new_tube: NewTube, session: Session
 ) -> None:
+    """Case 130-1."""
     fifottl = new_tube("fifottl")
     ids = ids_of(fifottl.put_many([1, 2, 3]))
     with session() as consumer:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("session_uuid", ["just-for-fun", "", "1234"])
-def test_180_01_identify_with_a_malformed_uuid_is_refused(queue: Queue, session_uuid: str) -> None:
+def test_identify_with_a_malformed_uuid_is_refused(queue: Queue, session_uuid: str) -> None:
+    """Case 180-1."""
     own = queue.identify()
 
     with pytest.raises(SessionError):
@@ -24,9 +25,8 @@ def test_180_01_identify_with_a_malformed_uuid_is_refused(queue: Queue, session_
     assert queue.identify() == own
 
 
-def test_180_02_ack_by_another_member_of_a_shared_session_works(
-    fifo: Tube, session: Session
-) -> None:
+def test_ack_by_another_member_of_a_shared_session_works(fifo: Tube, session: Session) -> None:
+    """Case 180-2."""
     with session() as first:
         task = put_and_take(first[fifo.name], "shared")
         shared = first.identify()
@@ -41,9 +41,10 @@ def test_180_02_ack_by_another_member_of_a_shared_session_works(
     assert (done.task_id, done.state) == (task.task_id, "-")
 
 
-def test_180_03_join_within_the_ttr_of_a_silent_session_allows_ack(
+def test_join_within_the_ttr_of_a_silent_session_allows_ack(
     fifo: Tube, session: Session, clock: ManualClock
 ) -> None:
+    """Case 180-3."""
     silent = session(ttr=3600)
     task = put_and_take(silent[fifo.name], "resumed")
     clock.advance(1800)
@@ -54,9 +55,10 @@ def test_180_03_join_within_the_ttr_of_a_silent_session_allows_ack(
     assert (done.task_id, done.state) == (task.task_id, "-")
 
 
-def test_180_04_sweep_after_the_ttr_of_a_silent_session_releases_its_tasks(
+def test_sweep_after_the_ttr_of_a_silent_session_releases_its_tasks(
     fifo: Tube, queue: Queue, session: Session, clock: ManualClock
 ) -> None:
+    """Case 180-4."""
     silent = session(ttr=3600)
     task = put_and_take(silent[fifo.name], "lost")
     gone = silent.identify()

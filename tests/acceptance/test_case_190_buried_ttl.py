@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-def test_190_01_buried_task_outlives_its_ttr_but_not_its_ttl(
+def test_buried_task_outlives_its_ttr_but_not_its_ttl(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
+    """Case 190-1."""
     fifottl = new_tube("fifottl")
     task = put_and_take(fifottl, "task1", ttl=1, ttr=0.2)
     fifottl.bury(task.task_id)

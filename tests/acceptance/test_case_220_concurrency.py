@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-def test_220_01_put_and_take_by_two_sessions_at_once_all_succeed(
+def test_put_and_take_by_two_sessions_at_once_all_succeed(
     queue: Queue, other: Queue, new_tube: NewTube, in_background: InBackground
 ) -> None:
+    """Case 220-1."""
     tube = new_tube("fifo")
     tubes = [queue[tube.name], other[tube.name]]
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
 
 
-def test_x_a01_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> None:
+def test_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> None:
+    """Case X-A1."""
     task_id = tube.put(["x"]).task_id
     verbs = {
         "take": lambda: take(tube),
@@ -34,7 +35,8 @@ def test_x_a01_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> N
     }
 
 
-def test_x_a02_ids_grow_and_are_never_used_again(tube: Tube) -> None:
+def test_ids_grow_and_are_never_used_again(tube: Tube) -> None:
+    """Case X-A2."""
     first = tube.put("deleted")
     tube.delete(first.task_id)
     batch = tube.put_many(["truncated", "too"])
@@ -46,7 +48,8 @@ def test_x_a02_ids_grow_and_are_never_used_again(tube: Tube) -> None:
 
 
 @pytest.mark.thorough
-def test_x_a03_put_without_data_is_refused_but_none_is_data(tube: Tube) -> None:
+def test_put_without_data_is_refused_but_none_is_data(tube: Tube) -> None:
+    """Case X-A3."""
     with pytest.raises(TypeError):
         tube.put()  # type: ignore[call-arg]
 
@@ -54,7 +57,8 @@ def test_x_a03_put_without_data_is_refused_but_none_is_data(tube: Tube) -> None:
     assert take(tube).data is None
 
 
-def test_x_a03_payload_comes_back_as_the_json_value_it_is(tube: Tube) -> None:
+def test_payload_comes_back_as_the_json_value_it_is(tube: Tube) -> None:
+    """Case X-A3."""
     payloads = ["", "é\u2028\U0001f600\"'\\`", 2**200, -0.5, True, [], {"": {"a": [None]}}]
 
     put = tube.put_many([*payloads, (1, (2,))])
@@ -65,7 +69,8 @@ def test_x_a03_payload_comes_back_as_the_json_value_it_is(tube: Tube) -> None:
 
 
 @pytest.mark.thorough
-def test_x_a04_put_with_an_option_that_nobody_or_another_type_has_is_refused(tube: Tube) -> None:
+def test_put_with_an_option_that_nobody_or_another_type_has_is_refused(tube: Tube) -> None:
+    """Case X-A4."""
     for unknown in ("priority", "TTL", "if_not_exist"):
         with pytest.raises(TypeError):
             tube.put("x", **{unknown: 1})
@@ -76,7 +81,8 @@ def test_x_a04_put_with_an_option_that_nobody_or_another_type_has_is_refused(tub
 
 
 @pytest.mark.thorough
-def test_x_a05_put_with_a_bad_pri_or_ttl_inserts_nothing(fifottl: Tube) -> None:
+def test_put_with_a_bad_pri_or_ttl_inserts_nothing(fifottl: Tube) -> None:
+    """Case X-A5."""
     for options in ({"pri": -1}, {"pri": 1.5}, {"pri": "a"}, {"ttl": "a"}):
         with pytest.raises(InvalidOptionError, match=next(iter(options))):
             fifottl.put("x", **options)

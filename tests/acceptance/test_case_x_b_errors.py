@@ -65,9 +65,10 @@ VERBS_OF_THE_HOLDER: dict[str, Callable[[Tube, int, int], Any]] = {
 
 
 @pytest.mark.parametrize("verb", VERBS_OF_THE_HOLDER)
-def test_x_b01_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason(
+def test_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason(
     not_held: NotHeld, versions: Callable[[], dict[str, int]], verb: str
 ) -> None:
+    """Case X-B1."""
     if verb == "touch" and not_held.tube.type == "fifo":
         pytest.skip("fifo has no touch: X-B3")
     before = versions()
@@ -80,15 +81,17 @@ def test_x_b01_holders_verb_on_a_task_not_held_is_refused_whatever_the_reason(
 
 
 @pytest.mark.parametrize("verb", ["peek", "bury", "delete"])
-def test_x_b02_anybodys_verb_on_an_unknown_task_is_not_found(not_held: NotHeld, verb: str) -> None:
+def test_anybodys_verb_on_an_unknown_task_is_not_found(not_held: NotHeld, verb: str) -> None:
+    """Case X-B2."""
     for task_id in (42, -1, 2**70, not_held.ids["acked"]):
         with pytest.raises(TaskNotFoundError, match=str(task_id)):
             getattr(not_held.tube, verb)(task_id)
 
 
-def test_x_b02_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
+def test_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
     not_held: NotHeld, versions: Callable[[], dict[str, int]]
 ) -> None:
+    """Case X-B2."""
     before = versions()
 
     for verb in (not_held.tube.bury_many, not_held.tube.delete_many):
@@ -99,7 +102,8 @@ def test_x_b02_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
 
 
 @pytest.mark.thorough
-def test_x_b03_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) -> None:
+def test_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) -> None:
+    """Case X-B3."""
     task = put_and_take(fifo)
 
     with pytest.raises(InvalidOptionError, match="fifo"):
@@ -111,15 +115,17 @@ def test_x_b03_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("increment", [None, 0, 0.0, 501 * YEAR])
-def test_x_b03_touch_by_nothing_or_for_ever_is_none_before_any_check(
+def test_touch_by_nothing_or_for_ever_is_none_before_any_check(
     not_held: NotHeld, increment: float | None
 ) -> None:
+    """Case X-B3."""
     for task_id in (42, not_held.held, not_held.ids["ready"]):
         assert not_held.tube.touch(task_id, increment) is None
 
 
 @pytest.mark.thorough
-def test_x_b04_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
+def test_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
+    """Case X-B4."""
     tube.bury_many(ids_of(tube.put_many([1, 2, 3])))
 
     assert tube.kick(0) == 0
@@ -132,7 +138,8 @@ def test_x_b04_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
     assert tube.kick() == 0
 
 
-def test_x_b05_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queue: Queue) -> None:
+def test_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queue: Queue) -> None:
+    """Case X-B5."""
     tube = fresh_tube
     ids = ids_of(tube.put_many(["taken", "buried", "ready"]))
     take(tube)
@@ -154,9 +161,10 @@ def test_x_b05_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queu
 
 
 @pytest.mark.thorough
-def test_x_b05_drop_while_a_take_waits_ends_the_take(
+def test_drop_while_a_take_waits_ends_the_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
+    """Case X-B5."""
     tube = new_live_tube("fifo")
     waiting = in_background(tube.take)
 
@@ -167,7 +175,8 @@ def test_x_b05_drop_while_a_take_waits_ends_the_take(
 
 
 @pytest.mark.thorough
-def test_x_b06_create_tube_that_is_unknown_or_there_is_refused(fifo: Tube, queue: Queue) -> None:
+def test_create_tube_that_is_unknown_or_there_is_refused(fifo: Tube, queue: Queue) -> None:
+    """Case X-B6."""
     before = queue.tubes()
 
     with pytest.raises(InvalidOptionError, match="foo"):
@@ -187,7 +196,8 @@ def test_x_b06_create_tube_that_is_unknown_or_there_is_refused(fifo: Tube, queue
 
 
 @pytest.mark.parametrize("name", [123, None, "nope", "", "a/b", "_tubeq_tubes", b"test"])
-def test_x_b07_look_up_of_what_is_no_tube_is_not_found(queue: Queue, name: Any) -> None:
+def test_look_up_of_what_is_no_tube_is_not_found(queue: Queue, name: Any) -> None:
+    """Case X-B7."""
     for look_up in (queue.tube, queue.__getitem__):
         with pytest.raises(TubeNotFoundError):
             look_up(name)
@@ -197,7 +207,8 @@ def test_x_b07_look_up_of_what_is_no_tube_is_not_found(queue: Queue, name: Any) 
     assert name not in queue
 
 
-def test_x_b07_cfg_when_refused_changes_nothing(queue: Queue) -> None:
+def test_cfg_when_refused_changes_nothing(queue: Queue) -> None:
+    """Case X-B7."""
     before = queue.cfg()
 
     for settings in (
@@ -213,9 +224,8 @@ def test_x_b07_cfg_when_refused_changes_nothing(queue: Queue) -> None:
     assert queue.cfg() == before
 
 
-def test_x_b09_identify_knows_its_own_uuid_and_living_ones_only(
-    queue: Queue, session: Session
-) -> None:
+def test_identify_knows_its_own_uuid_and_living_ones_only(queue: Queue, session: Session) -> None:
+    """Case X-B9."""
     own = queue.identify()
     assert queue.identify() == own
     assert queue.identify(own) == own

@@ -30,7 +30,8 @@ CALLS = {
 }
 
 
-def test_x_c01_each_verb_has_one_event_and_one_count(fresh_tube: Tube, queue: Queue) -> None:
+def test_each_verb_has_one_event_and_one_count(fresh_tube: Tube, queue: Queue) -> None:
+    """Case X-C1."""
     tube = fresh_tube
     changes = Changes()
     tube.on_task_change(changes)
@@ -70,9 +71,8 @@ def test_x_c01_each_verb_has_one_event_and_one_count(fresh_tube: Tube, queue: Qu
 
 
 @pytest.mark.thorough
-def test_x_c01_release_all_counts_every_task_and_truncate_none(
-    fresh_tube: Tube, queue: Queue
-) -> None:
+def test_release_all_counts_every_task_and_truncate_none(fresh_tube: Tube, queue: Queue) -> None:
+    """Case X-C1."""
     tube = fresh_tube
     changes = Changes()
     tube.put_many(["a", "b"])
@@ -89,9 +89,8 @@ def test_x_c01_release_all_counts_every_task_and_truncate_none(
 
 
 @pytest.mark.thorough
-def test_x_c02_touch_counts_once_and_its_refusals_not_at_all(
-    new_tube: NewTube, queue: Queue
-) -> None:
+def test_touch_counts_once_and_its_refusals_not_at_all(new_tube: NewTube, queue: Queue) -> None:
+    """Case X-C2."""
     fifottl = new_tube("fifottl")
     changes = Changes()
     task = put_and_take(fifottl, "a", ttr=10)
@@ -135,7 +134,8 @@ def swept(queue: Queue, clock: ManualClock) -> Swept:
     )
 
 
-def test_x_c04_u01_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
+def test_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
+    """Cases X-C4 and U1."""
     assert [change for change in swept.changes if change[1] == "expired"] == [
         ("ttl", "expired", "-")
     ]
@@ -145,7 +145,8 @@ def test_x_c04_u01_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) ->
     assert swept.report["expired"] == 1
 
 
-def test_x_c05_elapsed_delay_is_counted_as_delay(swept: Swept) -> None:
+def test_elapsed_delay_is_counted_as_delay(swept: Swept) -> None:
+    """Case X-C5."""
     assert [change for change in swept.changes if change[1] == "delayed"] == [
         ("delay", "delayed", "r")
     ]
@@ -153,22 +154,25 @@ def test_x_c05_elapsed_delay_is_counted_as_delay(swept: Swept) -> None:
     assert "delayed" not in swept.calls
 
 
-def test_x_c06_elapsed_ttr_is_counted_as_ttr(swept: Swept) -> None:
+def test_elapsed_ttr_is_counted_as_ttr(swept: Swept) -> None:
+    """Case X-C6."""
     assert [change for change in swept.changes if change[1] == "lease"] == [("ttr", "lease", "r")]
     assert swept.calls["ttr"] == 1
     assert "release" not in swept.calls
     assert swept.report["readied"] + swept.report["released"] == 2
 
 
-def test_x_c06_counts_are_effective_before_the_sweep(swept: Swept) -> None:
+def test_counts_are_effective_before_the_sweep(swept: Swept) -> None:
+    """Case X-C6."""
     assert swept.counts_before == {"ready": 2, "total": 2}
     assert swept.counts == {"ready": 2, "total": 2, "done": 1}
 
 
 @pytest.mark.thorough
-def test_x_c06_close_counts_its_releases_as_release(
+def test_close_counts_its_releases_as_release(
     new_tube: NewTube, queue: Queue, session: Session
 ) -> None:
+    """Case X-C6."""
     fifo = new_tube("fifo")
     fifo.put_many([1, 2])
     with session() as consumer:
@@ -178,7 +182,8 @@ def test_x_c06_close_counts_its_releases_as_release(
 
 
 @pytest.mark.thorough
-def test_x_c07_callback_receives_the_whole_task(fifottl: Tube) -> None:
+def test_callback_receives_the_whole_task(fifottl: Tube) -> None:
+    """Case X-C7."""
     seen: list[Task] = []
     fifottl.on_task_change(lambda task, _: seen.append(task))
 
@@ -189,7 +194,8 @@ def test_x_c07_callback_receives_the_whole_task(fifottl: Tube) -> None:
 
 
 @pytest.mark.thorough
-def test_x_c08_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queue) -> None:
+def test_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queue) -> None:
+    """Case X-C8."""
     fifo = new_tube("fifo")
 
     def fail(task: Task, stats_key: str) -> None:
@@ -203,7 +209,8 @@ def test_x_c08_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queu
 
 
 @pytest.mark.thorough
-def test_x_c09_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
+def test_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
+    """Case X-C9."""
     changes = Changes()
 
     assert fifo.on_task_change(changes) is None
@@ -211,9 +218,8 @@ def test_x_c09_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
     assert fifo.on_task_change(None) is None
 
 
-def test_x_c10_statistics_have_all_keys_and_begin_anew_after_drop(
-    fresh_tube: Tube, queue: Queue
-) -> None:
+def test_statistics_have_all_keys_and_begin_anew_after_drop(fresh_tube: Tube, queue: Queue) -> None:
+    """Case X-C10."""
     tube = fresh_tube
     tube.put("counted")
     assert calls(queue, tube) == {"put": 1}
@@ -250,9 +256,10 @@ def test_statistics_of_all_tubes_when_no_query_has_room_for_them_are_those_of_ea
 
 
 @pytest.mark.thorough
-def test_x_c11_new_queue_keeps_options_and_counters_but_no_callback(
+def test_new_queue_keeps_options_and_counters_but_no_callback(
     new_tube: NewTube, queue: Queue, session: Session
 ) -> None:
+    """Case X-C11."""
     changes = Changes()
     tube = new_tube("fifottl", ttl=50, ttr=5, pri=3)
     with session() as before:

@@ -29,7 +29,8 @@ def times(task: Task) -> tuple[float | None, float | None, float | None]:
     return seconds_to_next(task), task.ttl, task.ttr
 
 
-def test_x_d01_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: ManualClock) -> None:
+def test_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: ManualClock) -> None:
+    """Case X-D1."""
     put = fifottl.put("x", ttl=5)
     assert times(put) == (5, 5, 5)
     assert put.created == clock.now()
@@ -39,13 +40,15 @@ def test_x_d01_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: Manual
 
 
 @pytest.mark.thorough
-def test_x_d01_put_without_times_has_none(fifottl: Tube) -> None:
+def test_put_without_times_has_none(fifottl: Tube) -> None:
+    """Case X-D1."""
     assert times(fifottl.put("x")) == (None, None, None)
     assert times(take(fifottl)) == (None, None, None)
 
 
 @pytest.mark.thorough
-def test_x_d02_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube) -> None:
+def test_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube) -> None:
+    """Case X-D2."""
     only_ttl = new_tube("fifottl", ttl=5)
     assert [(task.ttl, task.ttr) for task in (only_ttl.put("x"), only_ttl.put("x", ttl=50))] == [
         (5, 5),
@@ -59,7 +62,8 @@ def test_x_d02_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube
     assert (task.state, task.ttl, task.ttr, task.pri) == ("r", 50, 2, 0)
 
 
-def test_x_d03_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: ManualClock) -> None:
+def test_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: ManualClock) -> None:
+    """Case X-D3."""
     put = fifottl.put("x", delay=0.5, ttl=1, ttr=0.25)
     assert put.state == "~"
     assert times(put) == (0.5, 1.5, 0.25)
@@ -72,9 +76,10 @@ def test_x_d03_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: Ma
 
 
 @pytest.mark.thorough
-def test_x_d03_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
+def test_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
     fifottl: Tube,
 ) -> None:
+    """Case X-D3."""
     put = fifottl.put("x", delay=0, ttl=1)
 
     assert (put.state, put.ttl) == ("r", 1)
@@ -82,9 +87,10 @@ def test_x_d03_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
         fifottl.put("x", delay=-1)
 
 
-def test_x_d04_taken_task_outlives_its_ttl_until_its_ttr(
+def test_taken_task_outlives_its_ttl_until_its_ttr(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
+    """Case X-D4."""
     fifottl = new_tube("fifottl")
     held = put_and_take(fifottl, "held", ttl=1, ttr=10)
     late = put_and_take(fifottl, "late", ttl=1, ttr=10)
@@ -107,9 +113,10 @@ def test_x_d04_taken_task_outlives_its_ttl_until_its_ttr(
 
 
 @pytest.mark.thorough
-def test_x_d05_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
+def test_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
     new_tube: NewTube, queue: Queue
 ) -> None:
+    """Case X-D5."""
     fifottl = new_tube("fifottl")
     fifottl.put("x", ttl=0)
     assert fifottl.take(timeout=0) is None
@@ -122,7 +129,8 @@ def test_x_d05_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
             fifottl.put("x", **options)
 
 
-def test_x_d06_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> None:
+def test_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> None:
+    """Case X-D6."""
     task = put_and_take(fifottl, "x", ttl=10, ttr=5)
     assert times(task) == (5, 10, 5)
 
@@ -136,9 +144,10 @@ def test_x_d06_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> 
 
 
 @pytest.mark.thorough
-def test_x_d07_release_leaves_the_end_of_life_where_it_was(
+def test_release_leaves_the_end_of_life_where_it_was(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
+    """Case X-D7."""
     fifottl = new_tube("fifottl")
     task = put_and_take(fifottl, "x", ttl=10, ttr=20)
     clock.advance(4)
@@ -156,9 +165,8 @@ def test_x_d07_release_leaves_the_end_of_life_where_it_was(
 
 
 @pytest.mark.thorough
-def test_x_d08_release_with_delay_lengthens_ttl_each_time(
-    fifottl: Tube, clock: ManualClock
-) -> None:
+def test_release_with_delay_lengthens_ttl_each_time(fifottl: Tube, clock: ManualClock) -> None:
+    """Case X-D8."""
     task = put_and_take(fifottl, "x", ttl=10, ttr=5)
     clock.advance(1)
 
@@ -171,7 +179,8 @@ def test_x_d08_release_with_delay_lengthens_ttl_each_time(
 
 
 @pytest.mark.thorough
-def test_x_d08_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tube) -> None:
+def test_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tube) -> None:
+    """Case X-D8."""
     task = put_and_take(fifottl)
     assert fifottl.release(task.task_id, delay=0).state == "r"
     take(fifottl)
@@ -189,9 +198,10 @@ def test_x_d08_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tu
 
 
 @pytest.mark.thorough
-def test_x_d09_buried_task_expires_and_a_kicked_one_forgets_its_delay(
+def test_buried_task_expires_and_a_kicked_one_forgets_its_delay(
     fifottl: Tube, clock: ManualClock
 ) -> None:
+    """Case X-D9."""
     taken = put_and_take(fifottl, "taken", ttl=10, ttr=5)
     assert times(fifottl.bury(taken.task_id)) == (10, 10, 5)
     delayed = fifottl.put("delayed", ttl=10, delay=20)
@@ -207,7 +217,8 @@ def test_x_d09_buried_task_expires_and_a_kicked_one_forgets_its_delay(
 
 
 @pytest.mark.thorough
-def test_x_d10_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
+def test_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
+    """Case X-D10."""
     task = put_and_take(fifottl, "x", ttl=10_000, ttr=5_000)
 
     touched = fifottl.touch(task.task_id, 0.1234567)
@@ -226,7 +237,8 @@ def test_x_d10_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
 
 
 @pytest.mark.thorough
-def test_x_d11_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
+def test_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
+    """Case X-D11."""
     for ttl in (15_768_000_000_000_000.0, 1e300, 10**400):
         task = put_and_take(fifottl, "x", ttl=ttl, ttr=ttl)
         assert times(task) == (None, None, None)
@@ -236,7 +248,8 @@ def test_x_d11_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
 
 
 @pytest.mark.thorough
-def test_x_d12_take_skips_what_has_expired_unswept(fifottl: Tube, clock: ManualClock) -> None:
+def test_take_skips_what_has_expired_unswept(fifottl: Tube, clock: ManualClock) -> None:
+    """Case X-D12."""
     expiring, lasting = fifottl.put("expiring", ttl=1), fifottl.put("lasting", pri=1)
     clock.advance(1)
 

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-def test_x_g01_foreign_session_may_bury_and_delete_but_nothing_else(
-    fifottl: Tube, other: Queue
-) -> None:
+def test_foreign_session_may_bury_and_delete_but_nothing_else(fifottl: Tube, other: Queue) -> None:
+    """Case X-G1."""
     ids = ids_of(fifottl.put_many(["buried", "deleted", "kept"]))
     fifottl.take_many(3)
     foreign = other[fifottl.name]
@@ -34,9 +33,10 @@ def test_x_g01_foreign_session_may_bury_and_delete_but_nothing_else(
     assert fifottl.ack(ids[2]).state == "-"
 
 
-def test_x_g02_close_releases_at_once_and_ends_the_takes_that_wait(
+def test_close_releases_at_once_and_ends_the_takes_that_wait(
     engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:
+    """Case X-G2."""
     tube = new_live_tube("fifo")
     ids = ids_of(tube.put_many([1, 2]))
     consumer = engine.open(live_queue.location)
@@ -53,7 +53,8 @@ def test_x_g02_close_releases_at_once_and_ends_the_takes_that_wait(
 
 
 @pytest.mark.thorough
-def test_x_g02_verbs_after_close_are_refused(session: Session, fifo: Tube) -> None:
+def test_verbs_after_close_are_refused(session: Session, fifo: Tube) -> None:
+    """Case X-G2."""
     closed = session()
     tube = closed[fifo.name]
     assert closed.state() == QueueState.RUNNING
@@ -69,7 +70,8 @@ def test_x_g02_verbs_after_close_are_refused(session: Session, fifo: Tube) -> No
 
 
 @pytest.mark.thorough
-def test_x_g03_session_with_two_members_ends_with_the_last(fifo: Tube, session: Session) -> None:
+def test_session_with_two_members_ends_with_the_last(fifo: Tube, session: Session) -> None:
+    """Case X-G3."""
     first = session()
     shared = first.identify()
     second = session(session_uuid=shared)
@@ -87,9 +89,8 @@ def test_x_g03_session_with_two_members_ends_with_the_last(fifo: Tube, session: 
 
 
 @pytest.mark.thorough
-def test_x_g04_identify_with_another_uuid_leaves_the_old_session(
-    fifo: Tube, session: Session
-) -> None:
+def test_identify_with_another_uuid_leaves_the_old_session(fifo: Tube, session: Session) -> None:
+    """Case X-G4."""
     mover, joined = session(), session()
     left = mover.identify()
     task = put_and_take(mover[fifo.name], "left behind")
@@ -106,9 +107,10 @@ def test_x_g04_identify_with_another_uuid_leaves_the_old_session(
     assert joined[fifo.name].ack(again.task_id).task_id == task.task_id
 
 
-def test_x_g05_dead_session_loses_its_tasks_for_good_and_starts_anew(
+def test_dead_session_loses_its_tasks_for_good_and_starts_anew(
     new_tube: NewTube, queue: Queue, session: Session, clock: ManualClock
 ) -> None:
+    """Case X-G5."""
     fifo = new_tube("fifo")
     silent = session(ttr=3600)
     lost = put_and_take(silent[fifo.name], "lost")
@@ -128,9 +130,10 @@ def test_x_g05_dead_session_loses_its_tasks_for_good_and_starts_anew(
 
 
 @pytest.mark.thorough
-def test_x_g05_take_that_finds_nothing_looks_for_dead_sessions(
+def test_take_that_finds_nothing_looks_for_dead_sessions(
     fifo: Tube, session: Session, clock: ManualClock
 ) -> None:
+    """Case X-G5."""
     silent = session(ttr=3600)
     lost = put_and_take(silent[fifo.name], "lost")
     clock.advance(7200)
@@ -142,9 +145,10 @@ def test_x_g05_take_that_finds_nothing_looks_for_dead_sessions(
 
 
 @pytest.mark.thorough
-def test_x_g06_release_all_by_anybody_frees_everybodys_tasks(
+def test_release_all_by_anybody_frees_everybodys_tasks(
     new_tube: NewTube, queue: Queue, other: Queue
 ) -> None:
+    """Case X-G6."""
     fifo = new_tube("fifo")
     ids = ids_of(fifo.put_many([1, 2]))
     take(fifo)
@@ -159,7 +163,8 @@ def test_x_g06_release_all_by_anybody_frees_everybodys_tasks(
 
 
 @pytest.mark.thorough
-def test_x_g07_cfg_leaves_what_it_does_not_name(session: Session) -> None:
+def test_cfg_leaves_what_it_does_not_name(session: Session) -> None:
+    """Case X-G7."""
     queue = session()
     queue.cfg(in_replicaset=True)
 
@@ -169,7 +174,8 @@ def test_x_g07_cfg_leaves_what_it_does_not_name(session: Session) -> None:
 
 
 @pytest.mark.thorough
-def test_x_g08_truncate_of_a_taken_task_leaves_no_ghost(fresh_tube: Tube, queue: Queue) -> None:
+def test_truncate_of_a_taken_task_leaves_no_ghost(fresh_tube: Tube, queue: Queue) -> None:
+    """Case X-G8."""
     tube = fresh_tube
     task = put_and_take(tube, "truncated")
 

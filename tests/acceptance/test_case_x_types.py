@@ -25,9 +25,10 @@ TIMED = pytest.mark.parametrize("type_name", ["limfifottl", *thorough("utubettl"
 
 @pytest.mark.thorough
 @TYPES
-def test_x_c01_c03_each_verb_has_one_event_and_no_neighbour_has_any(
+def test_each_verb_has_one_event_and_no_neighbour_has_any(
     new_tube: NewTube, queue: Queue, type_name: str
 ) -> None:
+    """Cases X-C1 and X-C3."""
     changes = Changes()
     tube = new_tube(type_name, on_task_change=changes)
 
@@ -62,9 +63,10 @@ def test_x_c01_c03_each_verb_has_one_event_and_no_neighbour_has_any(
 
 @pytest.mark.thorough
 @TYPES
-def test_x_b01_b02_c08_g08_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
+def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     new_tube: NewTube, queue: Queue, type_name: str
 ) -> None:
+    """Cases X-B1, X-B2, X-C8 and X-G8."""
     tube = new_tube(type_name)
 
     def fail(task: Task, stats_key: str) -> None:
@@ -90,9 +92,10 @@ def test_x_b01_b02_c08_g08_refusals_bad_callbacks_and_truncate_leave_nothing_beh
 
 @pytest.mark.thorough
 @TIMED
-def test_x_c04_c05_c06_d04_u01_what_time_ends_is_told_and_counted_once(
+def test_what_time_ends_is_told_and_counted_once(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str
 ) -> None:
+    """Cases X-C4, X-C5, X-C6, X-D4 and U1."""
     changes = Changes()
     tube = new_tube(type_name, on_task_change=changes)
     held = put_and_take(tube, "lease", ttl=100, ttr=1)
@@ -123,9 +126,8 @@ def test_x_c04_c05_c06_d04_u01_what_time_ends_is_told_and_counted_once(
 
 @pytest.mark.thorough
 @TIMED
-def test_x_d06_d08_d09_d11_durations_add_up_as_in_fifottl(
-    new_tube: NewTube, type_name: str
-) -> None:
+def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> None:
+    """Cases X-D6, X-D8, X-D9 and X-D11."""
     tube = new_tube(type_name)
     task = put_and_take(tube, "x", ttl=10, ttr=5)
 
@@ -146,7 +148,8 @@ def test_x_d06_d08_d09_d11_durations_add_up_as_in_fifottl(
 
 
 @pytest.mark.thorough
-def test_x_b03_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) -> None:
+def test_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) -> None:
+    """Case X-B3."""
     tube = new_tube("utube")
     task = put_and_take(tube, "x")
 

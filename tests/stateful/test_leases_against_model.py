@@ -397,6 +397,7 @@ def run(
     return LeasesAgainstModel.place.steps
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(7_200)
 @pytest.mark.parametrize(

@@ -337,6 +337,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         return task_id
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_queue_against_model_agrees_in_every_result_and_count(

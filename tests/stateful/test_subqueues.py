@@ -220,6 +220,7 @@ class FourSessions(RuleBasedStateMachine):
         assert all(ids == sorted(ids) for ids in out.values())
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1500)
 def test_subqueues_when_four_sessions_interleave_and_stop_are_held_once_and_in_order(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
