@@ -8,8 +8,8 @@ import pytest
 
 from tests.connect_server import connect_server, connected
 from tests.jvm_options import SHORT_LIVED
-from tubeq_spark.spark_session import local_session
-from tubeq_spark.spark_settings import CODEGEN
+from tubeq_spark.storage.spark.spark_session import local_session
+from tubeq_spark.storage.spark.spark_settings import CODEGEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from tubeq_spark.batch import Batch
     from tubeq_spark.clock import Clock, SystemClock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.drivers import Driver
     from tubeq_spark.errors import (
         CommitUnknownError,
         ConflictError,
@@ -28,14 +27,15 @@ if TYPE_CHECKING:
         TubeNotFoundError,
         TubeqError,
     )
-    from tubeq_spark.health import Health, Problem
+    from tubeq_spark.observe.health import Health, Problem
     from tubeq_spark.queue import Queue
-    from tubeq_spark.reports import QueueMetrics, SweepReport, TubeMetrics, TubeSweep
-    from tubeq_spark.spark_session import local_session, spark_conf
-    from tubeq_spark.state import QueueState
+    from tubeq_spark.rules.queue_state import QueueState
+    from tubeq_spark.rules.reports import QueueMetrics, SweepReport, TubeMetrics, TubeSweep
+    from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.storage.spark.guarded_write import guarded_write
+    from tubeq_spark.storage.spark.spark_session import delta_package, local_session, spark_conf
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
     from tubeq_spark.tube import Tube
-    from tubeq_spark.writing import guarded_write
 
 __version__ = "0.1.0"
 
@@ -43,7 +43,7 @@ _MODULES = {
     "batch": ("Batch",),
     "clock": ("Clock", "SystemClock"),
     "config": ("QueueConfig",),
-    "drivers": ("Driver",),
+    "rules.tube_types": ("Driver",),
     "errors": (
         "CommitUnknownError",
         "ConflictError",
@@ -58,14 +58,14 @@ _MODULES = {
         "TubeNotFoundError",
         "TubeqError",
     ),
-    "health": ("Health", "Problem"),
+    "observe.health": ("Health", "Problem"),
     "queue": ("Queue",),
-    "reports": ("QueueMetrics", "SweepReport", "TubeMetrics", "TubeSweep"),
-    "spark_session": ("local_session", "spark_conf"),
-    "state": ("QueueState",),
+    "rules.reports": ("QueueMetrics", "SweepReport", "TubeMetrics", "TubeSweep"),
+    "storage.spark.spark_session": ("delta_package", "local_session", "spark_conf"),
+    "rules.queue_state": ("QueueState",),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),
-    "writing": ("guarded_write",),
+    "storage.spark.guarded_write": ("guarded_write",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -101,6 +101,7 @@ __all__ = [
     "TubeSweep",
     "TubeqError",
     "__version__",
+    "delta_package",
     "guarded_write",
     "local_session",
     "spark_conf",

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Self
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from tubeq_spark import checks
-from tubeq_spark.ending import back_to_tube, end_due
 from tubeq_spark.errors import InvalidOptionError, NotTakenError, TubeqError
-from tubeq_spark.group import each
-from tubeq_spark.lease_times import NewLease
-from tubeq_spark.lifecycle import due
-from tubeq_spark.locating import Memory
-from tubeq_spark.moments import FOREVER_S, plus, us_from_seconds
-from tubeq_spark.rewriting import release_action, touch_action
-from tubeq_spark.storage.commit import Plan, Stale
-from tubeq_spark.storage.feed import note
-from tubeq_spark.storage.statements import Chosen
-from tubeq_spark.subqueues import free_held, free_tokens
-from tubeq_spark.taken import LotOfTasks
+from tubeq_spark.rules import validation
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.lifecycle import due
+from tubeq_spark.rules.microseconds import FOREVER_S, plus, us_from_seconds
+from tubeq_spark.runtime.group_commit import each
+from tubeq_spark.runtime.taken import LotOfTasks
+from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.spark.change_feed import note
+from tubeq_spark.storage.spark.task_statements import Chosen
+from tubeq_spark.subqueues.locks import free_held, free_tokens
+from tubeq_spark.verbs.expire import back_to_tube, end_due
+from tubeq_spark.verbs.locate import Memory
+from tubeq_spark.verbs.row_changes import release_action, touch_action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from tubeq_spark.context import TubeContext
-    from tubeq_spark.group import GroupCommit
-    from tubeq_spark.storage.engine import Affected
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.group_commit import GroupCommit
+    from tubeq_spark.storage.spark.engine import Affected
 
 __all__ = ["Batch", "Whole", "ack_whole"]
 
@@ -157,9 +157,9 @@ class Batch:
 
         Commits: 1. Conflicts only with whoever ends one of these leases.
         """
-        seconds = checks.seconds("delay", delay)
+        seconds = validation.seconds("delay", delay)
         if seconds and not self._ctx.driver.timed:
-            checks.refuse("delay", delay, f"0 in a {self._ctx.driver.name}")
+            validation.refuse("delay", delay, f"0 in a {self._ctx.driver.name}")
         delay_us = us_from_seconds(seconds)
         now_us = self._ctx.queue.now_us()
         return self._settle(
@@ -198,7 +198,7 @@ class Batch:
 
         Commits: 1, none when nothing is done. Conflicts only with whoever ends one of these leases.
         """
-        seconds = 0.0 if increment is None else checks.seconds("increment", increment)
+        seconds = 0.0 if increment is None else validation.seconds("increment", increment)
         if seconds == 0 or seconds >= 5 * FOREVER_S:
             return 0
         if not self._ctx.driver.timed:
@@ -304,7 +304,7 @@ class Batch:
         if "task_id" not in df.columns or not isinstance(
             df.schema["task_id"].dataType, T.LongType | T.IntegerType
         ):
-            checks.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
+            validation.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
         # It is a part of `df` above, mostly, and maybe not evaluated yet.
         self._ctx.tasks.engine.prepare(self._ctx.table.name)
         ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark import checks
+from tubeq_spark.rules import validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,11 +77,11 @@ class QueueConfig:
             InvalidOptionError: A value is out of range.
         """
         for name in ("attempts", "segment_rows", "retention_hours", "key_days"):
-            checks.count(name, getattr(self, name), least=1)
+            validation.count(name, getattr(self, name), least=1)
         for name in ("fold_segments", "fold_rows", "fold_heartbeats"):
-            checks.count(name, getattr(self, name))
+            validation.count(name, getattr(self, name))
         for name in ("retry_seconds", "poll_first", "poll_most", "number_horizon"):
-            checks.lease(name, getattr(self, name))
+            validation.lease(name, getattr(self, name))
         for name in (
             "backoff_first",
             "backoff_most",
@@ -89,11 +89,11 @@ class QueueConfig:
             "claim_grace",
             "vacuum_hours",
         ):
-            checks.seconds(name, getattr(self, name))
+            validation.seconds(name, getattr(self, name))
         if self.clock_skew is not None:
-            checks.seconds("clock_skew", self.clock_skew)
+            validation.seconds("clock_skew", self.clock_skew)
         if self.observer is not None and not callable(self.observer):
-            checks.refuse("observer", self.observer, "a function of (step, operation)")
+            validation.refuse("observer", self.observer, "a function of (step, operation)")
 
     @property
     def skew(self) -> float:

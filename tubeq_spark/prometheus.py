@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from tubeq_spark.queue import Queue
-    from tubeq_spark.reports import QueueMetrics, TubeMetrics
+    from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
 
     Family = GaugeMetricFamily | CounterMetricFamily
     #: What a tube says of itself: values with their labels beside the tube's name.

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
 
-from tubeq_spark import checks, ending, health, metrics, refusals, statistics, tubes
+from tubeq_spark.admin import tubes
+from tubeq_spark.admin.compaction import SYSTEM, Tables
+from tubeq_spark.admin.sweeper import sweep_tubes
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.context import QueueContext, TubeContext, left_out
-from tubeq_spark.counters import Counters
-from tubeq_spark.dead_owners import DeadOwners
-from tubeq_spark.drivers import BUILT_IN
 from tubeq_spark.errors import (
     CommitUnknownError,
     InvalidOptionError,
@@ -26,23 +24,28 @@ from tubeq_spark.errors import (
     StoreError,
     TubeNotFoundError,
 )
-from tubeq_spark.health import Health, Limits
-from tubeq_spark.holdings import Holdings
-from tubeq_spark.ids import require_ids
-from tubeq_spark.maintenance import SYSTEM, Tables
-from tubeq_spark.moments import to_us, us_from_seconds
-from tubeq_spark.new_tubes import check_settings, register_driver
-from tubeq_spark.opening import open_location, warn_of_slow_session
-from tubeq_spark.session import Session, SessionName
-from tubeq_spark.state import QueueState
-from tubeq_spark.storage.commit import CommitLoop, Tally
-from tubeq_spark.storage.engine import Engine
+from tubeq_spark.observe import health, metrics, statistics
+from tubeq_spark.observe.health import Health, Limits
+from tubeq_spark.rules import refusals, validation
+from tubeq_spark.rules.ids import require_ids
+from tubeq_spark.rules.microseconds import to_us, us_from_seconds
+from tubeq_spark.rules.new_tubes import check_settings, register_driver
+from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.rules.tube_types import BUILT_IN
+from tubeq_spark.runtime.context import QueueContext, TubeContext, left_out
+from tubeq_spark.runtime.counters import Counters
+from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.held_tasks import Holdings
+from tubeq_spark.runtime.session import Session, SessionName
+from tubeq_spark.storage.commit_loop import CommitLoop, Tally
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, local_directory
-from tubeq_spark.storage.registry import Registry, TubeRecord
-from tubeq_spark.storage.sessions import Sessions
-from tubeq_spark.storage.slots import Slots
-from tubeq_spark.sweeper import sweep_tubes
+from tubeq_spark.storage.spark.engine import Engine
+from tubeq_spark.storage.spark.id_slots import Slots
+from tubeq_spark.storage.spark.open_location import open_location, warn_of_slow_session
+from tubeq_spark.storage.spark.registry import Registry, TubeRecord
+from tubeq_spark.storage.spark.sessions import Sessions
 from tubeq_spark.tube import Tube
+from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -51,10 +54,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from tubeq_spark.drivers import Driver
-    from tubeq_spark.events import Callback
-    from tubeq_spark.reports import QueueMetrics, SweepReport
-    from tubeq_spark.statistics import TubeStatistics
+    from tubeq_spark.observe.statistics import TubeStatistics
+    from tubeq_spark.rules.reports import QueueMetrics, SweepReport
+    from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.runtime.events import Callback
 
 __all__ = ["Queue", "typed_statistics"]
 
@@ -102,12 +105,12 @@ class Queue:
         """
         self._config = QueueConfig() if config is None else config
         if not isinstance(self._config, QueueConfig):
-            checks.refuse("config", config, "a QueueConfig")
+            validation.refuse("config", config, "a QueueConfig")
         clock = SystemClock() if clock is None else clock
         if not isinstance(clock, Clock):
-            checks.refuse("clock", clock, "a tubeq_spark.Clock")
+            validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
-        other = None if session_uuid is None else checks.session_uuid(session_uuid)
+        other = None if session_uuid is None else validation.session_uuid(session_uuid)
         engine = self._engine = Engine(spark)
         try:
             self._open(location, clock, other)
@@ -289,7 +292,7 @@ class Queue:
         Commits: none, but for a tube whose creator has stopped: what was left of its creation.
         """
         self._context.require_running()
-        if not checks.is_tube_name(name):
+        if not validation.is_tube_name(name):
             raise refusals.no_tube(name)
         with self._lock:
             return self._wrap(tubes.live(self._context, self._opened, self._registry, name))
@@ -387,7 +390,7 @@ class Queue:
         session = self._context.session
         if session_uuid is None:
             return session.announce()
-        other = checks.session_uuid(session_uuid)
+        other = validation.session_uuid(session_uuid)
         if other == session.uuid:
             return session.announce()
         epoch = session.check_alive(other)
@@ -479,7 +482,7 @@ class Queue:
 
         Commits: 1 to the sessions; 2 when the session had no lease, or it had run out.
         """
-        seconds = checks.lease("ttr", ttr)
+        seconds = validation.lease("ttr", ttr)
         with self._lock:
             self._context.require_running()
             if self._temporary:
@@ -504,7 +507,7 @@ class Queue:
     def _drop_temporary(self, tube: Tube) -> bool:
         ctx = tubes.context_of(tube)
         with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-            ending.release_taken(ctx, None)
+            expire.release_taken(ctx, None)
             self._drop(ctx.record)
         return True
 
@@ -520,7 +523,7 @@ class Queue:
         is_all = True
         for ctx in self._may_hold():
             try:
-                ending.release_taken(ctx, session.owner)
+                expire.release_taken(ctx, session.owner)
                 ctx.events.tell()
             except Exception:
                 # The other tubes come first; what stays comes back when the lease ends.
@@ -590,7 +593,7 @@ class Queue:
         Commits: none.
         """
         self._context.require_running()
-        ending_us = us_from_seconds(checks.seconds("ending_within", ending_within))
+        ending_us = us_from_seconds(validation.seconds("ending_within", ending_within))
         return metrics.measure(self._context, self._contexts(), ending_us)
 
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
@@ -611,9 +614,9 @@ class Queue:
         """
         self._context.require_running()
         limits = Limits(
-            checks.seconds("overdue", overdue),
-            checks.seconds("drift", drift),
-            checks.count("files", files, least=1),
+            validation.seconds("overdue", overdue),
+            validation.seconds("drift", drift),
+            validation.count("files", files, least=1),
         )
         return health.examine(
             self._context, self._opened, self._registry.records, self._context_of, limits
@@ -665,7 +668,7 @@ class Queue:
         to wait, and it is put off, four times at most.
         """
         self._context.require_running()
-        now_us = self._context.now_us() if now is None else to_us(checks.moment("now", now))
+        now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
         queue, records = self._context, self._registry.records()
         if not all(map(tubes.is_live, records)):
             tubes.finish_stopped(queue, self._opened, self._registry, records)

@@ -13,27 +13,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark import (
-    arguments,
-    changes,
-    checks,
-    ending,
-    looking,
-    processing,
-    putting,
-    putting_frames,
-    settling,
-    sink,
-    taking,
-)
-from tubeq_spark.arguments import PutRequest, Wanted
 from tubeq_spark.batch import Batch, Whole, ack_whole
-from tubeq_spark.context import perform
-from tubeq_spark.group import GroupCommit
-from tubeq_spark.storage.identity import PutIdentity
-from tubeq_spark.taken import LotOfTasks
+from tubeq_spark.rules import arguments, validation
+from tubeq_spark.rules.arguments import PutRequest, Wanted
+from tubeq_spark.runtime.context import perform
+from tubeq_spark.runtime.group_commit import GroupCommit
+from tubeq_spark.runtime.taken import LotOfTasks
+from tubeq_spark.storage.put_identity import PutIdentity
+from tubeq_spark.streams import changes, process, sink
+from tubeq_spark.streams.ticks import start_ticking
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.ticking import start_ticking
+from tubeq_spark.verbs import expire, put, put_frame, read, settle
+from tubeq_spark.verbs import take as taking
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -43,10 +34,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tubeq_spark.context import TubeContext
-    from tubeq_spark.events import Callback
-    from tubeq_spark.options import TubeOptions
-    from tubeq_spark.sink import ForeachBatch
+    from tubeq_spark.rules.options import TubeOptions
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.events import Callback
+    from tubeq_spark.streams.sink import ForeachBatch
 
 __all__ = ["Tube"]
 
@@ -74,7 +65,7 @@ class Tube:
         self._drop = drop
         self._reopen = reopen
         self._puts = GroupCommit[PutRequest, list[Task]](
-            lambda requests: putting.put_group(ctx, requests)
+            lambda requests: put.put_group(ctx, requests)
         )
         self._takes = GroupCommit[Wanted, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
         self._lots = GroupCommit[Wanted, LotOfTasks | None](
@@ -82,7 +73,7 @@ class Tube:
         )
         self._batches = GroupCommit[Whole, int](lambda batches: ack_whole(ctx, batches))
         self._acks = GroupCommit[list[int], list[Task]](
-            lambda requests: settling.ack_group(ctx, requests)
+            lambda requests: settle.ack_group(ctx, requests)
         )
 
     def __repr__(self) -> str:
@@ -172,15 +163,15 @@ class Tube:
         """
         call = arguments.put_call(items, options, self._ctx.driver)
 
-        def put() -> list[Task]:
+        def attempt() -> list[Task]:
             # Anew for each try: the life of a task begins when it finds room.
-            request = putting.prepare(self._ctx, call)
-            return putting.put_many(self._ctx, self._puts, request)
+            request = put.prepare(self._ctx, call)
+            return put.put_many(self._ctx, self._puts, request)
 
         def verb() -> list[Task]:
             if self._ctx.capacity is None or not call.items:
-                return put()
-            return taking.wait_for(self._ctx, call.timeout, lambda: put() or None) or []
+                return attempt()
+            return taking.wait_for(self._ctx, call.timeout, lambda: attempt() or None) or []
 
         return self._verb(verb)
 
@@ -213,9 +204,9 @@ class Tube:
         the count is 0.
         """
         if not hasattr(df, "sparkSession"):
-            checks.refuse("df", type(df), "a DataFrame")
-        identity = None if key is None else PutIdentity.of_key(checks.text("key", key))
-        return self._verb(lambda: putting_frames.put_df(self._ctx, df, identity))
+            validation.refuse("df", type(df), "a DataFrame")
+        identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
+        return self._verb(lambda: put_frame.put_df(self._ctx, df, identity))
 
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
         """A function for `foreachBatch` that adds the rows of a stream as tasks, exactly once.
@@ -245,7 +236,7 @@ class Tube:
         Commits: 1 for each batch that has rows; conflicts as `put_df` with a key.
         """
         self._ctx.queue.require_running()
-        wait = None if timeout is None else checks.seconds("timeout", timeout)
+        wait = None if timeout is None else validation.seconds("timeout", timeout)
         sink.require_identity(self._ctx, name)
 
         def put_batch(df: DataFrame, batch_id: int) -> None:
@@ -420,15 +411,15 @@ class Tube:
         nothing makes none. Conflicts as theirs.
         """
         if not callable(handler):
-            checks.refuse("handler", handler, "a function of a DataFrame")
-        size = checks.count("batch_size", batch_size, least=1)
+            validation.refuse("handler", handler, "a function of a DataFrame")
+        size = validation.count("batch_size", batch_size, least=1)
         arguments.wanted("batch_size", size, per_utube, self._ctx.driver)
         self._ctx.queue.require_running()
         unsettled: list[Batch] = []
 
         def tick(goes_on: Callable[[], bool]) -> None:
             take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
-            processing.work_off(self.name, take, handler, goes_on, unsettled)
+            process.work_off(self.name, take, handler, goes_on, unsettled)
 
         spark = self._ctx.tasks.engine.spark
         return start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
@@ -504,7 +495,7 @@ class Tube:
         Commits: 1, none for no ids. Conflicts only with whoever ends one of these leases.
         """
         delay_us = arguments.delay(delay, self._ctx.driver)
-        return self._many(task_ids, lambda ids: settling.release(self._ctx, ids, delay_us))
+        return self._many(task_ids, lambda ids: settle.release(self._ctx, ids, delay_us))
 
     def touch(self, task_id: int, increment: float | None) -> Task | None:
         """Give a task more time: its lease, its ttl, and the ttr of later takes grow.
@@ -525,8 +516,8 @@ class Tube:
         amount_us = arguments.increment(increment, self._ctx.driver)
         if amount_us is None:
             return None
-        number = checks.task_id(task_id)
-        return self._verb(lambda: settling.touch(self._ctx, number, amount_us))
+        number = validation.task_id(task_id)
+        return self._verb(lambda: settle.touch(self._ctx, number, amount_us))
 
     def bury(self, task_id: int) -> Task:
         """Set a task aside until it is kicked; from any state, by anybody.
@@ -560,7 +551,7 @@ class Tube:
 
         Commits: 1, none when there is nothing to bury; conflicts as `bury`.
         """
-        return self._many(task_ids, lambda ids: settling.bury(self._ctx, ids))
+        return self._many(task_ids, lambda ids: settle.bury(self._ctx, ids))
 
     def delete(self, task_id: int) -> Task:
         """Remove a task; from any state, by anybody.
@@ -593,7 +584,7 @@ class Tube:
 
         Commits: 1, none for no ids; conflicts as `delete`.
         """
-        return self._many(task_ids, lambda ids: settling.delete(self._ctx, ids))
+        return self._many(task_ids, lambda ids: settle.delete(self._ctx, ids))
 
     def kick(self, count: int = 1) -> int:
         """Make buried tasks ready again, the first in order first; their attempts start anew.
@@ -610,8 +601,8 @@ class Tube:
         Commits: 1, none when nothing is buried. Conflicts with whatever else changes a task of the
         same segments.
         """
-        number = checks.count("count", count)
-        return self._verb(lambda: settling.kick(self._ctx, number) if number else 0)
+        number = validation.count("count", count)
+        return self._verb(lambda: settle.kick(self._ctx, number) if number else 0)
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -629,8 +620,8 @@ class Tube:
 
         Commits: none.
         """
-        number = checks.task_id(task_id)
-        return self._verb(lambda: looking.peek(self._ctx, number))
+        number = validation.task_id(task_id)
+        return self._verb(lambda: read.peek(self._ctx, number))
 
     def tasks_by_state(self, state: TaskState | str) -> Iterator[Task]:
         """Iterate over the tasks in an effective state, in the tube's order.
@@ -647,7 +638,7 @@ class Tube:
         Commits: none.
         """
         wanted = arguments.task_state(state)
-        return self._verb(lambda: looking.tasks_by_state(self._ctx, wanted))
+        return self._verb(lambda: read.tasks_by_state(self._ctx, wanted))
 
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
         """The tube as a DataFrame.
@@ -661,7 +652,7 @@ class Tube:
 
         Commits: none.
         """
-        return self._verb(lambda: looking.frame(self._ctx, effective=effective))
+        return self._verb(lambda: read.frame(self._ctx, effective=effective))
 
     def history(self, limit: int = 1_000) -> DataFrame:
         """The newest commits to the tube's table, with what each says of itself.
@@ -683,8 +674,8 @@ class Tube:
 
         Commits: none.
         """
-        most = checks.count("limit", limit, least=1)
-        return self._verb(lambda: looking.history(self._ctx, most))
+        most = validation.count("limit", limit, least=1)
+        return self._verb(lambda: read.history(self._ctx, most))
 
     def release_all(self) -> None:
         """Give back every taken task, whoever holds it; counted as releases.
@@ -694,7 +685,7 @@ class Tube:
         Commits: 1 for each 1,000 takes, none when nothing is taken. Conflicts with whatever else
         changes these tasks.
         """
-        self._verb(lambda: ending.release_taken(self._ctx, None))
+        self._verb(lambda: expire.release_taken(self._ctx, None))
 
     def truncate(self) -> None:
         """Remove every task that was put before, in whatever state; counters stay.
@@ -702,7 +693,7 @@ class Tube:
         Commits: 1 (metadata only), more while others move tasks at the same time; none when empty.
         Conflicts with whatever changes a task; never with a put.
         """
-        self._verb(lambda: looking.truncate(self._ctx))
+        self._verb(lambda: read.truncate(self._ctx))
 
     def drop(self) -> None:
         """Remove the tube with all its tasks; its table stays, empty but for a mark.
@@ -730,7 +721,7 @@ class Tube:
 
         Commits: none; a callback is not stored.
         """
-        checks.callback("callback", callback)
+        validation.callback("callback", callback)
         events = self._ctx.events
         previous, events.callback = events.callback, callback
         return previous

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from tubeq_spark import guarded_write
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.quoting import identifier, path_table
+from tubeq_spark.storage.spark.quoting import identifier, path_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,8 +15,9 @@ import pytest
 
 from tests.acceptance.support import calls, counts, data_of, take
 from tests.thorough import thorough
-from tubeq_spark import InvalidOptionError, PutItem, TaskState, payload
-from tubeq_spark.payload import DEPTH_MAX
+from tubeq_spark import InvalidOptionError, PutItem, TaskState
+from tubeq_spark.rules import json_payload
+from tubeq_spark.rules.json_payload import DEPTH_MAX
 from tubeq_spark.tarantool15 import Queue15
 
 if TYPE_CHECKING:
@@ -317,13 +318,13 @@ def test_take_when_payloads_are_json_decodes_each_once(
     tube = new_tube("fifottl")
     tube.put_many([{"n": number} for number in range(3)])
     decoded: list[str] = []
-    plain = payload.decode
+    plain = json_payload.decode
 
     def decode(text: str) -> Any:
         decoded.append(text)
         return plain(text)
 
-    monkeypatch.setattr(payload, "decode", decode)
+    monkeypatch.setattr(json_payload, "decode", decode)
     tasks = tube.take_many(3)
 
     assert data_of(tasks) == [{"n": 0}, {"n": 1}, {"n": 2}]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import Probe, end_heartbeat, ids_of
-from tubeq_spark import Queue, QueueConfig, ids
+from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.rules import ids
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from tubeq_spark import (
     TubeBusyError,
     TubeExistsError,
     TubeNotFoundError,
-    ids,
 )
+from tubeq_spark.rules import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

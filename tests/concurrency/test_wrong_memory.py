@@ -1,6 +1,6 @@
 """What a queue object remembers of a lease segment is wrong: statements fail, and all is read anew.
 
-No verb leaves a wrong memory behind (`tests/unit/test_holdings.py`), so it is made wrong from inside.
+No verb leaves a wrong memory behind (`tests/unit/test_held_tasks.py`), so it is made wrong from inside.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tubeq_spark import Tube
-    from tubeq_spark.holdings import Holdings
+    from tubeq_spark.runtime.held_tasks import Holdings
 
 #: What is done to the first of three tasks of a take, and all of them afterwards; `d` is ready.
 VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {

@@ -13,7 +13,7 @@ import pytest
 from tests.acceptance.support import FOR_EVER, put_and_take
 from tests.concurrency.support import end_heartbeat
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.engine import Engine
+from tubeq_spark.storage.spark.engine import Engine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import Queue
-from tubeq_spark.settings_file import read_defaults
+from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

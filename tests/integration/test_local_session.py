@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tubeq_spark import local_session, spark_conf
-from tubeq_spark.spark_session import delta_package, missing_settings
+from tubeq_spark.storage.spark.spark_session import delta_package, missing_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

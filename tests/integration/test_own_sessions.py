@@ -14,9 +14,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tests.concurrency.support import FOR_EVER, WAIT, end_heartbeat
-from tubeq_spark import Queue, QueueConfig, opening, spark_conf
-from tubeq_spark.spark_settings import CODEGEN
-from tubeq_spark.storage.own_sessions import OwnSessions
+from tubeq_spark import Queue, QueueConfig, spark_conf
+from tubeq_spark.storage.spark import open_location
+from tubeq_spark.storage.spark.own_sessions import OwnSessions
+from tubeq_spark.storage.spark.spark_settings import CODEGEN
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -270,7 +271,7 @@ def refusal() -> PySparkException:
 def test_queue_when_the_platform_refuses_all_settings_works(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "_warned", opening.threading.Event())
+    monkeypatch.setattr(open_location, "_warned", open_location.threading.Event())
     bare = Bare(spark.sparkContext, spark._jsparkSession)
 
     with warnings.catch_warnings():
@@ -287,7 +288,7 @@ def test_queue_when_the_platform_refuses_all_settings_works(
 def test_queue_when_no_session_can_be_derived_warns_of_the_slow_one(
     plain: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "_warned", opening.threading.Event())
+    monkeypatch.setattr(open_location, "_warned", open_location.threading.Event())
 
     def refuse(_session: SparkSession) -> None:
         raise refusal()

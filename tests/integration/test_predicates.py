@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.lease_times import NewLease
-from tubeq_spark.lifecycle import TIMERS, after_giving_back, due, effective
-from tubeq_spark.moments import LAST_US, from_us, plus
-from tubeq_spark.storage import predicates
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.lifecycle import TIMERS, after_giving_back, due, effective
+from tubeq_spark.rules.microseconds import LAST_US, from_us, plus
+from tubeq_spark.storage.spark import predicates
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tubeq_spark import PutItem, TaskState, TubeqError
-from tubeq_spark.moments import to_us
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.rules.transitions import time_events
 from tubeq_spark.testing import InMemoryQueue
-from tubeq_spark.transitions import time_events
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tubeq_spark import Task
-    from tubeq_spark.stored_task import StoredTask
+    from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.testing import InMemoryTube, ManualClock
 
 __all__ = ["TIME", "Model", "agree"]

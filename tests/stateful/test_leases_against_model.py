@@ -34,7 +34,7 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.stateful.model import Model, agree
 from tests.thorough import thorough
 from tubeq_spark import NotTakenError, PutItem, Queue, QueueConfig, Task
-from tubeq_spark.moments import to_us
+from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tubeq_spark import Batch, Tube
-    from tubeq_spark.stored_task import StoredTask
+    from tubeq_spark.rules.stored_task import StoredTask
 
 #: The same examples in each run; how many, the test says.
 SAME = settings(

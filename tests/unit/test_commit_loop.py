@@ -23,18 +23,18 @@ from tubeq_spark import (
     StoreError,
     TubeqError,
 )
-from tubeq_spark.storage.commit import CommitLoop, Plan, Stale
+from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.committer import Committer, CommitterFile
-from tubeq_spark.storage.conflicts import STALE
-from tubeq_spark.storage.engine import Affected, Append, Merge
 from tubeq_spark.storage.locking import Lane
+from tubeq_spark.storage.spark.conflicts import STALE
+from tubeq_spark.storage.spark.engine import Affected, Append, Merge
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from tubeq_spark.storage.notes import Note
+    from tubeq_spark.storage.spark.commit_tags import Note
 
 MARKER = 4711
 JVM = Committer("app", 1)

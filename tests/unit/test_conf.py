@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from tubeq_spark import QueueConfig, spark_conf
-from tubeq_spark.settings_file import read_defaults
-from tubeq_spark.spark_session import LOCAL_SETTINGS, SETTINGS
+from tubeq_spark.cli.settings_file import read_defaults
+from tubeq_spark.storage.spark.spark_session import LOCAL_SETTINGS, SETTINGS
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"

@@ -12,7 +12,8 @@ import pytest
 
 import tubeq_spark
 from tests.pages import DOCS, PAGES, ROOT, Example, examples
-from tubeq_spark import TaskState, lifecycle
+from tubeq_spark import TaskState
+from tubeq_spark.rules import lifecycle
 
 if TYPE_CHECKING:
     from pathlib import Path

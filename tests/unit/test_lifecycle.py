@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.lifecycle import (
+from tubeq_spark.rules.lifecycle import (
     EVENTS,
     TIMERS,
     TRANSITIONS,

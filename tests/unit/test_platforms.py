@@ -17,10 +17,10 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tubeq_spark import Queue, QueueConfig, StoreError, local_session
-from tubeq_spark.maintenance import SYSTEM, Tables, remove_dead_files
-from tubeq_spark.opening import OpenedLocation, unsafe_storage
+from tubeq_spark.admin.compaction import SYSTEM, Tables, remove_dead_files
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locking import lane_of
+from tubeq_spark.storage.spark.open_location import OpenedLocation, unsafe_storage
 
 JOBS = Path(__file__).parents[2] / "jobs"
 HOUR_US = 3_600_000_000
@@ -119,7 +119,7 @@ def test_local_session_when_it_is_databricks_is_the_one_that_is_there(
         )  # as in a thread that did not make it
 
     there = object()
-    monkeypatch.setattr("tubeq_spark.spark_session._start_session", pytest.fail)
+    monkeypatch.setattr("tubeq_spark.storage.spark.spark_session._start_session", pytest.fail)
     monkeypatch.setattr(SparkSession, "active", active)
     monkeypatch.setattr(SparkSession, "builder", SimpleNamespace(getOrCreate=lambda: there))
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.moments import to_us
-from tubeq_spark.storage import quoting
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.spark import quoting
 
 TEXT = st.text(st.characters(codec="utf-8"))
 

@@ -13,14 +13,14 @@ import pytest
 from pyspark.errors import PySparkException
 
 from tubeq_spark import StoreError, spark_conf
-from tubeq_spark.jvm import require_java
-from tubeq_spark.spark_session import (
+from tubeq_spark.storage.spark.jvm import require_java
+from tubeq_spark.storage.spark.spark_session import (
     LOCAL_SETTINGS,
     SETTINGS,
     delta_package,
     missing_settings,
 )
-from tubeq_spark.spark_settings import asked
+from tubeq_spark.storage.spark.spark_settings import asked
 
 ROOT = Path(__file__).parents[2]
 NEEDS_JAVA = "Spark needs Java 17 or newer"
@@ -100,7 +100,9 @@ def test_delta_package_names_the_spark_from_delta_4_1_on(
     spark: str, delta: str, coordinates: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", spark)
-    monkeypatch.setattr("tubeq_spark.spark_session.version", {"delta-spark": delta}.__getitem__)
+    monkeypatch.setattr(
+        "tubeq_spark.storage.spark.spark_session.version", {"delta-spark": delta}.__getitem__
+    )
 
     assert delta_package() == coordinates
 

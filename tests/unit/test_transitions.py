@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.lifecycle import TRANSITIONS, effective
-from tubeq_spark.moments import FOREVER_S, US
-from tubeq_spark.options import NewTask
+from tubeq_spark.rules.lifecycle import TRANSITIONS, effective
+from tubeq_spark.rules.microseconds import FOREVER_S, US
+from tubeq_spark.rules.options import NewTask
+from tubeq_spark.rules.transitions import new_row, released_row, time_events, touched_row
 from tubeq_spark.task import TaskState
-from tubeq_spark.transitions import new_row, released_row, time_events, touched_row
 
 if TYPE_CHECKING:
-    from tubeq_spark.stored_task import StoredTask
+    from tubeq_spark.rules.stored_task import StoredTask
 
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
 DONE = TaskState.DONE

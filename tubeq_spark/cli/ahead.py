@@ -6,11 +6,11 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark import checks
-from tubeq_spark.jvm import is_classic
 from tubeq_spark.queue import Queue
-from tubeq_spark.state import QueueState
+from tubeq_spark.rules import validation
+from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.storage.location import SESSIONS, Location
+from tubeq_spark.storage.spark.jvm import is_classic
 
 if TYPE_CHECKING:
     import uuid
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.registry import Registry
+    from tubeq_spark.storage.spark.registry import Registry
 
 __all__ = ["QueueOfOneCall", "read_ahead"]
 
@@ -40,7 +40,9 @@ class QueueOfOneCall(Queue):
             tube: What the verb will write to, if it is there.
             **settings: As of a `Queue`.
         """
-        self._written = [SESSIONS, tube] if tube is not None and checks.is_tube_name(tube) else []
+        self._written = (
+            [SESSIONS, tube] if tube is not None and validation.is_tube_name(tube) else []
+        )
         super().__init__(spark, location, **settings)
 
     def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:

@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 
 from tubeq_spark.cli import put, settle, take, top, tubes
 from tubeq_spark.cli.call import BAD_USE, Call, Outside
+from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.settings_file import read_defaults
 
 __all__ = ["app"]
 

@@ -32,8 +32,8 @@ from tubeq_spark.errors import (
     TubeqError,
 )
 from tubeq_spark.queue import Queue
-from tubeq_spark.reasons import reason_of
-from tubeq_spark.spark_session import local_session
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.spark.spark_session import local_session
 from tubeq_spark.task import Task
 
 __all__ = [

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tubeq_spark.cli.call import NOTHING, Call
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.payload import encode
+from tubeq_spark.rules.json_payload import encode
 from tubeq_spark.task import Task
 
 __all__ = ["put"]

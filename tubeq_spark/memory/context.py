@@ -5,21 +5,21 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from tubeq_spark import refusals
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.counters import Counters
-from tubeq_spark.dead_owners import DeadOwners
-from tubeq_spark.drivers import BUILT_IN
 from tubeq_spark.errors import StoreError
-from tubeq_spark.moments import to_us
-from tubeq_spark.session import Session, SessionName
-from tubeq_spark.state import QueueState
+from tubeq_spark.rules import refusals
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.rules.tube_types import BUILT_IN
+from tubeq_spark.runtime.counters import Counters
+from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.session import Session, SessionName
 
 if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.membership import SessionTable
     from tubeq_spark.memory.place import Place
+    from tubeq_spark.rules.membership import SessionTable
 
 __all__ = ["MemoryContext", "needs_spark"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.counters import calls_of
-from tubeq_spark.lifecycle import TIMERS
-from tubeq_spark.moments import LAST_US, US
-from tubeq_spark.reports import QueueMetrics, TubeMetrics
+from tubeq_spark.rules.lifecycle import TIMERS
+from tubeq_spark.rules.microseconds import LAST_US, US
+from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
+from tubeq_spark.runtime.counters import calls_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

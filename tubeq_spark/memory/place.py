@@ -8,15 +8,15 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.counters import Counters
-from tubeq_spark.ids import SLOTS, tick_at
-from tubeq_spark.membership import Member, SessionView, SlotLease
+from tubeq_spark.rules.ids import SLOTS, tick_at
+from tubeq_spark.rules.membership import Member, SessionView, SlotLease
+from tubeq_spark.runtime.counters import Counters
 
 if TYPE_CHECKING:
-    from tubeq_spark.new_tubes import NewTube
-    from tubeq_spark.options import TubeOptions
-    from tubeq_spark.session import Session
-    from tubeq_spark.stored_task import StoredTask
+    from tubeq_spark.rules.new_tubes import NewTube
+    from tubeq_spark.rules.options import TubeOptions
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.session import Session
 
 __all__ = ["Place", "StoredTube"]
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from tubeq_spark import checks, refusals
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.counters import calls_of, tasks_of
 from tubeq_spark.errors import InvalidOptionError, SessionError
-from tubeq_spark.ids import require_ids
 from tubeq_spark.memory.context import MemoryContext, needs_spark
 from tubeq_spark.memory.measuring import measure
 from tubeq_spark.memory.place import Place, StoredTube
 from tubeq_spark.memory.tube import InMemoryTube
 from tubeq_spark.memory.verbs import Verbs
-from tubeq_spark.moments import to_us, us_from_seconds
-from tubeq_spark.new_tubes import (
+from tubeq_spark.rules import refusals, validation
+from tubeq_spark.rules.ids import require_ids
+from tubeq_spark.rules.microseconds import to_us, us_from_seconds
+from tubeq_spark.rules.new_tubes import (
     check_new,
     check_settings,
     driver_of,
     refuse_other,
     register_driver,
 )
-from tubeq_spark.reports import QueueMetrics, SweepReport, TubeSweep
-from tubeq_spark.state import QueueState
+from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.rules.reports import QueueMetrics, SweepReport, TubeSweep
+from tubeq_spark.runtime.counters import calls_of, tasks_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from tubeq_spark.drivers import Driver
-    from tubeq_spark.events import Callback
-    from tubeq_spark.health import Health
+    from tubeq_spark.observe.health import Health
 
     # To a type checker it is a Queue, so that functions which take one take this, too.
     from tubeq_spark.queue import Queue
+    from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.runtime.events import Callback
 else:
     Queue = object
 
@@ -110,14 +110,14 @@ class InMemoryQueue(Queue):
         """
         config = QueueConfig() if config is None else config
         if not isinstance(config, QueueConfig):
-            checks.refuse("config", config, "a QueueConfig")
+            validation.refuse("config", config, "a QueueConfig")
         if beside is not None and not isinstance(beside, InMemoryQueue):
-            checks.refuse("beside", beside, "an InMemoryQueue")
+            validation.refuse("beside", beside, "an InMemoryQueue")
         other = None if beside is None else beside._own  # noqa: SLF001  (one of its class)
         if clock is None:
             clock = SystemClock() if other is None else other.clock
         if not isinstance(clock, Clock):
-            checks.refuse("clock", clock, "a tubeq_spark.Clock")
+            validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         self._own = MemoryContext(Place() if other is None else other.place, clock, config)
         #: The tubes that programs have, and the verbs that these call, by name.
@@ -127,7 +127,7 @@ class InMemoryQueue(Queue):
         self._replicaset = False
         if session_uuid is not None:
             try:
-                self._join(checks.session_uuid(session_uuid))
+                self._join(validation.session_uuid(session_uuid))
             except SessionError:
                 self._own.end()
                 raise
@@ -233,7 +233,7 @@ class InMemoryQueue(Queue):
         Raises:
             TubeNotFoundError: There is none.
         """
-        stored = self._own.place.find(str(name)) if checks.is_tube_name(name) else None
+        stored = self._own.place.find(str(name)) if validation.is_tube_name(name) else None
         if stored is None or stored.name != name:
             raise refusals.no_tube(name)
         return stored
@@ -294,7 +294,7 @@ class InMemoryQueue(Queue):
         self._own.require_running()
         with self._own.place.lock:
             session = self._own.session
-            other = session.uuid if session_uuid is None else checks.session_uuid(session_uuid)
+            other = session.uuid if session_uuid is None else validation.session_uuid(session_uuid)
             if other == session.uuid:
                 return session.announce()
             self._join(other)
@@ -356,7 +356,7 @@ class InMemoryQueue(Queue):
 
     def hand_over(self, ttr: float) -> uuid.UUID:
         """As `Queue.hand_over`."""
-        seconds = checks.lease("ttr", ttr)
+        seconds = validation.lease("ttr", ttr)
         with self._own.place.lock:
             self._own.require_running()
             if self._passing:
@@ -392,7 +392,7 @@ class InMemoryQueue(Queue):
     def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
         """As `Queue.metrics`, without commits, conflicts and files."""
         self._own.require_running()
-        ending_us = us_from_seconds(checks.seconds("ending_within", ending_within))
+        ending_us = us_from_seconds(validation.seconds("ending_within", ending_within))
         with self._own.place.lock:
             return measure(self._own, self._verbs_of_all(), ending_us)
 
@@ -410,7 +410,7 @@ class InMemoryQueue(Queue):
         own = self._own
         own.require_running()
         clock_us = own.now_us()
-        now_us = clock_us if now is None else to_us(checks.moment("now", now))
+        now_us = clock_us if now is None else to_us(validation.moment("now", now))
         report = SweepReport()
         with own.place.lock:
             # By the clock, where `now` lies ahead: a tube that is dropped is gone.

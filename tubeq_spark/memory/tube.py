@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark import arguments, checks, payload
 from tubeq_spark.memory.context import needs_spark
-from tubeq_spark.waiting import wait_until_found
+from tubeq_spark.rules import arguments, json_payload, validation
+from tubeq_spark.runtime.waiting import wait_until_found
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.batch import Batch
-    from tubeq_spark.events import Callback
     from tubeq_spark.memory.verbs import Verbs
-    from tubeq_spark.options import TubeOptions
-    from tubeq_spark.sink import ForeachBatch
+    from tubeq_spark.rules.options import TubeOptions
+    from tubeq_spark.runtime.events import Callback
+    from tubeq_spark.streams.sink import ForeachBatch
     from tubeq_spark.task import PutResult, Task, TaskState
 
     # To a type checker it is a Tube, so that functions which take one take this, too.
@@ -97,7 +97,7 @@ class InMemoryTube(Tube):
 
         def put() -> list[Task] | None:
             now_us, tube = verbs.queue.now_us(), verbs.tube.options
-            request = arguments.prepare(call, verbs.driver, tube, payload.encode, now_us)
+            request = arguments.prepare(call, verbs.driver, tube, json_payload.encode, now_us)
             return verbs.put(request) or None
 
         return self._wait_for(put, call.timeout if call.items else 0)
@@ -184,7 +184,7 @@ class InMemoryTube(Tube):
         amount_us = arguments.increment(increment, self._verbs.driver)
         if amount_us is None:
             return None
-        number = checks.task_id(task_id)
+        number = validation.task_id(task_id)
         return self._do(lambda: self._verbs.touch(number, amount_us))
 
     def bury(self, task_id: int) -> Task:
@@ -207,14 +207,14 @@ class InMemoryTube(Tube):
 
     def kick(self, count: int = 1) -> int:
         """As `Tube.kick`."""
-        number = checks.count("count", count)
+        number = validation.count("count", count)
         return self._do(lambda: self._verbs.kick(number))
 
     # -- the whole tube -----------------------------------------------------------------------
 
     def peek(self, task_id: int) -> Task:
         """As `Tube.peek`."""
-        number = checks.task_id(task_id)
+        number = validation.task_id(task_id)
         return self._do(lambda: self._verbs.peek(number))
 
     def tasks_by_state(self, state: TaskState | str) -> Iterator[Task]:
@@ -245,7 +245,7 @@ class InMemoryTube(Tube):
 
     def on_task_change(self, callback: Callback | None = None) -> Callback | None:
         """As `Tube.on_task_change`."""
-        checks.callback("callback", callback)
+        validation.callback("callback", callback)
         events = self._verbs.events
         previous, events.callback = events.callback, callback
         return previous

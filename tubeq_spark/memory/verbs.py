@@ -10,22 +10,22 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark import refusals
-from tubeq_spark.events import TubeEvents
-from tubeq_spark.lease_times import NewLease
-from tubeq_spark.reports import TubeSweep
+from tubeq_spark.rules import refusals
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.reports import TubeSweep
+from tubeq_spark.rules.transitions import new_row, released_row, taken_row, touched_row
+from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.transitions import new_row, released_row, taken_row, touched_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.arguments import PutRequest, Wanted
-    from tubeq_spark.dead_owners import DeadOwners
-    from tubeq_spark.drivers import Driver
     from tubeq_spark.memory.context import MemoryContext
     from tubeq_spark.memory.place import StoredTube
-    from tubeq_spark.stored_task import StoredTask
+    from tubeq_spark.rules.arguments import PutRequest, Wanted
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.runtime.dead_owners import DeadOwners
 
 __all__ = ["Verbs"]
 

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tubeq_spark.storage.conflicts import is_unreachable
 from tubeq_spark.storage.processes import Host, Processes, processes
+from tubeq_spark.storage.spark.conflicts import is_unreachable
 
 if TYPE_CHECKING:
     from pathlib import Path

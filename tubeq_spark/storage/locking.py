@@ -21,8 +21,8 @@ from filelock import FileLock
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.committer import CommitterFile
-from tubeq_spark.storage.conflicts import Outcome, classify
 from tubeq_spark.storage.processes import processes
+from tubeq_spark.storage.spark.conflicts import Outcome, classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.lifecycle import TIMERS
-from tubeq_spark.stored_task import StoredTask, Unreadable
+from tubeq_spark.rules.lifecycle import TIMERS
+from tubeq_spark.rules.stored_task import StoredTask, Unreadable
 
 if TYPE_CHECKING:
-    from tubeq_spark.options import NewTask
+    from tubeq_spark.rules.options import NewTask
 
 __all__ = [
     "COLUMNS",

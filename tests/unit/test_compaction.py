@@ -1,0 +1,102 @@
+"""When dead files are removed, and what is done before it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from delta.exceptions import MetadataChangedException
+
+from tubeq_spark import QueueConfig
+from tubeq_spark.admin.compaction import Tables, remove_dead_files
+from tubeq_spark.storage.committer import Committer
+from tubeq_spark.storage.locking import Lane
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tubeq_spark.runtime.context import QueueContext
+
+HOUR = 3_600_000_000
+
+
+class FakeQueue:
+    """What a removal asks of a queue object: its notes, its statements."""
+
+    def __init__(self, *, asked: bool = False, fails: Exception | None = None) -> None:
+        self.asked, self.fails = asked, fails
+        self.ran: list[str] = []
+        #: What was noted: whether it failed.
+        self.noted: list[bool] = []
+        self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
+        self.engine = self
+        self.sessions = SimpleNamespace(
+            asked_to_wait=lambda table, now_us: self.asked,
+            note_vacuum=lambda key, now_us, *, failed=False: self.noted.append(failed),
+        )
+
+    def committer(self) -> Committer:
+        return Committer("app")
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        return [{"tableFeatures": None, "properties": {}}]
+
+    def run(self, sql: str) -> None:
+        self.ran.append(sql.split(" ", maxsplit=1)[0])
+        if self.fails is not None:
+            raise self.fails
+
+
+def removed(queue: FakeQueue, lane: Lane, hours: int = 1) -> list[str]:
+    """The statements of a removal so many hours after the table was made."""
+    tables = Tables(1, [("t", lane)], 0)
+    remove_dead_files(cast("QueueContext", queue), tables, hours * HOUR, None)
+    return queue.ran
+
+
+def test_remove_dead_files_where_no_lock_keeps_writers_off_makes_them_begin_anew_first(
+    tmp_path: Path,
+) -> None:
+    assert removed(FakeQueue(), Lane(None)) == ["ALTER", "VACUUM"]
+    assert removed(FakeQueue(), Lane(tmp_path / "t.lock")) == ["VACUUM"]
+
+
+def test_remove_dead_files_when_a_rival_does_it_leaves_it_to_the_rival() -> None:
+    queue = FakeQueue(fails=MetadataChangedException("m"))
+    assert removed(queue, Lane(None)) == ["ALTER"]
+    # Who does it says so.
+    assert queue.noted == []
+
+
+def test_remove_dead_files_when_the_change_before_it_fails_removes_nothing() -> None:
+    queue = FakeQueue(fails=ConnectionResetError())
+    with pytest.raises(ConnectionResetError):
+        removed(queue, Lane(None))
+    assert queue.ran == ["ALTER"]
+    assert queue.noted == [True]
+
+
+def test_remove_dead_files_when_it_failed_waits_for_a_part_of_the_interval() -> None:
+    queue = FakeQueue()
+    tables = Tables(1, [("t", Lane(None))], 0)
+
+    def is_done(now_us: int) -> bool:
+        return remove_dead_files(cast("QueueContext", queue), tables, now_us, None, 2 * HOUR)
+
+    assert not is_done(2 * HOUR + HOUR // 24 - 1)
+    assert (queue.ran, queue.noted) == ([], [])
+    assert is_done(2 * HOUR + HOUR // 24)
+    assert (queue.ran, queue.noted) == (["ALTER", "VACUUM"], [False])
+
+
+@pytest.mark.parametrize(("hours", "ran"), [(1, []), (3, []), (4, ["ALTER", "VACUUM"])])
+def test_remove_dead_files_when_long_writes_ask_to_wait_does_so_four_times_at_most(
+    hours: int, ran: list[str]
+) -> None:
+    assert removed(FakeQueue(asked=True), Lane(None), hours) == ran
+
+
+def test_remove_dead_files_where_a_lock_keeps_writers_off_asks_nobody(tmp_path: Path) -> None:
+    queue: Any = FakeQueue(asked=True)
+    assert removed(queue, Lane(tmp_path / "t.lock")) == ["VACUUM"]

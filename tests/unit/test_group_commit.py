@@ -1,0 +1,103 @@
+"""Group commit: what waits while one commit runs shares the next one."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.runtime.group_commit import GroupCommit
+
+WAIT = 30.0
+
+
+class Commits:
+    """Runs groups; the first one waits until it is let go."""
+
+    def __init__(self, failure: BaseException | None = None) -> None:
+        self.groups: list[list[int]] = []
+        self.begun = threading.Event()
+        self.may_end = threading.Event()
+        self._failure = failure
+
+    def __call__(self, requests: list[int]) -> list[str | Exception]:
+        self.groups.append(requests)
+        self.begun.set()
+        assert self.may_end.wait(WAIT)
+        if self._failure is not None and len(self.groups) == 2:
+            raise self._failure
+        return [ValueError(str(n)) if n < 0 else str(n) for n in requests]
+
+
+def submit_behind_one(commits: Commits, numbers: list[int]) -> list[str | BaseException]:
+    """Submit one request, and while it runs the others."""
+    group = GroupCommit[int, str](commits)
+    entered = threading.Barrier(len(numbers) + 1)
+
+    def submit(number: int) -> str:
+        entered.wait(WAIT)
+        return group.submit(number)
+
+    with ThreadPoolExecutor(len(numbers) + 1) as pool:
+        first = pool.submit(group.submit, 0)
+        assert commits.begun.wait(WAIT)
+        rest = [pool.submit(submit, number) for number in numbers]
+        entered.wait(WAIT)
+        while len(group._waiting) < len(numbers):
+            threading.Event().wait(0.001)
+        commits.may_end.set()
+        assert first.result(WAIT) == "0"
+        return [future.exception(WAIT) or future.result() for future in rest]
+
+
+def test_submit_when_alone_runs_at_once() -> None:
+    group = GroupCommit[int, int](lambda requests: [request * 2 for request in requests])
+
+    assert [group.submit(n) for n in (1, 2)] == [2, 4]
+
+
+def test_submit_while_a_commit_runs_shares_the_next_one() -> None:
+    commits = Commits()
+
+    results = submit_behind_one(commits, [1, 2, 3])
+
+    assert results == ["1", "2", "3"]
+    assert [len(group) for group in commits.groups] == [1, 3]
+
+
+def test_submit_when_one_of_the_group_is_refused_gives_the_others_their_results() -> None:
+    results = submit_behind_one(Commits(), [1, -2])
+
+    assert results[0] == "1"
+    assert isinstance(results[1], ValueError)
+
+
+def test_submit_when_the_commit_fails_fails_for_all_of_the_group() -> None:
+    results = submit_behind_one(Commits(RuntimeError("storage")), [1, 2])
+
+    assert [str(error) for error in results] == ["storage", "storage"]
+
+
+def test_submit_when_the_committing_thread_is_interrupted_tells_the_others_that_it_is_unknown() -> (
+    None
+):
+    results = submit_behind_one(Commits(KeyboardInterrupt()), [1, 2])
+
+    assert {type(error) for error in results} == {KeyboardInterrupt, CommitUnknownError}
+
+
+def test_submit_after_a_failure_works_again() -> None:
+    failures: list[Exception] = [RuntimeError()]
+
+    def run(requests: list[int]) -> list[int | Exception]:
+        if failures:
+            raise failures.pop()
+        return list(requests)
+
+    group = GroupCommit[int, int](run)
+    with pytest.raises(RuntimeError):
+        group.submit(1)
+
+    assert group.submit(2) == 2

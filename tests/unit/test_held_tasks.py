@@ -1,0 +1,280 @@
+"""What a queue object remembers of its claims: whole claims or nothing."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tubeq_spark.rules.stored_task import StoredTask
+from tubeq_spark.runtime.held_tasks import Holdings
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+TUBE = 1
+NOW = 1_000
+
+
+def row(task_id: int, claim: int, lease_until: int | None = None) -> StoredTask:
+    return StoredTask(
+        segment=claim,
+        task_id=task_id,
+        state=TaskState.TAKEN,
+        pri=0,
+        utube=None,
+        data="null",
+        created=0,
+        ttl=None,
+        ttr=None,
+        next_event=lease_until,
+        expires_at=None,
+        owner="me/1",
+        attempts=1,
+        claim=claim,
+    )
+
+
+def holding(*claims: tuple[int, list[int]]) -> Holdings:
+    holdings = Holdings()
+    for claim, ids in claims:
+        holdings.add(TUBE, [row(task_id, claim) for task_id in ids])
+    return holdings
+
+
+def found(holdings: Holdings, *ids: int) -> list[tuple[int, int]] | None:
+    rows = holdings.find(TUBE, ids)
+    return None if rows is None else [(r.task_id, r.segment) for r in rows]
+
+
+def test_find_when_any_is_unknown_is_none() -> None:
+    holdings = holding((-1, [1, 2]))
+
+    assert found(holdings, 2, 1) == [(2, -1), (1, -1)]
+    assert found(holdings, 1, 3) is None
+    assert holdings.find(TUBE + 1, [1]) is None
+
+
+def test_left_when_some_leave_moves_the_rest_to_the_fresh_claim() -> None:
+    holdings = holding((-1, [1, 2, 3]), (-2, [4]))
+
+    holdings.left(TUBE, [1], {-1: -9})
+
+    assert found(holdings, 1) is None
+    assert found(holdings, 2, 3, 4) == [(2, -9), (3, -9), (4, -2)]
+    assert holdings.members(-1) is None
+    assert sorted(holdings.members(-9) or []) == [2, 3]
+
+
+def test_left_when_all_leave_forgets_the_claim() -> None:
+    holdings = holding((-1, [1, 2]))
+
+    holdings.left(TUBE, [1, 2], {})
+
+    assert holdings.members(-1) is None
+    assert not holdings.any_at(NOW)
+
+
+def test_forget_drops_whole_claims() -> None:
+    holdings = holding((-1, [1, 2]), (-2, [3]))
+
+    holdings.forget([-1, -7])
+
+    assert found(holdings, 1) is None
+    assert found(holdings, 2) is None
+    assert found(holdings, 3) == [(3, -2)]
+
+
+def test_add_when_a_task_was_taken_again_knows_it_in_its_new_claim_only() -> None:
+    holdings = holding((-1, [1, 2]), (-2, [1, 3]))
+
+    holdings.forget([-1])
+
+    assert found(holdings, 1, 3) == [(1, -2), (3, -2)]
+
+
+def test_left_when_a_task_was_taken_again_does_not_trip_over_its_former_claim() -> None:
+    holdings = holding((-1, [1, 2]), (-2, [1, 3]))
+
+    holdings.left(TUBE, [1], {-2: -9})
+    holdings.left(TUBE, [2], {-1: -8})
+
+    assert found(holdings, 3) == [(3, -9)]
+
+
+def test_any_at_counts_leases_that_last_and_batches() -> None:
+    holdings = Holdings()
+    assert not holdings.any_at(NOW)
+
+    holdings.add(TUBE, [row(1, -1, lease_until=NOW)])
+    assert not holdings.any_at(NOW)
+    assert holdings.any_at(NOW - 1)
+
+    holdings.add_lot(-5, NOW + 1)
+    assert holdings.any_at(NOW)
+    holdings.drop_lot(-5)
+    holdings.drop_lot(-5)
+    assert not holdings.any_at(NOW)
+
+    holdings.add_lot(-6, None)
+    holdings.clear()
+    assert not holdings.any_at(0)
+
+
+def test_left_when_a_claim_that_does_not_move_had_more_forgets_it() -> None:
+    holdings = holding((-1, [1, 2]))
+
+    holdings.left(TUBE, [1], {})
+
+    assert found(holdings, 2) is None
+    assert holdings.members(-1) is None
+    assert holdings.any_at(NOW)
+
+
+def test_compare_when_only_the_lease_has_ended_keeps_the_claim_whole() -> None:
+    holdings = holding((-1, [1, 2]))
+
+    holdings.compare(TUBE, 1, row(1, -1, lease_until=NOW), held=False)
+
+    assert sorted(holdings.members(-1) or []) == [1, 2]
+
+
+@pytest.mark.parametrize("stored", [None, row(1, -7)])
+def test_compare_when_a_task_is_elsewhere_forgets_its_claim_but_not_that_the_rest_is_held(
+    stored: StoredTask | None,
+) -> None:
+    holdings = holding((-1, [1, 2]), (-2, [3]))
+
+    holdings.compare(TUBE, 1, stored, held=False)
+
+    assert holdings.members(-1) is None
+    assert holdings.members(-2) == [3]
+    assert holdings.any_at(NOW)
+    holdings.left(TUBE, [2, 3], {})
+    assert not holdings.any_at(NOW)
+
+
+def test_touched_moves_the_whole_claim_and_knows_the_longer_lease() -> None:
+    holdings = Holdings()
+    holdings.add(TUBE, [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW)])
+
+    holdings.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
+
+    assert found(holdings, 1, 2) == [(1, -9), (2, -9)]
+    assert sorted(holdings.members(-9) or []) == [1, 2]
+    assert holdings.any_at(NOW)
+    assert not holdings.any_at(NOW + 1)
+
+
+def test_touched_when_the_claim_is_not_remembered_knows_no_more_than_the_lease() -> None:
+    holdings = Holdings()
+
+    holdings.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
+
+    assert found(holdings, 1) is None
+    assert holdings.members(-9) is None
+    assert holdings.any_at(NOW)
+
+
+class ClaimsAsTheyWereMade(RuleBasedStateMachine):
+    """Claims are made, change by ours and others' doing, and are read at any time.
+
+    Whatever is remembered of a claim, it is all that was put into it when it was made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holdings = Holdings()
+        self.numbers = itertools.count(1)
+        #: The table: the claim of each task that is taken, and what each claim was made of.
+        self.place: dict[int, int] = {}
+        self.made: dict[int, frozenset[int]] = {}
+
+    def _make(self, ids: Collection[int]) -> int:
+        claim = -next(self.numbers)
+        self.made[claim] = frozenset(ids)
+        self.place |= dict.fromkeys(ids, claim)
+        return claim
+
+    def _draw(self, data: st.DataObject) -> tuple[set[int], dict[int, int]]:
+        """Tasks leave their claims in the table; the rests move."""
+        ids = set(data.draw(st.lists(st.sampled_from(sorted(self.place)), min_size=1)))
+        moves = {}
+        for claim in {self.place[task_id] for task_id in ids}:
+            rest = self.made[claim] - ids
+            if rest:
+                moves[claim] = self._make(rest)
+        for task_id in ids:
+            del self.place[task_id]
+        return ids, moves
+
+    @rule(ids=st.sets(st.integers(1, 6), min_size=1), mine=st.booleans())
+    def take(self, ids: set[int], *, mine: bool) -> None:
+        """Tasks that nobody holds."""
+        ids -= self.place.keys()
+        if ids:
+            claim = self._make(ids)
+            if mine:
+                self.holdings.add(TUBE, [row(task_id, claim, NOW + claim) for task_id in ids])
+
+    @precondition(lambda self: self.place)
+    @rule(data=st.data(), seen=st.booleans())
+    def leave(self, data: st.DataObject, *, seen: bool) -> None:
+        """An ack, a release and the like, by this queue object or another."""
+        ids, moves = self._draw(data)
+        if seen:
+            self.holdings.left(TUBE, ids, moves)
+
+    @precondition(lambda self: self.place)
+    @rule(data=st.data(), seen=st.booleans())
+    def touch(self, data: st.DataObject, *, seen: bool) -> None:
+        """The whole claim moves."""
+        task_id = data.draw(st.sampled_from(sorted(self.place)))
+        before = self.place[task_id]
+        after = self._make(self.made[before])
+        if seen:
+            self.holdings.touched(TUBE, row(task_id, after), {before: after})
+
+    @rule(task_id=st.integers(1, 6), held=st.booleans())
+    def read(self, task_id: int, *, held: bool) -> None:
+        """A verb on a task that was refused, or not."""
+        claim = self.place.get(task_id)
+        stored = None if claim is None else row(task_id, claim)
+        self.holdings.compare(TUBE, task_id, stored, held=held and stored is not None)
+
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        """A statement has found nothing in a claim, or a sweep has ended its leases."""
+        claims = data.draw(st.lists(st.sampled_from([-1, *self.made])))
+        self.holdings.forget(claims)
+
+    @invariant()
+    def what_is_remembered_of_a_claim_is_all_of_it(self) -> None:
+        """Never less, whatever was learned of single tasks."""
+        for claim, ids in self.made.items():
+            members = self.holdings.members(claim)
+            assert members is None or sorted(members) == sorted(ids)
+        for task_id in range(1, 7):
+            known = self.holdings.find(TUBE, [task_id])
+            if known is not None:
+                assert task_id in (self.holdings.members(known[0].segment) or [])
+
+
+def test_members_of_a_claim_whatever_is_learned_are_all_that_it_was_made_of() -> None:
+    run_state_machine_as_test(
+        ClaimsAsTheyWereMade,
+        settings=settings(
+            max_examples=200, stateful_step_count=20, deadline=None, derandomize=True
+        ),
+    )

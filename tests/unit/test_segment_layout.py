@@ -1,0 +1,56 @@
+"""Which segments the rows of a put go to."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, spread
+
+
+def segments_of(buckets: list[int], size: int, least: int) -> list[int]:
+    layout = spread(Counter(buckets), size, least)
+    found = [layout.segment(place, bucket) for place, bucket in enumerate(buckets)]
+    assert all(0 <= segment < layout.segments for segment in found)
+    return found
+
+
+def test_spread_when_there_are_no_subqueues_cuts_rows_in_their_order() -> None:
+    assert segments_of([0] * 7, 3, 1) == [0, 0, 0, 1, 1, 1, 2]
+
+
+def test_spread_when_subqueues_are_few_gives_each_its_own_segments() -> None:
+    buckets = [7, 9] * 50
+    found = segments_of(buckets, 25, 10)
+    assert len(set(found)) == 4
+    assert {s for s, b in zip(found, buckets, strict=True) if b == 7}.isdisjoint(
+        s for s, b in zip(found, buckets, strict=True) if b == 9
+    )
+
+
+def test_spread_when_rows_are_few_makes_one_segment() -> None:
+    assert segments_of([1, 2, 3], 50_000, 1_000) == [0, 0, 0]
+
+
+def test_spread_when_subqueues_are_many_shares_sixteen_segments() -> None:
+    buckets = [hash_of(str(i)) % BUCKETS for i in range(30_000)]
+    assert len(set(segments_of(buckets, 50_000, 1_000))) == 16
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=300), st.integers(1, 50), st.integers(0, 9)
+)
+def test_spread_of_any_rows_keeps_segments_of_groups_apart_and_bounded(
+    buckets: list[int], size: int, least: int
+) -> None:
+    found = segments_of(buckets, size, least)
+    most = max(Counter(found).values())
+    # The square of a segment's rows is at most n * size, but for rounding.
+    assert most <= size or most**2 <= len(buckets) * size + most
+    groups = spread(Counter(buckets), size, least)
+    owners: dict[int, set[int]] = {}
+    for segment, bucket in zip(found, buckets, strict=True):
+        owners.setdefault(segment, set()).add(bucket % groups.buckets)
+    assert all(len(of) == 1 for of in owners.values())

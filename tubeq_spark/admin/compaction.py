@@ -1,0 +1,218 @@
+"""What keeps tables small: folding a tube's tiny segments, leftovers of drops, dead files.
+
+Nothing here is needed for a verb to be right, all of it yields to whoever commits first.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.rules.microseconds import us_from_seconds
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.spark.change_feed import note
+from tubeq_spark.storage.spark.conflicts import Outcome, classify
+from tubeq_spark.storage.spark.quoting import bigint
+from tubeq_spark.storage.spark.schema import FENCE, set_property
+from tubeq_spark.storage.spark.table_metrics import is_catalog_managed, last_write
+from tubeq_spark.storage.spark.task_statements import Chosen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.spark.engine import Affected
+
+__all__ = [
+    "SYSTEM",
+    "Tables",
+    "fold",
+    "is_worth_folding",
+    "remove_dead_files",
+    "remove_leftovers",
+]
+
+log = logging.getLogger(__name__)
+
+#: Stands for the system tables; ids of tubes are greater.
+SYSTEM = 0
+#: Segments at the head of the queue that folding leaves to the takes.
+_HEAD = 4
+#: Removals of dead files that long writes put off, before they are no longer asked.
+_PUT_OFF = 4
+#: A removal that failed is tried again after this part of the time from one to the next.
+_AGAIN = 24
+#: The storage's clock, which dates commits, and that of a sweeper are not further apart.
+_CLOCKS = 3_600_000_000
+
+
+def is_worth_folding(ctx: TubeContext, tiny: int) -> bool:
+    """Whether so many tiny segments are too many."""
+    return tiny - _HEAD > ctx.queue.config.fold_segments
+
+
+def fold(ctx: TubeContext) -> int:
+    """Move the rows of many tiny segments without taken tasks into one.
+
+    Returns:
+        How many segments went. At most one commit; a fold that meets a rival gives up.
+    """
+    config = ctx.queue.config
+
+    def attempt() -> Plan[int]:
+        tiny = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)[_HEAD:]
+        if len(tiny) <= config.fold_segments:
+            return Plan(None, lambda _: 0)
+        dest = ctx.queue.session.segments(1)[0]
+        source = [Chosen(segment, None) for segment in tiny]
+        action = f"UPDATE SET segment = {bigint(dest)}{note(ctx.table, None)}"
+        statement = ctx.statements.settle(source, [("TRUE", action)], {})
+
+        def finish(_affected: Affected) -> int:
+            return len(tiny)
+
+        return Plan(statement, finish)
+
+    try:
+        return ctx.queue.once.run("fold", ctx.lane, attempt)
+    except ConflictError:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """Tables whose dead files are removed together.
+
+    Attributes:
+        key: What they are known by: a tube's id, or `SYSTEM`.
+        names: Their SQL names, each with the way of this process's writers to it.
+        since_us: When they were made.
+    """
+
+    key: int
+    names: Sequence[tuple[str, Lane]]
+    since_us: int
+
+
+def remove_dead_files(
+    queue: QueueContext,
+    tables: Tables,
+    now_us: int,
+    last_us: int | None,
+    failed_us: int | None = None,
+) -> bool:
+    """Remove the files that no kept version needs, when it was not done for long enough.
+
+    Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
+    Databricks' predictive optimization for one, and Delta refuses a VACUUM by anybody else.
+
+    A write that has not committed yet has files that no version needs, and it may take longer than
+    files are kept, or its process was paused. A table lock keeps it and this apart. Where there is
+    none, a change of the table comes first: it makes every write that was begun before fail, and
+    what is begun later has younger files. So that no long write fails for that, those that live ask
+    to wait, and it is put off for a while.
+
+    Nothing is done while no file can be old enough: in tables that are younger than what is kept, and
+    in those to which nobody has written since what was removed last was that old.
+
+    Steps: (a change of the table,) VACUUM, a note that it was done. Stopped before the note, the next
+    sweep does it again, as another sweeper at the same moment may. One that fails is noted as well: each
+    try makes the writers of storage without lock files begin anew, so not every sweep may be one.
+
+    Args:
+        queue: The queue object.
+        tables: The tables.
+        now_us: The moment.
+        last_us: When it was last done, if ever.
+        failed_us: When it last failed, if ever.
+
+    Returns:
+        Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
+        note in `_tubeq_sessions`, also of a failure; on storage without lock files one more to each
+        table, which conflicts with all that are going on.
+    """
+    if not _is_due(queue, tables, now_us, last_us, failed_us):
+        return False
+    try:
+        done = [_vacuum(queue, name, lane, now_us) for name, lane in tables.names]
+    except Exception:
+        with suppress(TubeqError):
+            queue.sessions.note_vacuum(tables.key, now_us, failed=True)
+        raise
+    if not all(done):
+        return False
+    queue.sessions.note_vacuum(tables.key, now_us)
+    return True
+
+
+def _is_due(
+    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, failed_us: int | None
+) -> bool:
+    """Whether it is time to remove dead files, and no long write has asked to wait."""
+    hours = queue.config.vacuum_hours
+    if not hours:
+        return False
+    interval = us_from_seconds(hours * 3600) or 0
+    kept = us_from_seconds(queue.config.retention_hours * 3600) or 0
+    if now_us < tables.since_us + max(interval, kept):
+        return False
+    if last_us is not None and (
+        now_us < last_us + interval or _were_removed(queue, tables, last_us - kept - _CLOCKS)
+    ):
+        return False
+    if failed_us is not None and now_us < failed_us + interval // _AGAIN:
+        return False
+    late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * interval
+    return now_us >= late or not any(
+        not lane.is_exclusive and queue.sessions.asked_to_wait(name, now_us)
+        for name, lane in tables.names
+    )
+
+
+def _vacuum(queue: QueueContext, name: str, lane: Lane, now_us: int) -> bool:
+    """Remove a table's dead files; False when that is left to another sweeper, who is at it."""
+    if is_catalog_managed(queue.engine, name):
+        log.info("%s is left to its catalog, which alone may remove its dead files", name)
+        return True
+    with lane.changing(queue.engine.committer):
+        if not lane.is_exclusive and not _fence(queue, name, now_us):
+            return False
+        queue.engine.run(f"VACUUM {name}")
+    return True
+
+
+def _were_removed(queue: QueueContext, tables: Tables, before_us: int) -> bool:
+    """Whether all dead files are gone: those that were old enough at some time, and there are no others."""
+    return all(last_write(queue.engine, name) < before_us for name, _ in tables.names)
+
+
+def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
+    """Make all writes to a table that were begun before now fail; False when a rival is at it."""
+    try:
+        queue.engine.run(set_property(table, FENCE, str(now_us)))
+    except Exception as error:
+        if classify(error) is not Outcome.CONFLICT:
+            raise
+        return False
+    return True
+
+
+def remove_leftovers(ctx: TubeContext) -> int:
+    """Remove rows of tubes that had this name before and were dropped, and gone rows.
+
+    Returns:
+        How many rows. At most one commit.
+    """
+
+    def attempt() -> Plan[int]:
+        segments = ctx.tasks.leftover_segments()
+        if not segments:
+            return Plan(None, lambda _: 0)
+        statement = ctx.statements.delete_segments(segments)
+        return Plan(statement, lambda affected: affected.deleted)
+
+    return ctx.queue.loop.run("leftovers", ctx.lane, attempt)

@@ -1,0 +1,329 @@
+"""Creating, opening and dropping tubes.
+
+create: check, make the table, register (the commit that decides who creates); where the name was in
+use before, register, make the table fit, set live (see `new_table`). Stopped in between, whoever comes
+upon the name goes on. Rows carry the tube's id, so leftovers of an earlier tube are never seen.
+drop: mark in the registry, delete all rows unless one is taken, remove from the registry. Stopped
+in between, the next sweep or creation under that name goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import types as T
+
+from tubeq_spark.admin import new_table
+from tubeq_spark.errors import (
+    InvalidOptionError,
+    TubeBusyError,
+    TubeNotFoundError,
+)
+from tubeq_spark.rules import new_tubes
+from tubeq_spark.rules.new_tubes import NewTube, driver_of, refuse_other
+from tubeq_spark.runtime.codecs import JsonCodec, PayloadCodec, TypedCodec, payload_struct
+from tubeq_spark.runtime.context import QueueContext, TubeContext
+from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.events import TubeEvents
+from tubeq_spark.storage.location import TAKEN_UTUBES
+from tubeq_spark.storage.spark.capacity import Admission
+from tubeq_spark.storage.spark.open_location import OpenedLocation, create_table
+from tubeq_spark.storage.spark.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.spark.schema import new_taken_utubes
+from tubeq_spark.storage.spark.subqueue_reads import Subqueues
+from tubeq_spark.storage.spark.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.spark.task_reads import Tasks
+from tubeq_spark.storage.spark.task_statements import Statements
+from tubeq_spark.storage.spark.tube_table import TubeTable
+from tubeq_spark.storage.spark.utube_locks import TakenUtubes
+from tubeq_spark.verbs import expire, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tubeq_spark.tube import Tube
+
+__all__ = [
+    "check_new",
+    "context_of",
+    "create",
+    "drop",
+    "end_temporaries",
+    "finish_stopped",
+    "is_live",
+    "live",
+    "make_context",
+]
+
+
+log = logging.getLogger(__name__)
+
+
+def is_live(record: TubeRecord) -> bool:
+    """Whether a tube may be used."""
+    return record.status is TubeStatus.LIVE
+
+
+def context_of(tube: Tube) -> TubeContext:
+    """The context inside a tube."""
+    return tube._ctx  # noqa: SLF001  (the façade keeps it from programs, not from the package)
+
+
+def check_new(
+    queue: QueueContext,
+    name: object,
+    type_name: object,
+    options: Mapping[str, Any],
+    *,
+    in_replicaset: bool,
+) -> NewTube:
+    """Check what `create_tube` was given.
+
+    Raises:
+        InvalidOptionError: Any of it is bad.
+    """
+    new = new_tubes.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
+    if new.options.schema is not None:
+        payload_struct(new.options.schema)
+    return new
+
+
+def create(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    new: NewTube,
+    if_not_exists: bool,  # noqa: FBT001  (as the verb has it)
+    owner: str | None = None,
+) -> tuple[TubeRecord, bool]:
+    """Make a tube's table and register it, or find the tube that is there.
+
+    Args:
+        queue: The queue object.
+        opened: Its location.
+        registry: Of that location.
+        new: The tube.
+        if_not_exists: Whether to return one that is there.
+        owner: The session that a temporary tube ends with.
+
+    Returns:
+        The tube, and whether it was made.
+
+    Raises:
+        TubeExistsError: The name is in use.
+        InvalidOptionError: Delta refuses the payload's columns; no tube was made.
+        StoreError: There is something else in the place of its table; no tube was made.
+    """
+    used = False
+    while True:
+        known = _known(queue, opened, registry, new.name)
+        if known is not None:
+            refuse_other(known.name, known.type, new, if_not_exists=if_not_exists)
+            return known, False
+        record = TubeRecord(
+            new.name,
+            0,
+            new.driver.name,
+            new.options,
+            TubeStatus.CREATING,
+            queue.now_us(),
+            owner,
+        )
+        if not used:
+            # A name that was never in use needs one commit; this one finds out whether it was.
+            used = True
+            live = replace(record, status=TubeStatus.LIVE)
+            if new_table.make_fitting_table(queue, opened, record) and registry.add(live):
+                return registry.live(new.name), True
+        elif registry.add(record):
+            found = registry.find(new.name)
+            if found is not None and found.status is TubeStatus.CREATING:
+                return new_table.finish_creation(queue, opened, registry, found), True
+            return registry.as_live(new.name, found), True
+
+
+def _known(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str
+) -> TubeRecord | None:
+    """The live tube of a name, after what was stopped has been finished, and what is over ended."""
+    dead = DeadOwners(queue, queue.now_us())
+    while True:
+        known = registry.find(name)
+        if known is None:
+            return None
+        if known.status is TubeStatus.DROPPING:
+            finish_drop(queue, opened, registry, known)
+        elif known.status is TubeStatus.CREATING:
+            with contextlib.suppress(InvalidOptionError):  # then it is dropped
+                new_table.finish_creation(queue, opened, registry, known)
+        elif known.owner is None or not dead.is_dead(known.owner):
+            return known
+        else:
+            end_temporary(queue, opened, registry, known)
+
+
+def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str) -> TubeRecord:
+    """The tube of exactly this name; one that is being created is finished first.
+
+    Raises:
+        TubeNotFoundError: There is none, or it is being dropped.
+    """
+    found = registry.find(name)
+    if found is not None and found.name == name and found.status is TubeStatus.CREATING:
+        with contextlib.suppress(InvalidOptionError):  # then it is dropped
+            new_table.finish_creation(queue, opened, registry, found)
+        found = registry.find(name)
+    return registry.as_live(name, found)
+
+
+def make_context(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+) -> TubeContext:
+    """Everything the verbs need of a tube.
+
+    Raises:
+        InvalidOptionError: Its type is not known here.
+    """
+    table = opened.location.table(record.name)
+    codec: PayloadCodec = JsonCodec()
+    # Older versions registered a tube before they made its table, and may have stopped in between.
+    if not queue.engine.is_table(table):
+        new_table.make_table(queue, opened, record)
+    kind = new_table.payload_type(record)
+    struct = kind if isinstance(kind, T.StructType) else None
+    if struct is not None:
+        arrow = queue.engine.column_type(table, "data")
+        if isinstance(arrow, pa.StructType):
+            codec = TypedCodec(arrow)
+    driver = driver_of(queue.drivers, record.type)
+    tube_table = TubeTable(table, record.id, driver.order, struct, record.options.change_feed)
+    taken_utubes = opened.location.table(TAKEN_UTUBES)
+    if driver.subqueues:
+        with opened.lane(TAKEN_UTUBES).changing(queue.engine.committer):
+            create_table(queue.engine, new_taken_utubes(taken_utubes, queue.config))
+    fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
+    return TubeContext(
+        queue,
+        record,
+        driver,
+        tube_table,
+        Tasks(queue.engine, tube_table),
+        Statements(tube_table, fresh),
+        Admission(queue.engine, tube_table, fresh),
+        Subqueues(queue.engine, tube_table),
+        SubqueueStatements(tube_table, fresh),
+        TakenUtubes(queue.engine, taken_utubes, record.id, opened.lane(TAKEN_UTUBES)),
+        opened.lane(record.name),
+        codec,
+        TubeEvents(queue.counters, record.id, record.name),
+        is_live=lambda: any(r.id == record.id and is_live(r) for r in registry.records()),
+    )
+
+
+def drop(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+) -> None:
+    """Drop a tube.
+
+    Raises:
+        TubeBusyError: Tasks are taken; the tube stays as it is.
+        TubeNotFoundError: It was dropped before.
+    """
+    registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING)
+    _drain(make_context(queue, opened, registry, record), opened, registry)
+
+
+def end_temporary(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+) -> bool:
+    """Drop a temporary tube whose session has ended, with whatever others hold of it.
+
+    Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`, and a
+    release of what is held.
+
+    Returns:
+        Whether it is gone; False when others were at it: it belongs to another session by now, or
+        tasks were taken meanwhile.
+    """
+    try:
+        registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner=record.owner)
+        ctx = make_context(queue, opened, registry, record)
+        expire.release_taken(ctx, None)
+        _drain(ctx, opened, registry)
+    except (TubeBusyError, TubeNotFoundError):
+        return False
+    return True
+
+
+def end_temporaries(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    records: Iterable[TubeRecord],
+    dead: DeadOwners,
+) -> list[str]:
+    """Drop the temporary tubes among these whose sessions are dead; returns their names."""
+    over = []
+    for record in records:
+        try:
+            if record.owner is not None and record.type in queue.drivers:
+                gone = dead.is_dead(record.owner) and end_temporary(queue, opened, registry, record)
+                over += [record.name] if gone else []
+        except Exception:
+            log.exception("temporary tube %s could not be dropped", record.name)
+    return over
+
+
+def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None:
+    try:
+        read.drain(ctx)
+    except TubeBusyError:
+        with contextlib.suppress(TubeNotFoundError):  # a sweep drained it a moment later
+            registry.move(ctx.record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
+            raise
+    _forget(opened, registry, ctx.record)
+
+
+def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
+    """Remove a drained tube from the registry: the mark in its table has decided.
+
+    The table stays, in a catalog too: by now it may belong to a new tube of that name.
+    """
+    with contextlib.suppress(TubeNotFoundError):  # another one was faster
+        registry.move(record, (TubeStatus.DROPPING, TubeStatus.LIVE), TubeStatus.DROPPED)
+    opened.lane(record.name).dropped.add(record.id)
+
+
+def finish_stopped(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, records: Iterable[TubeRecord]
+) -> None:
+    """Go on with creations and drops that were stopped."""
+    for record in records:
+        try:
+            if record.status is TubeStatus.DROPPING:
+                finish_drop(queue, opened, registry, record)
+            elif record.status is TubeStatus.CREATING:
+                new_table.finish_creation(queue, opened, registry, record)
+        except Exception:
+            log.exception("what was begun with tube %s could not be finished", record.name)
+
+
+def finish_drop(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+) -> None:
+    """Go on with a drop; when tasks are taken the tube is live again, as `drop` would have it."""
+    ctx = make_context(queue, opened, registry, record)
+    now_us = queue.now_us()
+    expire.end_due(ctx, now_us)
+    expire.end_dead_sessions(ctx, now_us, there=False)
+    try:
+        read.drain(ctx)
+    except TubeBusyError:
+        with contextlib.suppress(TubeNotFoundError):
+            registry.move(record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
+        return
+    _forget(opened, registry, record)

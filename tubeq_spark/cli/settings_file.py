@@ -1,0 +1,104 @@
+"""Defaults of the programs: what `tubeq.toml` and the environment say.
+
+What is given on a command line wins over the environment, and that over the file.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.rules import validation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FILE_NAME", "Defaults", "read_defaults"]
+
+#: Looked for in the working directory when no file is named.
+FILE_NAME = "tubeq.toml"
+_NAMED_BY = "TUBEQ_CONFIG"
+_FROM_ENVIRONMENT = {"location": "TUBEQ_LOCATION", "remote": "TUBEQ_REMOTE"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What a program does unless it is told otherwise.
+
+    Attributes:
+        location: Of the queue: a path, a URI, or `catalog.schema`.
+        remote: Address of a Spark Connect server, `sc://…`; `None` starts an embedded session.
+        ttr: Seconds after its last sign of life before a session's tasks are released.
+        config: Settings of the queue object.
+    """
+
+    location: str | None = None
+    remote: str | None = None
+    ttr: float | None = None
+    config: QueueConfig = field(default_factory=QueueConfig)
+
+
+def read_defaults(
+    file: Path | None = None, environment: Mapping[str, str] | None = None
+) -> Defaults:
+    """Read the defaults.
+
+    Args:
+        file: Where they are; by default what `TUBEQ_CONFIG` names, or else `tubeq.toml` in the
+            working directory, if there is one.
+        environment: Variables; those of the process by default. `TUBEQ_LOCATION` and
+            `TUBEQ_REMOTE` win over the file.
+
+    Raises:
+        InvalidOptionError: The file cannot be read, or says something unknown or bad.
+    """
+    variables = os.environ if environment is None else environment
+    named = file or (Path(variables[_NAMED_BY]) if variables.get(_NAMED_BY) else None)
+    here = Path(FILE_NAME)
+    chosen = named or (here if here.is_file() else None)
+    said = {} if chosen is None else _read(chosen)
+    said |= {
+        name: variables[variable]
+        for name, variable in _FROM_ENVIRONMENT.items()
+        if variables.get(variable)
+    }
+    return Defaults(**said)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        return _checked(found)
+    except OSError as error:
+        msg = f"{file}: {error.strerror}"
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        msg = f"{file}: is no TOML: {error}"
+    except InvalidOptionError as error:
+        msg = f"{file}: {error}"
+    raise InvalidOptionError(msg)
+
+
+def _checked(found: dict[str, Any]) -> dict[str, Any]:
+    settings = found.pop("queue", {})
+    if not isinstance(settings, dict):
+        validation.refuse("queue", settings, "a table of settings: [queue]")
+    _refuse_unknown(found, ("location", "remote", "ttr"))
+    # Only what a file can hold: the observer is a function.
+    _refuse_unknown(settings, [n for n in QueueConfig().names() if n != "observer"])
+    for name in ("location", "remote"):
+        if name in found:
+            validation.text(name, found[name])
+    if "ttr" in found:
+        found["ttr"] = validation.lease("ttr", found["ttr"])
+    return found | {"config": QueueConfig(**settings)}
+
+
+def _refuse_unknown(found: Mapping[str, Any], known: tuple[str, ...] | list[str]) -> None:
+    for name, value in found.items():
+        if name not in known:
+            validation.refuse(name, value, f"absent: the settings are {', '.join(known)}")

@@ -1,0 +1,214 @@
+"""What is wrong with a queue: things that go on working, but not for long, or not as they should."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.observe.metrics import measure_tube
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
+from tubeq_spark.storage.spark.open_location import unsafe_storage
+from tubeq_spark.storage.spark.registry import TubeStatus
+from tubeq_spark.storage.spark.spark_settings import SETTINGS, missing_settings
+from tubeq_spark.subqueues.locks import claims
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from tubeq_spark.rules.reports import TubeMetrics
+    from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.storage.spark.open_location import OpenedLocation
+    from tubeq_spark.storage.spark.registry import TubeRecord
+
+__all__ = ["Health", "Limits", "Problem", "examine"]
+
+#: Commits since the last checkpoint; there is one every 10.
+_LOG_COMMITS = 100
+#: Owners of a tube, and sessions, that are looked at.
+_MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that wants attention.
+
+    Attributes:
+        kind: `sweeper` (due tasks that nobody writes down), `clock` (it differs from the
+            storage's), `settings` (of the Spark session), `storage` (unsafe for several drivers),
+            `claims` (sub-queues claimed for nobody), `sessions` (dead ones that hold tasks),
+            `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done) or
+            `bury_unreadable`.
+        tube: The tube, if it is about one.
+        message: What was found, and what helps.
+    """
+
+    kind: str
+    tube: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `Queue.health` found.
+
+    Attributes:
+        at: The moment, by the queue's clock (UTC).
+        problems: What is wrong; empty when all is well.
+    """
+
+    at: dt.datetime
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no problem."""
+        return not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on something is a problem.
+
+    Attributes:
+        overdue: Seconds that the work of a sweep may wait.
+        drift: Seconds that a clock may be from the storage's.
+        files: Data files of a tube.
+    """
+
+    overdue: float
+    drift: float
+    files: int
+
+
+def examine(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    records: Callable[[], Iterable[TubeRecord]],
+    context_of: Callable[[TubeRecord], TubeContext],
+    limits: Limits,
+) -> Health:
+    """Look at everything; a table that cannot be read is a problem and hides no other.
+
+    Args:
+        queue: The queue object.
+        opened: Its location.
+        records: Finds the tubes.
+        context_of: Opens one.
+        limits: What is too much.
+    """
+    with queue.engine.reading():
+        found = [*_settings(queue), *_storage(queue, opened)]
+    owners: dict[str, set[str]] = defaultdict(set)
+    newest = 0
+    known: list[TubeRecord] = []
+    with _noted(queue, found, "the registry"):
+        known = sorted(records(), key=lambda record: record.name)
+    for record in known:
+        if record.status is not TubeStatus.LIVE:
+            # It is not opened: its table may not fit it yet, and is another's to make.
+            found.append(_unfinished(record))
+        elif record.type in queue.drivers:
+            with _noted(queue, found, f"tube {record.name}", record.name):
+                ctx = context_of(record)
+                metrics = measure_tube(ctx, [], 0)
+                found += [*_tube(record.name, metrics, limits), *_claims(ctx, limits)]
+                for owner in ctx.tasks.owners(_MOST):
+                    owners[owner].add(record.name)
+                newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
+    with _noted(queue, found, "the sessions"):
+        found += [*_sessions(queue, owners, limits), *_clocks(queue, newest, limits)]
+    return Health(queue.clock.now(), tuple(found))
+
+
+def _settings(queue: QueueContext) -> Iterator[Problem]:
+    for name in missing_settings(queue.engine.own):
+        setting = SETTINGS[name]
+        yield Problem("settings", None, f"set {name}={setting.value}: {setting.reason}")
+
+
+def _storage(queue: QueueContext, opened: OpenedLocation) -> Iterator[Problem]:
+    danger = unsafe_storage(queue.engine, opened)
+    if danger is not None:
+        yield Problem("storage", None, danger)
+
+
+def _unfinished(record: TubeRecord) -> Problem:
+    if record.status is TubeStatus.CREATING:
+        message = "is being created; a creation that was stopped is finished by the next sweep"
+        return Problem("creating", record.name, message)
+    message = "is being dropped; a drop that was stopped is finished by the next sweep"
+    return Problem("dropping", record.name, message)
+
+
+@contextmanager
+def _noted(
+    queue: QueueContext, found: list[Problem], what: str, tube: str | None = None
+) -> Iterator[None]:
+    """Run a block that reads a table: that it cannot be read is a finding."""
+    try:
+        yield
+    except Exception as error:
+        if queue.engine.unreachable:
+            raise
+        found.append(Problem("unreadable", tube, f"{what}: {reason_of(error)}"))
+
+
+def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:
+    overdue = metrics.unswept_age
+    if overdue is not None and overdue > limits.overdue:
+        message = f"{metrics.unswept} tasks wait for a sweep, the first for {overdue:.0f} s"
+        yield Problem("sweeper", name, f"{message}: is a sweeper running?")
+    if metrics.files > limits.files:
+        message = f"{metrics.files} files: takes and sweeps read their statistics each time"
+        yield Problem("files", name, f"{message}; put in larger batches, and let a sweeper fold")
+    if metrics.log_commits is not None and metrics.log_commits > _LOG_COMMITS:
+        message = f"{metrics.log_commits} commits since the last checkpoint of its log"
+        yield Problem("log", name, f"{message}: every reader goes through them all")
+
+
+def _claims(ctx: TubeContext, limits: Limits) -> Iterator[Problem]:
+    if not ctx.driver.subqueues:
+        return
+    now_us = ctx.queue.now_us()
+    seen = claims(ctx, now_us)
+    empty = [*seen.fresh, *seen.orphans]
+    orphans = [o for o in empty if now_us - o.taken_at > limits.overdue * US]
+    if orphans:
+        message = f"{len(orphans)} sub-queues are claimed for nobody; a take or a sweep frees them"
+        yield Problem("claims", ctx.record.name, message)
+
+
+def _sessions(
+    queue: QueueContext, owners: Mapping[str, set[str]], limits: Limits
+) -> Iterator[Problem]:
+    if not owners:
+        return
+    views = queue.sessions.views()
+    skew = us_from_seconds(queue.config.skew) or 0
+    then_us = queue.now_us() - round(limits.overdue * US)
+    for owner, tubes in sorted(owners.items()):
+        name, _, epoch = owner.partition("/")
+        view = views.get(name)
+        if view is None or not view.alive(then_us, skew, int(epoch)):
+            message = f"session {name} is dead and holds tasks of {', '.join(sorted(tubes))}"
+            yield Problem("sessions", None, f"{message}; a take or a sweep gives them back")
+
+
+def _clocks(queue: QueueContext, newest_us: int, limits: Limits) -> Iterator[Problem]:
+    # Moments before commits, our own moment after them: what takes long here is no drift.
+    written = queue.sessions.last_written(_MOST)
+    committed = queue.sessions.last_commit()
+    behind = (max(newest_us, committed) - queue.now_us()) / US
+    if behind > limits.drift:
+        message = f"this clock is {behind:.1f} s or more behind the storage's"
+        yield Problem("clock", None, message)
+    for session, at_us in written.items():
+        # A row is older than its commit, unless its writer's clock is ahead.
+        ahead = (at_us - committed) / US
+        if ahead > limits.drift:
+            message = f"the clock of session {session} is {ahead:.1f} s or more ahead"
+            yield Problem("clock", None, f"{message} of the storage's")

@@ -1,0 +1,112 @@
+"""How many tasks there are, in which state, and how often the verbs were called."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tubeq_spark.rules.lifecycle import EVENTS
+from tubeq_spark.runtime.context import left_out
+from tubeq_spark.runtime.counters import TASKS, calls_of, tasks_of
+from tubeq_spark.storage.spark.table_metrics import counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tubeq_spark.runtime.context import QueueContext, TubeContext
+
+__all__ = ["TubeStatistics", "as_table", "statistics_of", "written_calls"]
+
+#: A name that is both a state and a verb does not exist.
+_COLUMNS = ("name", "type", *TASKS, *EVENTS)
+
+
+def written_calls(queue: QueueContext) -> list[Mapping[str, int]]:
+    """The counters of all members: others' as last written, this one's as they are."""
+    others = queue.sessions.calls(queue.session.member)
+    return [*others, queue.counters.snapshot()]
+
+
+@dataclass(frozen=True, slots=True)
+class TubeStatistics:
+    """One tube's.
+
+    Attributes:
+        ctx: The tube.
+        tasks: How many by effective state, all together, and how many are done.
+        calls: How often the verbs were called.
+        written: The counters that these were made of, of all tubes and verbs.
+    """
+
+    ctx: TubeContext
+    tasks: Mapping[str, int]
+    calls: Mapping[str, int]
+    written: list[Mapping[str, int]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `Queue.statistics` says of it."""
+        return {"tasks": dict(self.tasks), "calls": dict(self.calls)}
+
+
+def statistics_of(
+    queue: QueueContext, contexts: Callable[[], Sequence[TubeContext]]
+) -> list[TubeStatistics]:
+    """The statistics of tubes.
+
+    Args:
+        queue: The queue object.
+        contexts: Finds the tubes. The counters are read meanwhile: nothing of one is decided by
+            the other, and each of these small reads is mostly waiting.
+    """
+    with ThreadPoolExecutor(1, "tubeq-counters") as other:
+        reading = other.submit(written_calls, queue)
+        tubes = contexts()
+        counted = _counted(queue, tubes)
+        written = reading.result()
+    return [
+        _of_tube(ctx, counted[ctx.record.id], written) for ctx in tubes if ctx.record.id in counted
+    ]
+
+
+def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dict[str, int]]:
+    """Their tasks by state; where one of many cannot be read, without it."""
+    tables, now_us = [(ctx.table, ctx.max_attempts) for ctx in tubes], queue.now_us()
+    try:
+        return counts(queue.engine, tables, now_us)
+    except Exception:
+        if len(tubes) < 2:
+            raise
+    found: dict[int, dict[str, int]] = {}
+    for ctx, table in zip(tubes, tables, strict=True):
+        with left_out(queue, ctx.record.name):
+            found |= counts(queue.engine, [table], now_us)
+    return found
+
+
+def _of_tube(
+    ctx: TubeContext, states: Mapping[str, int], written: list[Mapping[str, int]]
+) -> TubeStatistics:
+    number = ctx.record.id
+    return TubeStatistics(
+        ctx, tasks_of(number, states, written), calls_of(number, written), written
+    )
+
+
+def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
+    """The rows of `Queue.statistics_df`."""
+    rows = [
+        (
+            of.ctx.record.name,
+            of.ctx.record.type,
+            *(of.tasks[name] for name in TASKS),
+            *(of.calls[event] for event in EVENTS),
+        )
+        for of in found
+    ]
+    kinds = [pa.string(), pa.string()] + [pa.int64()] * (len(_COLUMNS) - 2)
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    return pa.Table.from_arrays(arrays, names=list(_COLUMNS))

@@ -1,0 +1,73 @@
+"""How long a take's leases last: from when the take has them, not from when it was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tubeq_spark.rules.lifecycle import due
+from tubeq_spark.rules.microseconds import US, plus
+
+__all__ = ["UNNOTICED", "Headroom", "NewLease", "is_mostly_left"]
+
+#: A lease is made longer by what the commit is expected to take beyond this share of its ttr.
+UNNOTICED: Final = 8
+#: So much of its ttr a worker has at least when it is handed a task: otherwise it is renewed first.
+_MOST = (3, 4)
+#: No lease is made longer by more than this, in microseconds; what needs more is renewed.
+_LONGEST = 300 * US
+
+
+@dataclass(frozen=True, slots=True)
+class NewLease:
+    """The leases that one statement begins.
+
+    Attributes:
+        owner: Session and epoch that will hold them.
+        at_us: When the statement was decided, in microseconds.
+        headroom_us: How long its commit is expected to take, in microseconds.
+    """
+
+    owner: str
+    at_us: int
+    headroom_us: int = 0
+
+    def end(self, ttr_us: int | None) -> int | None:
+        """When a lease ends; `None` is never. `storage.spark.predicates` renders the same."""
+        if ttr_us is None:
+            return None
+        return plus(self.at_us, max(ttr_us, ttr_us - ttr_us // UNNOTICED + self.headroom_us))
+
+
+def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -> bool:
+    """Whether a lease leaves the worker most of its ttr."""
+    if next_event_us is None or ttr_us is None:
+        return True
+    part, whole = _MOST
+    return not due(next_event_us, now_us) and (next_event_us - now_us) * whole >= ttr_us * part
+
+
+class Headroom:
+    """How long the takes of one tube take, by the queue's clock."""
+
+    def __init__(self) -> None:
+        """Nothing was taken yet."""
+        self._last_us = self._before_us = 0
+
+    def took(self, duration_us: int) -> None:
+        """Note how long it was from a take's decision until it had the tasks."""
+        self._before_us, self._last_us = self._last_us, max(0, duration_us)
+
+    def renewed(self, duration_us: int) -> None:
+        """Note that to renew the leases of the last take took longer than the take."""
+        self._last_us = max(self._last_us, duration_us)
+
+    @property
+    def expected_us(self) -> int:
+        """What the next take will need: the shorter of the last two, as one slow one is chance."""
+        return min(self._last_us, self._before_us, _LONGEST)
+
+    @property
+    def last_us(self) -> int:
+        """What the last take needed, for what follows it at once."""
+        return min(self._last_us, _LONGEST)

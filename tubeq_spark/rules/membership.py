@@ -1,0 +1,129 @@
+"""Who is a member of which session, as of what the members last wrote, and who holds which slot.
+
+Plain data, and what a session asks of the tables that it is kept in: those of a location, or of a
+place in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from tubeq_spark.rules.lifecycle import due
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "HeldTasks",
+    "LongStatements",
+    "Member",
+    "SessionTable",
+    "SessionView",
+    "SlotLease",
+    "SlotTable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One queue object's newest heartbeat."""
+
+    session: str
+    member: str
+    epoch: int
+    seq: int
+    live: bool
+    lease_until: int | None
+    calls: Mapping[str, int] = field(default_factory=dict)
+
+    def alive(self, now_us: int, skew_us: int = 0) -> bool:
+        """Whether it may still come back with its tasks."""
+        until = None if self.lease_until is None else self.lease_until + skew_us
+        return self.live and not due(until, now_us)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """Everything written about one session."""
+
+    session: str
+    members: tuple[Member, ...]
+    dead_epoch: int
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of its newest members."""
+        return max((m.epoch for m in self.members), default=0)
+
+    def alive(self, now_us: int, skew_us: int = 0, epoch: int | None = None) -> bool:
+        """Whether any member of the epoch (the newest by default) is alive."""
+        epoch = self.epoch if epoch is None else epoch
+        return epoch > self.dead_epoch and any(
+            m.epoch == epoch and m.alive(now_us, skew_us) for m in self.members
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLease:
+    """A slot as it stands: who has it, and the first tick that was never promised to anybody."""
+
+    slot: int
+    holder: str | None
+    bound: int
+
+
+class SessionTable(Protocol):
+    """Where the members of sessions write their leases."""
+
+    def beat(self, member: Member, now_us: int) -> None:
+        """Write a member's newest row."""
+        ...
+
+    def renew(self, member: Member, now_us: int) -> bool:
+        """Write a member's row after its lease has ended, unless its epoch bears the dead mark."""
+        ...
+
+    def views(self, session: str | None = None) -> dict[str, SessionView]:
+        """What is written about one session, or about all."""
+        ...
+
+    def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
+        """Mark a session's epoch dead if none of its members is alive; whether it bears the mark."""
+        ...
+
+    def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
+        """Ask the removal of dead files of a table to wait for a long statement."""
+        ...
+
+
+class SlotTable(Protocol):
+    """Where number slots are leased."""
+
+    def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
+        """Lease a slot that nobody uses; numbers begin at the bound that is returned."""
+        ...
+
+    def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
+        """Raise the bound of a slot; `None` when somebody else has it by now."""
+        ...
+
+
+class HeldTasks(Protocol):
+    """What a queue object has taken."""
+
+    def any_at(self, now_us: int) -> bool:
+        """Whether there is any in a lease that lasts."""
+        ...
+
+    def clear(self) -> None:
+        """Forget it: the session was found dead."""
+        ...
+
+
+class LongStatements(Protocol):
+    """What a queue object runs."""
+
+    def longer_than(self, seconds: float) -> Iterable[str]:
+        """The tables of statements that have run for so long."""
+        ...

@@ -1,0 +1,72 @@
+"""The errors that every kind of queue raises, in their words."""
+
+from __future__ import annotations
+
+from tubeq_spark.errors import (
+    NotTakenError,
+    QueueStateError,
+    TaskNotFoundError,
+    TubeBusyError,
+    TubeExistsError,
+    TubeNotFoundError,
+)
+from tubeq_spark.rules.queue_state import QueueState
+
+__all__ = [
+    "has_taken_tasks",
+    "no_task",
+    "no_tube",
+    "not_held",
+    "of_other_type",
+    "require_running",
+    "tube_exists",
+    "was_dropped",
+]
+
+
+def require_running(state: QueueState) -> None:
+    """Refuse a verb outside RUNNING.
+
+    Raises:
+        QueueStateError: The queue is closed or closing.
+    """
+    if state is not QueueState.RUNNING:
+        msg = f"the queue is {state.value}, not {QueueState.RUNNING.value}"
+        raise QueueStateError(msg)
+
+
+def not_held(task_id: int) -> NotTakenError:
+    """For the holder's verb on a task that this session does not hold, whatever the reason."""
+    return NotTakenError(
+        f"task {task_id} was not taken by this session, or its time to run has ended"
+    )
+
+
+def no_task(task_id: int) -> TaskNotFoundError:
+    """For anybody's verb on a task that is not there."""
+    return TaskNotFoundError(f"task {task_id} not found")
+
+
+def no_tube(name: object) -> TubeNotFoundError:
+    """For a name that no tube has."""
+    return TubeNotFoundError(f"no tube named {name!r}")
+
+
+def was_dropped(name: str) -> TubeNotFoundError:
+    """For a verb on a dropped tube."""
+    return TubeNotFoundError(f"tube {name!r} was dropped")
+
+
+def has_taken_tasks(name: str) -> TubeBusyError:
+    """For a drop while tasks are taken."""
+    return TubeBusyError(f"tube {name!r} has taken tasks")
+
+
+def tube_exists(name: str) -> TubeExistsError:
+    """For a new tube whose name is in use."""
+    return TubeExistsError(f"tube {name!r} exists already")
+
+
+def of_other_type(name: str, there: str, wanted: str) -> TubeExistsError:
+    """For a tube that is there with another type than was asked for."""
+    return TubeExistsError(f"tube {name!r} exists already, with type {there!r}, not {wanted!r}")

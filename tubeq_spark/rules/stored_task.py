@@ -1,0 +1,124 @@
+"""A task as it is stored: what verbs and time change, and what programs see a `Task` of."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tubeq_spark.rules import json_payload
+from tubeq_spark.rules.lifecycle import due, effective
+from tubeq_spark.rules.microseconds import from_us, seconds_from_us
+from tubeq_spark.task import Task, TaskState
+
+__all__ = ["StoredTask", "Unreadable"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stored payload that Python cannot hold.
+
+    Attributes:
+        text: Its JSON text, as far as it is text; `None` for a typed payload.
+        reason: Why.
+    """
+
+    text: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTask:
+    """A row as it was last written; times in microseconds, payload as stored, or `Unreadable`."""
+
+    segment: int
+    task_id: int
+    state: TaskState
+    pri: int
+    utube: str | None
+    data: Any
+    created: int
+    ttl: int | None
+    ttr: int | None
+    next_event: int | None
+    expires_at: int | None
+    owner: str | None
+    attempts: int
+    claim: int | None
+    #: The payload as `bury_unreadable` decoded it, for whoever is handed it next: a program may change it.
+    _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
+
+    def held_by(self, owner: str, now_us: int) -> bool:
+        """Whether `owner` has it in a lease that lasts."""
+        return (
+            self.state is TaskState.TAKEN
+            and self.owner == owner
+            and not due(self.next_event, now_us)
+        )
+
+    def effective(self, now_us: int, max_attempts: int | None) -> TaskState | None:
+        """Its effective state; `None` when its life is over."""
+        return effective(
+            self.state,
+            self.next_event,
+            self.expires_at,
+            now_us,
+            attempts=self.attempts,
+            max_attempts=max_attempts,
+        )
+
+    def seen_at(self, now_us: int, max_attempts: int | None) -> StoredTask | None:
+        """The row as if what time has changed were written down; `None`: its life is over."""
+        state = self.effective(now_us, max_attempts)
+        if state is None or state is self.state:
+            return None if state is None else self
+        return self.given_back(state)
+
+    def given_back(self, state: TaskState) -> StoredTask:
+        """The row in a state in which nobody holds it, and only the end of its life waits."""
+        return replace(self, state=state, next_event=self.expires_at, owner=None, claim=None)
+
+    def unreadable(self) -> Unreadable | None:
+        """Why its payload cannot be handed out; `None` when it can."""
+        found = self._payload()
+        self._decoded[:] = [(self.data, found)]
+        return found if isinstance(found, Unreadable) else None
+
+    def _payload(self) -> Any:
+        with contextlib.suppress(IndexError):
+            stored, found = self._decoded.pop()
+            # Rows that were made of one another share this, with other payloads perhaps.
+            if stored is self.data:
+                return found
+        if not isinstance(self.data, str):
+            return self.data
+        try:
+            return json_payload.decode(self.data)
+        except json_payload.UnreadableError as error:
+            return Unreadable(self.data, str(error))
+
+    def task(self, state: TaskState | None = None) -> Task:
+        """What a program sees of it: of an unreadable payload its text, or `None`."""
+        data = self._payload()
+        if isinstance(data, Unreadable):
+            log.warning("the payload of task %d cannot be read: %s", self.task_id, data.reason)
+            data = data.text
+        created = from_us(self.created)
+        if created is None:  # never: the column is not null
+            created = dt.datetime.min.replace(tzinfo=dt.UTC)
+        return Task(
+            task_id=self.task_id,
+            state=self.state if state is None else state,
+            data=data,
+            pri=self.pri,
+            utube=self.utube,
+            ttl=seconds_from_us(self.ttl),
+            ttr=seconds_from_us(self.ttr),
+            created=created,
+            next_event=from_us(self.next_event),
+            attempts=self.attempts,
+        )

@@ -1,0 +1,206 @@
+"""What the verbs work with: everything a queue object shares, and everything of one tube."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from tubeq_spark.rules import refusals
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.lease_times import Headroom
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.runtime.events import Callback, TubeEvents
+from tubeq_spark.storage.spark.conflicts import is_missing_table, is_unreachable
+from tubeq_spark.storage.spark.engine import out_of_reach
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.errors import TubeNotFoundError
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.runtime.codecs import PayloadCodec
+    from tubeq_spark.runtime.counters import Counters
+    from tubeq_spark.runtime.held_tasks import Holdings
+    from tubeq_spark.runtime.session import Session
+    from tubeq_spark.storage.commit_loop import CommitLoop
+    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.spark.capacity import Admission
+    from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.spark.id_slots import Slots
+    from tubeq_spark.storage.spark.registry import TubeRecord
+    from tubeq_spark.storage.spark.sessions import Sessions
+    from tubeq_spark.storage.spark.subqueue_reads import Subqueues
+    from tubeq_spark.storage.spark.subqueue_statements import SubqueueStatements
+    from tubeq_spark.storage.spark.task_reads import Tasks
+    from tubeq_spark.storage.spark.task_statements import Statements
+    from tubeq_spark.storage.spark.tube_table import TubeTable
+    from tubeq_spark.storage.spark.utube_locks import TakenUtubes
+    from tubeq_spark.task import Task, TaskState
+
+__all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class QueueContext:
+    """Shared by all tubes of one queue object."""
+
+    engine: Engine
+    clock: Clock
+    config: QueueConfig
+    loop: CommitLoop
+    #: For maintenance: gives up at the first conflict.
+    once: CommitLoop
+    session: Session
+    sessions: Sessions
+    slots: Slots
+    holdings: Holdings
+    counters: Counters
+    random: random.Random
+    #: The tube types that this queue object knows, by name.
+    drivers: dict[str, Driver]
+    state: QueueState = QueueState.INIT
+    #: When takes that found nothing last looked for dead sessions, by tube.
+    checked: dict[int, int] = field(default_factory=dict)
+
+    def now_us(self) -> int:
+        """The moment of an operation."""
+        return to_us(self.clock.now())
+
+    def require_running(self) -> None:
+        """Refuse a verb outside RUNNING.
+
+        Raises:
+            QueueStateError: The queue is closed or closing.
+        """
+        refusals.require_running(self.state)
+
+    def taker(self) -> str:
+        """Make sure of the session's lease before a take, and return the owner to write.
+
+        Asked again when a take's turn comes: it must not have what a close gave back meanwhile.
+
+        Raises:
+            QueueStateError: The queue is closed or closing.
+        """
+        self.require_running()
+        return self.session.hold()
+
+
+@contextmanager
+def left_out(queue: QueueContext, name: str) -> Iterator[None]:
+    """Run a block about one of many tubes: one that cannot be read is told of in the log.
+
+    Raises:
+        StoreError: It is not the tube, but Spark that cannot be reached.
+    """
+    try:
+        yield
+    except Exception as error:
+        if queue.engine.unreachable:
+            raise
+        log.warning("tube %s is left out: %s", name, reason_of(error))
+
+
+def dropped(ctx: TubeContext) -> TubeNotFoundError:
+    """The error for a verb on a dropped tube."""
+    return refusals.was_dropped(ctx.record.name)
+
+
+@dataclass(slots=True)
+class TubeContext:
+    """One tube as one queue object uses it."""
+
+    queue: QueueContext
+    record: TubeRecord
+    driver: Driver
+    table: TubeTable
+    tasks: Tasks
+    statements: Statements
+    admission: Admission
+    subqueues: Subqueues
+    subqueue_statements: SubqueueStatements
+    taken_utubes: TakenUtubes
+    lane: Lane
+    codec: PayloadCodec
+    events: TubeEvents
+    #: Asks the registry whether the tube is still there.
+    is_live: Callable[[], bool] = lambda: True
+    #: When claims without tasks were first seen, by their tokens.
+    sightings: dict[int, int] = field(default_factory=dict)
+    #: How long takes take.
+    headroom: Headroom = field(default_factory=Headroom)
+
+    @property
+    def max_attempts(self) -> int | None:
+        """After so many takes a task is buried instead of readied."""
+        return self.record.options.max_attempts
+
+    @property
+    def capacity(self) -> int | None:
+        """How many tasks the tube may hold."""
+        return self.record.options.capacity if self.driver.limited else None
+
+    @property
+    def callback(self) -> Callback | None:
+        """What is called for changes made through this queue object."""
+        return self.events.callback
+
+    def count(self, event: str, tasks: int, done: int = 0) -> None:
+        """Count an event of tasks whose rows nobody holds."""
+        self.events.count(event, tasks, done)
+
+    def happened(
+        self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
+    ) -> list[Task]:
+        """Count an event, tell the callback of it later (`tell`), and return the tasks."""
+        return self.events.happened(event, rows, state)
+
+    def remember(self, event: str, tasks: Iterable[Task]) -> None:
+        """Keep an event for the callback without counting it."""
+        self.events.remember(event, tasks)
+
+    def require_there(self, *, look: bool = False) -> None:
+        """Refuse a verb on a tube that was dropped.
+
+        Args:
+            look: Ask the registry; else only what this process knows.
+
+        Raises:
+            TubeNotFoundError: It was dropped.
+        """
+        if self.record.id in self.lane.dropped or (look and not self.is_live()):
+            raise dropped(self)
+
+
+def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
+    """Run a verb of a tube as a program called it: refuse it where it cannot be, tell what happened.
+
+    Raises:
+        QueueStateError: The queue is not running.
+        TubeNotFoundError: The tube was dropped.
+        StoreError: Spark cannot be reached; what the verb would have committed was not sent.
+    """
+    ctx.queue.require_running()
+    ctx.require_there()
+    try:
+        return verb()
+    except Exception as error:
+        missing = is_missing_table(error) or is_missing_table(error.__cause__ or error)
+        # A program's frame may read tables, too, and miss one of its own.
+        if missing and not ctx.queue.engine.is_table(ctx.table.name):
+            raise dropped(ctx) from error
+        if is_unreachable(error):
+            raise out_of_reach(error) from error
+        raise
+    finally:
+        ctx.events.tell()

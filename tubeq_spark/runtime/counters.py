@@ -1,0 +1,103 @@
+"""Call counters: how often each verb changed a task of each tube."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules.lifecycle import EVENTS
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["TASKS", "Counters", "calls_of", "old_calls_of", "old_verb", "tasks_of"]
+
+#: What the tasks of a tube are counted by.
+TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
+_STATES = {
+    TaskState.TAKEN: "taken",
+    TaskState.BURIED: "buried",
+    TaskState.READY: "ready",
+    TaskState.DELAYED: "delayed",
+}
+#: Counted beside the events: tasks that came to their end.
+_DONE = "done"
+#: Verbs of the 1.5 dialect that are no events, counted beside the events that they are made of.
+_OLD_VERBS = ("urgent", "requeue", "done")
+
+
+class Counters:
+    """What one queue object has counted since it began; grows only."""
+
+    def __init__(self) -> None:
+        """Start at zero."""
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._written = 0
+
+    def add(self, tube_id: int, event: str, tasks: int, done: int = 0) -> None:
+        """Count an event of so many tasks, so many of which came to their end by it."""
+        with self._lock:
+            if tasks:
+                self._counts[f"{tube_id}/{event}"] += tasks
+            if done:
+                self._counts[f"{tube_id}/{_DONE}"] += done
+
+    def snapshot(self) -> dict[str, int]:
+        """All counts, by `tube id/name`."""
+        with self._lock:
+            return dict(self._counts)
+
+    def begin_anew(self, written: Mapping[str, int]) -> None:
+        """Count from zero but for what is not in a snapshot that was written for good."""
+        with self._lock:
+            self._counts.subtract(written)
+            self._counts = +self._counts
+            self._written = 0
+
+    def unwritten(self) -> bool:
+        """Whether anything was counted since `written` was told."""
+        with self._lock:
+            return self._counts.total() != self._written
+
+    def written(self, snapshot: Mapping[str, int]) -> None:
+        """Remember that a snapshot is in storage."""
+        with self._lock:
+            self._written = sum(snapshot.values())
+
+
+def _sum(snapshots: Iterable[Mapping[str, int]], key: str) -> int:
+    return sum(snapshot.get(key, 0) for snapshot in snapshots)
+
+
+def calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """The call counters of a tube, every event named."""
+    return {event: _sum(snapshots, f"{tube_id}/{event}") for event in EVENTS}
+
+
+def tasks_of(
+    tube_id: int, states: Mapping[str, int], snapshots: Sequence[Mapping[str, int]]
+) -> dict[str, int]:
+    """How many tasks a tube has, by effective state, and how many were acked, deleted or expired.
+
+    Args:
+        tube_id: The tube.
+        states: How many, by the letter of the effective state.
+        snapshots: What was counted.
+    """
+    tasks = {name: states.get(state.value, 0) for state, name in _STATES.items()}
+    tasks["done"] = _sum(snapshots, f"{tube_id}/{_DONE}")
+    tasks["total"] = sum(states.values())
+    return tasks
+
+
+def old_verb(name: str) -> str:
+    """What a verb of the 1.5 dialect is counted under: `done` is a count of its own already."""
+    return f"1.5 {name}"
+
+
+def old_calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """How often the verbs were called that only the 1.5 dialect has."""
+    return {verb: _sum(snapshots, f"{tube_id}/{old_verb(verb)}") for verb in _OLD_VERBS}

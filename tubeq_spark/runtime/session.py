@@ -1,0 +1,411 @@
+"""The session of a queue object: its lease, its heartbeat, its numbers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from tubeq_spark.errors import SessionError
+from tubeq_spark.rules.ids import Numbers, Range, tick_at, ticks
+from tubeq_spark.rules.lifecycle import due
+from tubeq_spark.rules.membership import Member, SlotLease
+from tubeq_spark.rules.microseconds import plus, to_us, us_from_seconds
+
+if TYPE_CHECKING:
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.rules.membership import (
+        HeldTasks,
+        LongStatements,
+        SessionTable,
+        SessionView,
+        SlotTable,
+    )
+    from tubeq_spark.runtime.counters import Counters
+
+__all__ = ["DEFAULT_TTR", "Session", "SessionName"]
+
+log = logging.getLogger(__name__)
+#: Seconds after its last sign of life before a session's tasks are released.
+DEFAULT_TTR = 60.0
+#: However long the lease, counters are written about this often while they change.
+_BEAT_MOST = 30.0
+#: Seconds that a statement runs before VACUUM is asked to wait for it, and for how long it is asked.
+_LONG, _ASKED = 300.0, 1_200.0
+
+
+@dataclass(slots=True)
+class SessionName:
+    """The session that a queue object speaks for: its own, until it joins another one."""
+
+    current: UUID
+
+    def __str__(self) -> str:
+        """As notes in the history have it."""
+        return str(self.current)
+
+
+class Session:
+    """One queue object's membership of a session, and the number slot that it leases."""
+
+    def __init__(
+        self,
+        sessions: SessionTable,
+        slots: SlotTable,
+        clock: Clock,
+        config: QueueConfig,
+        counters: Counters,
+        name: SessionName,
+        holdings: HeldTasks,
+        running: LongStatements,
+    ) -> None:
+        """Begin a session of its own; nothing is written before it is needed.
+
+        Args:
+            sessions: Where sessions are written.
+            slots: Where slots are leased.
+            clock: The queue's.
+            config: Its settings.
+            counters: What is written with each heartbeat.
+            name: A fresh one; changed by `join`.
+            holdings: What it has taken: the heart beats while there is any, and forgets it all when
+                the session was found dead.
+            running: Its statements; VACUUM is asked to wait for the long ones.
+        """
+        self._sessions = sessions
+        self._slots = slots
+        self._clock = clock
+        self._config = config
+        self._counters = counters
+        self._name = name
+        self._holdings = holdings
+        self._running = running
+        self.member = str(uuid4())
+        self._holder = self.member
+        self.epoch = 1
+        self.ttr = DEFAULT_TTR
+        self._seq = 0
+        self._registered = False
+        self._announced = False
+        self._kept = False
+        self._lease_until: int | None = 0
+        self._numbers: Numbers | None = None
+        self._slot: SlotLease | None = None
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        #: Set when the heart shall beat in another rhythm, or no more.
+        self._changed = threading.Event()
+        self._beater: threading.Thread | None = None
+        #: When VACUUM of a table was last asked to wait.
+        self._asked: dict[str, int] = {}
+
+    @property
+    def uuid(self) -> UUID:
+        """The session: its own, or the one that it has joined."""
+        return self._name.current
+
+    @property
+    def owner(self) -> str:
+        """What a taken task's row says of its holder."""
+        return f"{self.uuid}/{self.epoch}"
+
+    @property
+    def announced(self) -> bool:
+        """Whether others may have joined."""
+        return self._announced
+
+    @property
+    def registered(self) -> bool:
+        """Whether the session was ever written down."""
+        return self._registered
+
+    # -- lease --------------------------------------------------------------------------------
+
+    def hold(self) -> str:
+        """Make sure of a lease that lasts before a take, and return the owner to write.
+
+        No commit in the first half of a lease; else one, and two when the session was found dead.
+        What is taken late in a lease would be lost before the next beat comes.
+        """
+        with self._lock:
+            now_us = self._now()
+            if not self._registered:
+                self._beat(now_us)
+            elif not self._lapsed(now_us):
+                if self._is_half_over(now_us):
+                    self._beat(now_us)
+            elif not self._renew(now_us):
+                self._begin_anew(now_us)
+            self.start_beating()
+            return self.owner
+
+    def _is_half_over(self, now_us: int) -> bool:
+        length = us_from_seconds(self.ttr)
+        return (
+            self._lease_until is not None
+            and length is not None
+            and self._lease_until - now_us < length // 2
+        )
+
+    def _lapsed(self, now_us: int) -> bool:
+        return self._lease_until is not None and now_us >= self._lease_until
+
+    def _row(self, now_us: int, *, live: bool) -> Member:
+        self._seq += 1
+        until = plus(now_us, us_from_seconds(self.ttr))
+        calls = self._counters.snapshot()
+        return Member(str(self.uuid), self.member, self.epoch, self._seq, live, until, calls)
+
+    def _beat(self, now_us: int, *, live: bool = True) -> Member:
+        row, former = self._row(now_us, live=live), self._lease_until
+        known = self._registered
+        self._sessions.beat(row, now_us)
+        self._wrote(row)
+        # It may have taken so long that somebody found us dead before the row came.
+        if live and known:
+            late = due(former, self._now())
+            if not self._renew(self._now()) if late else self._is_dead():
+                self._begin_anew(self._now())
+        return row
+
+    def _is_dead(self) -> bool:
+        """Whether a clock ahead of ours found us dead: all that we take would be released at once."""
+        view = self._view(self.uuid)
+        return view is not None and view.dead_epoch >= self.epoch
+
+    def _view(self, session: UUID) -> SessionView | None:
+        return self._sessions.views(str(session)).get(str(session))
+
+    @property
+    def _skew(self) -> int:
+        return us_from_seconds(self._config.skew) or 0
+
+    def _renew(self, now_us: int) -> bool:
+        row = self._row(now_us, live=True)
+        renewed = self._sessions.renew(row, now_us)
+        if renewed:
+            self._wrote(row)
+        return renewed
+
+    def _wrote(self, row: Member) -> None:
+        self._registered = True
+        self._lease_until = row.lease_until
+        self._counters.written(row.calls)
+
+    def _begin_anew(self, now_us: int) -> None:
+        # What was held under the old epoch is lost to it, also what is not yet released.
+        self._holdings.clear()
+        view = self._view(self.uuid)
+        if view is not None and view.alive(now_us):
+            self.epoch = view.epoch
+        else:
+            last = 0 if view is None else max(view.epoch, view.dead_epoch)
+            self.epoch = max(self.epoch, last) + 1
+        self._registered = False
+        self._beat(now_us)
+
+    # -- heartbeat ----------------------------------------------------------------------------
+
+    def start_beating(self) -> None:
+        """Start the heartbeat, if it does not run yet."""
+        with self._lock:
+            if self._beater is None and not self._stop.is_set():
+                name = f"tubeq-heartbeat-{self.member[:8]}"
+                self._beater = threading.Thread(target=self._beat_on, name=name, daemon=True)
+                self._beater.start()
+
+    def _beat_on(self) -> None:
+        # Real time: a clock that stands still would never let a heart beat.
+        while not self._stop.is_set():
+            if self._changed.wait(min(self.ttr / 3, _BEAT_MOST)):
+                self._changed.clear()
+                continue
+            try:
+                self.beat_if_needed()
+            except Exception:
+                # The lease may still be renewed by the next beat; if not, the session dies safely.
+                log.warning("heartbeat of session %s failed", self.uuid, exc_info=True)
+
+    def beat_if_needed(self) -> None:
+        """Renew the lease while tasks are held, and write counters that have changed."""
+        with self._lock:
+            if self._stop.is_set():
+                return
+            now_us = self._now()
+            self._ask_to_wait(now_us)
+            needed = self._announced or self._kept or self._holdings.any_at(now_us)
+            if not (needed or self._counters.unwritten()):
+                return
+            if not self._registered or not self._lapsed(now_us):
+                self._beat(now_us)
+            elif not self._renew(now_us):
+                log.warning("session %s was found dead; its tasks are lost to it", self.uuid)
+                self._begin_anew(now_us)
+
+    def _ask_to_wait(self, now_us: int) -> None:
+        """Ask VACUUM to wait for our long statements, or it would make them begin anew."""
+        asked = us_from_seconds(_ASKED) or 0
+        for table in self._running.longer_than(_LONG):
+            last = self._asked.get(table)
+            if last is None or now_us >= last + asked // 2:
+                self._sessions.ask_to_wait(self.member, table, now_us, now_us + asked)
+                self._asked[table] = now_us
+
+    def set_ttr(self, ttr: float) -> None:
+        """Change the lease's length, and write it down if there is a lease. At most one commit."""
+        with self._lock:
+            self.ttr = ttr
+            if self._registered:
+                self.hold()
+                self._beat(self._now())
+            self._changed.set()
+
+    # -- identity -----------------------------------------------------------------------------
+
+    def announce(self) -> UUID:
+        """Keep the session alive from now on, for others to join. At most one commit."""
+        with self._lock:
+            if not self._announced:
+                self.hold()
+                self._announced = True
+            return self.uuid
+
+    def keep(self) -> str:
+        """Keep the session alive from now on, for what ends with it, and return the owner to note.
+
+        At most one commit, as `hold`.
+        """
+        with self._lock:
+            self._kept = True
+            return self.hold()
+
+    def keep_no_longer(self) -> None:
+        """Let the session end by itself again: what was to end with it is gone. No commit."""
+        with self._lock:
+            self._kept = False
+
+    def check_alive(self, other: UUID) -> int:
+        """The epoch of a living session.
+
+        Raises:
+            SessionError: It is dead or unknown.
+        """
+        view = self._view(other)
+        if view is None or not view.alive(self._now(), self._skew):
+            msg = f"session {other} is unknown or no longer alive"
+            raise SessionError(msg)
+        return view.epoch
+
+    def join(self, other: UUID, epoch: int) -> None:
+        """Become a member of another session. One commit.
+
+        Raises:
+            SessionError: It died meanwhile; the former session goes on.
+        """
+        with self._lock:
+            own = self.uuid, self.epoch
+            self._name.current, self.epoch = other, epoch
+            joined = False
+            try:
+                joined = self._renew(self._now())
+            finally:
+                if not joined:
+                    self._name.current, self.epoch = own
+            if not joined:
+                msg = f"session {other} died before it could be joined"
+                raise SessionError(msg)
+            self._announced = True
+            self.start_beating()
+
+    def others_alive(self) -> bool:
+        """Whether another queue object keeps this session alive."""
+        if not self._registered:
+            return False
+        view = self._view(self.uuid)
+        return view is not None and any(
+            m.member != self.member and m.epoch == self.epoch and m.alive(self._now(), self._skew)
+            for m in view.members
+        )
+
+    def leave(self) -> None:
+        """Write the last row of this member. One commit, none if it never wrote nor counted.
+
+        Its counters stay in that row; what is counted from now on is another member's.
+        """
+        with self._lock:
+            if self._registered or self._counters.unwritten():
+                row = self._beat(self._now(), live=False)
+                self._counters.begin_anew(row.calls)
+                self.member = str(uuid4())
+            self._registered = self._announced = False
+
+    def hand_over(self, ttr: float) -> None:
+        """Write a last lease of `ttr` seconds, and the counters. At most 2 commits."""
+        with self._lock:
+            self.ttr = ttr
+            self.hold()
+            self._beat(self._now())
+
+    def stop(self) -> None:
+        """End the heartbeat."""
+        self._stop.set()
+        self._changed.set()
+        beater = self._beater
+        if beater is not None and beater is not threading.current_thread():
+            beater.join(timeout=30)
+
+    # -- numbers ------------------------------------------------------------------------------
+
+    def task_ids(self, count: int, after: int = -1) -> Range:
+        """Reserve consecutive task ids, all greater than the id `after`.
+
+        No commit while the slot's bound is not reached: one in ten minutes or so.
+        """
+        with self._lock:
+            while True:
+                now_us = self._now()
+                numbers = self._leased(now_us)
+                found = numbers.tasks(count, now_us, after)
+                if found is not None:
+                    return found
+                self._extend(numbers, numbers.needed(count, now_us, after))
+
+    def segments(self, count: int) -> list[int]:
+        """Reserve segment numbers for moved rows; commits as `task_ids`."""
+        with self._lock:
+            while True:
+                now_us = self._now()
+                numbers = self._leased(now_us)
+                found = numbers.segments(count, now_us)
+                if found is not None:
+                    return found
+                self._extend(numbers, numbers.needed(count, now_us))
+
+    def _horizon(self) -> int:
+        return ticks(self._config.number_horizon)
+
+    def _leased(self, now_us: int) -> Numbers:
+        if self._numbers is None:
+            seen = self._slots.lease(self._holder, now_us, self._horizon())
+            start = max(seen.bound, tick_at(now_us))
+            self._numbers = Numbers(seen.slot, start, start + self._horizon())
+            self._slot = SlotLease(seen.slot, self._holder, self._numbers.bound)
+        return self._numbers
+
+    def _extend(self, numbers: Numbers, needed: int) -> None:
+        if self._slot is None:
+            self._numbers = None
+            return
+        lease = self._slots.extend(self._slot, needed + self._horizon())
+        if lease is None:
+            # Somebody has the slot by now; what lies below our bound is still ours alone, but the
+            # next numbers must come from a slot of our own.
+            self._numbers = self._slot = None
+        else:
+            self._slot, numbers.bound = lease, lease.bound
+
+    def _now(self) -> int:
+        return to_us(self._clock.now())

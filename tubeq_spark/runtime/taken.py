@@ -1,0 +1,137 @@
+"""What a take has taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules.lease_times import is_mostly_left
+from tubeq_spark.rules.lifecycle import due, expired
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from tubeq_spark.rules.lease_times import NewLease
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+
+__all__ = ["LotOfTasks", "TakenRows", "read_back"]
+
+
+@dataclass(frozen=True, slots=True)
+class LotOfTasks:
+    """A claim that was taken without reading its rows.
+
+    Attributes:
+        claim: The token of the take: the segment that its tasks were moved to first.
+        segment: Where they are.
+        lease: Their leases, and who holds them.
+        count: How many tasks it holds.
+        ttr: The shortest of their ttrs, in microseconds; `None` is unlimited.
+    """
+
+    claim: int
+    segment: int
+    lease: NewLease
+    count: int
+    ttr: int | None
+
+    @property
+    def until(self) -> int | None:
+        """When the first of the leases ends, in microseconds; `None` is never."""
+        return self.lease.end(self.ttr)
+
+    @property
+    def segments(self) -> list[int]:
+        """Where its tasks are."""
+        return [self.segment]
+
+    @property
+    def tokens(self) -> set[int]:
+        """The tokens that they are held under."""
+        return {self.claim}
+
+    def lasts(self, now_us: int) -> bool:
+        """Whether no lease has ended."""
+        return not due(self.until, now_us)
+
+    def is_fresh(self, now_us: int) -> bool:
+        """Whether most of each ttr is left."""
+        return is_mostly_left(self.until, self.ttr, now_us)
+
+    def found(self, ctx: TubeContext) -> tuple[LotOfTasks | None, list[int]]:
+        """What is left of it, after others took some out of it, and where that is."""
+        segments = ctx.tasks.claims_of(self.claim, self.lease.owner)
+        return (self, segments) if segments else (None, [])
+
+    def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> LotOfTasks | None:
+        """The lot after its leases were renewed, in the segment that it was moved to."""
+        count = ctx.tasks.count_of(self.claim, lease.owner)
+        return replace(self, segment=dest, lease=lease, count=count) if count else None
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRows:
+    """What one call has taken, with its rows.
+
+    Attributes:
+        rows: The tasks as the take has left them.
+        lease: Their leases, and who holds them.
+    """
+
+    rows: list[StoredTask]
+    lease: NewLease
+
+    @property
+    def count(self) -> int:
+        """How many tasks."""
+        return len(self.rows)
+
+    @property
+    def segments(self) -> list[int]:
+        """Where they are."""
+        return sorted({row.segment for row in self.rows})
+
+    @property
+    def tokens(self) -> set[int]:
+        """The tokens that they are held under."""
+        return {row.claim for row in self.rows if row.claim is not None}
+
+    def lasts(self, now_us: int) -> bool:
+        """Whether no lease has ended."""
+        return not any(due(row.next_event, now_us) for row in self.rows)
+
+    def is_fresh(self, now_us: int) -> bool:
+        """Whether most of each ttr is left."""
+        return all(is_mostly_left(row.next_event, row.ttr, now_us) for row in self.rows)
+
+    def found(self, ctx: TubeContext) -> tuple[TakenRows | None, list[int]]:
+        """What is left of it, after others took some out of it, and where that is."""
+        tokens = {row.task_id: row.claim for row in self.rows}
+        rows = {
+            row.task_id: row
+            for row in ctx.tasks.by_ids(tokens)
+            if row.state is TaskState.TAKEN
+            and row.owner == self.lease.owner
+            and row.claim == tokens[row.task_id]
+        }
+        left = replace(self, rows=[rows[i] for i in tokens if i in rows])
+        return (left, left.segments) if rows else (None, [])
+
+    def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> TakenRows | None:
+        """The rows after their leases were renewed, in the segment that they were moved to."""
+        rows = []
+        for row in self.rows:
+            if due(row.next_event, lease.at_us) and expired(row.expires_at, lease.at_us):
+                ctx.remember("ttl", [row.task(TaskState.DONE)])
+            else:
+                rows.append(replace(row, segment=dest, next_event=lease.end(row.ttr)))
+        return TakenRows(rows, lease) if rows else None
+
+
+def read_back(ctx: TubeContext, claims: list[int], owner: str) -> dict[int, list[StoredTask]]:
+    """What a take has moved, when that was not all it had chosen."""
+    moved: dict[int, list[StoredTask]] = {claim: [] for claim in claims}
+    for row in ctx.tasks.claimed(claims, owner):
+        if row.claim is not None:
+            moved[row.claim].append(row)
+    return moved

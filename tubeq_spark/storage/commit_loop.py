@@ -1,0 +1,221 @@
+"""The one loop that commits: read, decide, write, and find out what became of it.
+
+An attempt has three outcomes. *Committed*: the decision's result is handed out. *Conflicted* (or
+refused by one of our own guards): the whole attempt begins anew on fresh state. *Unknown*: the
+table's history is asked for the statement's marker before anything else is done.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
+from tubeq_spark.rules.backoff import Backoff
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.running_statements import RunningStatements
+from tubeq_spark.storage.spark.commit_tags import Note
+from tubeq_spark.storage.spark.conflicts import Outcome, classify, is_missing_table
+from tubeq_spark.storage.spark.engine import Affected, Append, Engine, Merge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.locking import Lane
+
+__all__ = ["CommitLoop", "Plan", "Stale", "Tally"]
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Stale(Exception):  # noqa: N818  (a signal inside the loop, not an error of anybody)
+    """What was decided no longer holds; decide anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Generic[T]):
+    """What one attempt decided.
+
+    Attributes:
+        statement: What to commit; `None`: nothing, the result is known.
+        finish: Makes the result from what the statement changed; `Stale` begins anew.
+    """
+
+    statement: Merge | Append | None
+    finish: Callable[[Affected], T]
+
+
+class Tally:
+    """What all loops of a queue object share: whose they are, what they run, what they met."""
+
+    def __init__(self, clock: Clock | None = None, session: Callable[[], str] = lambda: "") -> None:
+        """Start at zero.
+
+        Args:
+            clock: The queue's; the system's by default.
+            session: Tells the session, for the notes in the history.
+        """
+        self.running = RunningStatements(SystemClock() if clock is None else clock)
+        self.session = session
+        self._conflicts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def conflicted(self, lane: Lane) -> None:
+        """Count one at the table of a lane."""
+        with self._lock:
+            self._conflicts[lane] = self._conflicts.get(lane, 0) + 1
+
+    def at(self, lane: Lane) -> int:
+        """Those at the table of a lane."""
+        with self._lock:
+            return self._conflicts.get(lane, 0)
+
+    def total(self) -> int:
+        """All of them, the system tables' included."""
+        with self._lock:
+            return sum(self._conflicts.values())
+
+
+class CommitLoop:
+    """Runs operations of one queue object."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: QueueConfig,
+        wall: Clock,
+        uniform: Callable[[], float],
+        tally: Tally | None = None,
+    ) -> None:
+        """Commit through `engine`.
+
+        Args:
+            engine: The seam to Spark.
+            config: Budget of retries, and the observer.
+            wall: Real time: a wait after a conflict is not a wait for tasks.
+            uniform: Random numbers from 0 to 1, for the waits' jitter.
+            tally: Where conflicts are counted, a new one by default.
+        """
+        self._engine = engine
+        self._config = config
+        self._wall = wall
+        self._uniform = uniform
+        self._observer = config.observer or (lambda step, operation: None)
+        self._backoff = Backoff(
+            config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
+        )
+        self.conflicts = 0
+        self.tally = tally or Tally()
+
+    def impatient(self) -> CommitLoop:
+        """A loop that gives up at the first conflict, for what need not be done now."""
+        config = replace(self._config, attempts=1)
+        return CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
+
+    def run(self, operation: str, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
+        """Repeat `attempt` until it commits, or decides that there is nothing to commit.
+
+        Args:
+            operation: Its name, for the observer and for messages.
+            lane: Held from the reading to the commit.
+            attempt: Reads and decides; called anew after each conflict.
+
+        Raises:
+            ConflictError: The budget is used up; nothing was written.
+            CommitUnknownError: It may have landed.
+            StoreError: The engine failed; nothing was written.
+        """
+        # Counted from the first conflict: what is written for long must not be given up at once.
+        began: float | None = None
+        waits = self._backoff.waits(
+            lambda: 0.0 if began is None else self._wall.monotonic() - began, self._uniform
+        )
+        note = Note(operation, self.tally.session())
+        while True:
+            try:
+                with lane.writing(self._engine.committer):
+                    return self._once(note, lane, attempt)
+            except Stale as stale:
+                note = replace(note, conflicts=note.conflicts + 1)
+                self.conflicts += 1
+                self.tally.conflicted(lane)
+                self._observer("conflicted", operation)
+                began = self._wall.monotonic() if began is None else began
+                wait = next(waits, None)
+                if wait is None:
+                    msg = (
+                        f"{operation}: others committed first, retries used up; nothing was written"
+                    )
+                    raise ConflictError(msg) from stale.__cause__
+                self._wall.sleep(wait)
+
+    def _once(self, note: Note, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
+        operation = note.operation
+        self._observer("read", operation)
+        plan = attempt()
+        if plan.statement is None:
+            return plan.finish(Affected())
+        self._observer("decided", operation)
+        with (
+            lane.committing(self._engine.committer, _is_known) as has_ended,
+            self.tally.running.running(plan.statement.table, lane),
+        ):
+            noted = replace(note, tasks=plan.statement.tasks)
+            affected = self._commit(noted, plan.statement, has_ended)
+        try:
+            return plan.finish(affected)
+        except Exception as error:
+            # Nothing was read, or written besides; but this statement has landed.
+            known = isinstance(error, (Stale, TubeqError)) and not isinstance(error, StoreError)
+            if known:
+                raise
+            msg = f"{operation}: committed, but what it did could not be read: {reason_of(error)}"
+            raise CommitUnknownError(msg, plan.statement.marker) from error
+
+    def _commit(
+        self, note: Note, statement: Merge | Append, has_ended: Callable[[], None]
+    ) -> Affected:
+        operation = note.operation
+        try:
+            affected = self._engine.execute(statement, note)
+            has_ended()
+            self._observer("committed", operation)
+        except Exception as error:
+            # It failed before the statement was sent.
+            if is_missing_table(error) or isinstance(error, StoreError):
+                raise
+            outcome = classify(error)
+            if outcome in (Outcome.CONFLICT, Outcome.STALE):
+                raise Stale from error
+            log.warning("%s: no plain answer, asking the history", operation, exc_info=error)
+            found = self._landed(statement, error)
+            if found is not None:
+                return found
+            if outcome is Outcome.LOST:
+                msg = f"{operation}: the answer was lost and no commit is seen; it may still land"
+                raise CommitUnknownError(msg, statement.marker) from error
+            msg = f"{operation}: storage refused it, nothing was written: {reason_of(error)}"
+            raise StoreError(msg) from error
+        if affected is None:
+            # Only the history says what it did, if anything.
+            return self._landed(statement, None) or Affected()
+        return affected
+
+    def _landed(self, statement: Merge | Append, error: Exception | None) -> Affected | None:
+        try:
+            return self._engine.find(statement)
+        except Exception as unseen:  # noqa: BLE001  (whatever it is, it hides the truth)
+            msg = f"the answer to a commit was lost, and so was the history: {reason_of(unseen)}"
+            raise CommitUnknownError(msg, statement.marker) from error
+
+
+def _is_known(error: Exception) -> bool:
+    """Whether it is known what became of a statement: it does not run any more."""
+    return not isinstance(error, CommitUnknownError)

@@ -1,0 +1,3 @@
+"""Storage on Spark and Delta: the only place that speaks SQL."""
+
+from __future__ import annotations

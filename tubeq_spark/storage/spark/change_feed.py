@@ -1,0 +1,133 @@
+"""The feed of changes: what a statement notes of its rows, and how a stream reads it.
+
+Delta's change feed shows each row before and after, but not why: an ack and a delete, or a touch and
+a mere move, look the same. So in a tube with a change feed a statement notes in the column `change`
+which events it means, NULL for a mere move, and the feed is read row by row, without state:
+
+- an inserted row is a put, an updated one what it notes;
+- a deleted row that was taken is an ack, and any other is none: acks stay what they are, mostly
+  deletions of a whole partition that read and write no rows;
+- what else removes a task writes it to a segment of *gone* rows, with the negated id of its tube, as
+  marks have it, so that nobody sees them; a sweep removes these segments.
+
+Events that nobody had written down go together with what came after them: "delay take".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tubeq_spark.rules.lifecycle import TRANSITIONS
+from tubeq_spark.storage.spark.predicates import readied_state
+from tubeq_spark.storage.spark.quoting import bigint, moment, path_of, string
+from tubeq_spark.storage.spark.tube_table import MARKS
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tubeq_spark.storage.spark.tube_table import TubeTable
+
+__all__ = [
+    "GONE",
+    "changes",
+    "note",
+    "note_of_release",
+    "note_of_take",
+    "removal",
+    "what_time_did",
+]
+
+_TAKEN = string(TaskState.TAKEN.value)
+_DELAYED = string(TaskState.DELAYED.value)
+#: State of a gone row.
+GONE = string(TaskState.DONE.value)
+#: The state after an event, where the event alone tells it.
+_AFTER = {
+    event: move.after[0] for event, move in TRANSITIONS.items() if event not in ("put", "release")
+}
+
+
+def note(table: TubeTable, events: str | None) -> str:
+    """What an `UPDATE SET` ends with: events (an SQL expression), or `None` for a mere move."""
+    if not table.change_feed:
+        return ""
+    return f", change = {string(None) if events is None else events}"
+
+
+def note_of_take(table: TubeTable) -> str:
+    """The note of a take, which takes what is delayed only when that is over."""
+    return note(table, f"CASE WHEN t.state = {_DELAYED} THEN 'delay take' ELSE 'take' END")
+
+
+def note_of_release(table: TubeTable, max_attempts: int | None) -> str:
+    """The note of a release, which buries what is worn out."""
+    worn = _is_worn(max_attempts)
+    return note(table, f"CASE WHEN {worn} THEN 'bury release' ELSE 'release' END")
+
+
+def what_time_did(now_us: int, max_attempts: int | None, then: str = "") -> str:
+    """Events that time had brought, and nobody had written down; then another one."""
+    due = f"t.next_event <= {moment(now_us)}"
+    ended = f"CASE WHEN {_is_worn(max_attempts)} THEN 'ttr bury ' ELSE 'ttr ' END"
+    return (
+        f"concat(CASE WHEN t.state = {_DELAYED} AND {due} THEN 'delay ' "
+        f"WHEN t.state = {_TAKEN} AND {due} THEN {ended} ELSE '' END, {string(then)})"
+    )
+
+
+def _is_worn(max_attempts: int | None) -> str:
+    return f"({readied_state(max_attempts, 't.')}) = {string(TaskState.BURIED.value)}"
+
+
+def removal(table: TubeTable, dest: int, events: str | None) -> str:
+    """The action that removes a task other than by an ack.
+
+    Args:
+        table: The tube.
+        dest: A fresh segment, for gone rows only.
+        events: What it means (an SQL expression), or `None` when nobody is told.
+    """
+    if not table.change_feed:
+        return "DELETE"
+    return (
+        f"UPDATE SET segment = {bigint(dest)}, tube = {bigint(-table.id)}, state = {GONE}"
+        f"{note(table, events)}"
+    )
+
+
+def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
+    """A stream of a tube's changes, from a version of its table on."""
+    reader = spark.readStream.format("delta").option("readChangeFeed", "true")
+    reader = reader.option("startingVersion", start)
+    path = path_of(table.name)
+    rows = reader.table(table.name) if path is None else reader.load(path)
+    ours = f"{table.mine()} AND segment <> {bigint(MARKS)}"
+    gone = f"tube = {bigint(-table.id)} AND state = {GONE}"
+    events = (
+        f"CASE WHEN _change_type = 'insert' AND {ours} THEN 'put' "
+        f"WHEN _change_type = 'delete' AND {ours} AND state = {_TAKEN} THEN 'ack' "
+        f"WHEN _change_type = 'update_postimage' AND ({ours} OR {gone}) THEN change END"
+    )
+    told = rows.withColumn("events", F.expr(events)).where("events IS NOT NULL")
+    each = told.select("*", F.posexplode(F.split(F.trim("events"), " ")).alias("step", "event"))
+    branches = "".join(f"WHEN {string(e)} THEN {string(s.value)} " for e, s in _AFTER.items())
+    return each.selectExpr(
+        "task_id",
+        f"CASE event {branches}ELSE state END AS state",
+        "event AS change",
+        "_commit_timestamp AS at",
+        "_commit_version AS version",
+        "step",
+        "pri",
+        "utube",
+        "data",
+        "created",
+        "ttl / 1000000D AS ttl",
+        "ttr / 1000000D AS ttr",
+        "next_event",
+        "attempts",
+        "owner",
+    )

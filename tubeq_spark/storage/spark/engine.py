@@ -1,0 +1,448 @@
+"""The seam to Spark: run a query, run a statement, read a history. Nothing else talks to it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import uuid
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Observation
+from pyspark.sql import functions as F
+
+from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.committer import committer_of
+from tubeq_spark.storage.spark.changed_rows import changed_rows
+from tubeq_spark.storage.spark.conflicts import is_from_engine, is_missing_table, is_unreachable
+from tubeq_spark.storage.spark.jvm import frame_of
+from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
+from tubeq_spark.storage.spark.quoting import identifier, path_of, string
+from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+
+    from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.spark.commit_tags import Note
+    from tubeq_spark.storage.spark.schema import NewTable
+
+    #: What a statement reads beside its table.
+    Source: TypeAlias = DataFrame | pa.Table
+
+__all__ = ["Affected", "Append", "Engine", "Merge", "out_of_reach"]
+
+#: How far back a lost answer is looked for; more commits than this do not fit into one operation.
+HISTORY_LIMIT = 200
+#: Seconds that Spark has to answer when it is asked whether it is there again.
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """What a statement says it changed, in rows."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def total(self) -> int:
+        """All rows it touched."""
+        return self.inserted + self.updated + self.deleted
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A DML statement.
+
+    Attributes:
+        table: SQL name of the table it writes.
+        sql: Its text; `{name}` stands for a source given in `sources`, `{note}` for its note.
+        marker: A number that only this statement's predicate holds: its operation id.
+        sources: What it reads beside its table, by the names in its text: rows that the driver
+            holds, or a DataFrame of the caller's.
+        size: How many rows it changes, about.
+        tasks: How many tasks it is about, where that is not the rows that it changes.
+    """
+
+    table: str
+    sql: str
+    marker: int
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    size: int = 0
+    tasks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A blind append; with `once` it is done once, whoever repeats it.
+
+    Attributes:
+        table: SQL name of the table.
+        rows: What to append.
+        marker: Its operation id, kept in the commit's user metadata.
+        once: Delta's transaction id and version: an append writes nothing when a version as high
+            was written under this id before.
+        size: How many rows there are, about; 0: nobody wants to know how many were written.
+        replaces: The table's partition column: with it the rows take the place of all others, and
+            their schema that of the table.
+    """
+
+    table: str
+    rows: Source
+    marker: int
+    once: tuple[str, int] | None = None
+    size: int = 0
+    replaces: str | None = None
+
+    @property
+    def tasks(self) -> int | None:
+        """How many tasks it is about."""
+        return self.size or None
+
+
+class Engine:
+    """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Work with sessions derived from `spark`, the caller's, which is not changed."""
+        self.spark = spark
+        self._own = OwnSessions(spark)
+        #: Whether the last read did not reach Spark at all.
+        self.unreachable = False
+        #: Statements that run now.
+        self._running = 0
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Release the queue's own sessions.
+
+        Not where a statement of another thread still runs, which that would end, nor where a server is
+        gone, which a client would wait for: the server forgets them by itself.
+        """
+        self._own.close(release=not (self.unreachable or self._running))
+
+    @property
+    def own(self) -> SparkSession:
+        """The session for the queue's own small statements."""
+        return self._own.get()
+
+    @property
+    def has_own(self) -> bool:
+        """Whether that is another one than the caller's."""
+        return self._own.are_had
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Run a block that reads tables of the queue, and turn what Spark fails with into our error.
+
+        An `AnalysisException` goes through: it says what is not there.
+
+        Raises:
+            StoreError: Spark cannot be reached, or failed to read.
+        """
+        try:
+            yield
+        except TubeqError:
+            # Told already, by a read inside of this one.
+            raise
+        except AnalysisException:
+            self.unreachable = False
+            raise
+        except Exception as error:
+            self.unreachable = is_unreachable(error)
+            if self.unreachable:
+                raise out_of_reach(error) from error
+            if is_from_engine(error):
+                msg = f"storage could not be read: {reason_of(error)}"
+                raise StoreError(msg) from error
+            raise
+        else:
+            self.unreachable = False
+
+    def answers(self) -> bool:
+        """Whether Spark can be reached; asked anew where the last read did not get there.
+
+        For five seconds at most: a client may go on asking for minutes.
+        """
+        if self.unreachable:
+            asking = threading.Thread(target=self._ask, name="tubeq-asks-again", daemon=True)
+            asking.start()
+            asking.join(_PATIENCE)
+        return not self.unreachable
+
+    def _ask(self) -> None:
+        with suppress(Exception), self.reading():
+            self.spark.conf.get("spark.sql.session.timeZone")
+
+    def collect(self, frame: DataFrame) -> list[Row]:
+        """The rows of a small frame of the queue's own tables."""
+        with self.reading():
+            return frame.collect()
+
+    def committer(self) -> Committer:
+        """The JVM in which statements run."""
+        with self.reading():
+            return committer_of(self.spark)
+
+    def frame(self, sql: str) -> DataFrame:
+        """A query of the queue's own, not yet run."""
+        with self.reading():
+            return self.own.sql(sql)
+
+    def shown(self, sql: str, table: str | None = None) -> DataFrame:
+        """A query for a program, which may join it with frames of its own session.
+
+        Args:
+            sql: The query.
+            table: The table whose rows it reads, if it reads any.
+        """
+        if table is not None:
+            self.prepare(table)
+        with self.reading():
+            return self.spark.sql(sql)
+
+    def prepare(self, table: str) -> None:
+        """Have the state of a table's newest version rebuilt before the caller's session reads it.
+
+        Whichever session reads a version first decides how many tasks each reading of its state is
+        from then on, in all sessions: here one, by Spark's own settings fifty.
+        """
+        if self._own.differ_in(SNAPSHOT_PARTITIONS):
+            self.collect(self.frame(f"SELECT 1 FROM {table} WHERE segment = 0L LIMIT 1"))
+
+    def shown_rows(self, table: pa.Table) -> DataFrame:
+        """Rows for a program, as `shown`."""
+        return frame_of(self.spark, table)
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a small query."""
+        return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
+
+    def arrow(
+        self, sql: str, sources: Mapping[str, Source] | None = None, expected: int = 0
+    ) -> pa.Table:
+        """The rows of a query with a limit, as Arrow.
+
+        Args:
+            sql: The query.
+            sources: As of a `Merge`.
+            expected: How many rows it reads, about.
+        """
+        with self.reading():
+            spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
+            with self._named(spark, sql, sources or {}) as text:
+                return spark.sql(text).toArrow()
+
+    def column_type(self, table: str, column: str) -> pa.DataType:
+        """The Arrow type of a table's column."""
+        empty = self.arrow(f"SELECT {identifier(column)} FROM {table} LIMIT 0")
+        return empty.schema.field(column).type
+
+    def property(self, table: str, name: str) -> str | None:
+        """A table property as it was set."""
+        found = self.rows(f"SHOW TBLPROPERTIES {table}")
+        return next((row["value"] for row in found if row["key"] == name), None)
+
+    def is_table(self, name: str) -> bool:
+        """Whether there is a table; not so where its log has no commit yet."""
+        with self.reading():
+            return _finds(lambda: self.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
+
+    def has_log(self, table: str) -> bool:
+        """Whether there is a directory for the log of a table that has a path."""
+        path = path_of(table)
+        return path is not None and _finds(
+            lambda: self.files(f"{path}/_delta_log").limit(1).collect()
+        )
+
+    def begin(self, table: NewTable) -> None:
+        """Write a table's first commit by an append of nothing, into a log that may be there."""
+        nothing = self.spark.createDataFrame([], table.columns)
+        writer = nothing.write.format("delta").mode("append").options(**table.properties)
+        self._save(writer.partitionBy(*table.partitions), table.name)
+
+    def files(self, directory: str) -> DataFrame:
+        """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
+        listing = self.own.read.format("binaryFile")
+        return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
+
+    def source(self, table: pa.Table) -> DataFrame:
+        """Rows that the driver holds, as a DataFrame for a query of the queue's own."""
+        with self.reading():
+            return frame_of(self.own, table)
+
+    def run(self, sql: str) -> None:
+        """Run a statement that returns nothing worth reading; it has run without a `collect`."""
+        self.own.sql(sql)
+
+    def execute(self, statement: Merge | Append, note: Note) -> Affected | None:
+        """Run one committing statement.
+
+        Args:
+            statement: What to run.
+            note: What its commit says of itself.
+
+        Returns:
+            The rows it changed; `None` where Spark does not say: for an append that is done once and
+            may have been skipped, and for a DELETE of files without statistics.
+        """
+        with self._counted():
+            if isinstance(statement, Append):
+                return self._append(statement, note)
+            given = _session_of(statement.sources.values())
+            if given is not None:
+                self.prepare(statement.table)
+            spark = given or self._session_for(statement.size)
+            return self._merge(spark, statement, note)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def _session_for(self, rows: int) -> SparkSession:
+        return self._own.get(compiling=rows >= COMPILE_FROM)
+
+    def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected | None:
+        said = string(str(note))
+        with self._named(spark, statement.sql.replace("{note}", said), statement.sources) as sql:
+            row = spark.sql(sql).collect()[0].asDict()
+        if "num_inserted_rows" not in row:
+            count = row["num_affected_rows"]
+            return None if count < 0 else Affected(deleted=count)
+        return Affected(row["num_inserted_rows"], row["num_updated_rows"], row["num_deleted_rows"])
+
+    @contextmanager
+    def _named(self, spark: SparkSession, sql: str, sources: Mapping[str, Source]) -> Iterator[str]:
+        """The text with the names that its sources have for a while."""
+        names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
+        try:
+            # Until the statement is sent, nothing can have been written.
+            with self.reading():
+                for name, view in names.items():
+                    _as_frame(spark, sources[name]).createOrReplaceTempView(view)
+            # str.format would trip over braces in values.
+            yield re.sub(r"\{(\w+)\}", lambda m: names.get(m[1], m[0]), sql)
+        finally:
+            # What became of the statement is known, or asked; a view that stays does no harm.
+            if not self.unreachable:
+                for view in names.values():
+                    with suppress(Exception):
+                        spark.catalog.dropTempView(view)
+
+    def _append(self, statement: Append, note: Note) -> Affected | None:
+        spark = _session_of([statement.rows]) or self._session_for(statement.size)
+        frame = _as_frame(spark, statement.rows)
+        written = None
+        if statement.once is None and statement.size:
+            written = Observation()
+            frame = frame.observe(written, F.count(F.lit(1)).alias("rows"))
+        writer = frame.write.format("delta").mode("append")
+        if statement.replaces is not None:
+            writer = writer.mode("overwrite").partitionBy(statement.replaces)
+            # Delta changes no schema where a session overwrites the partitions that are written only.
+            writer = writer.option("overwriteSchema", "true")
+            writer = writer.option("partitionOverwriteMode", "static")
+        writer = writer.option("userMetadata", f"{note} marker={statement.marker}")
+        if statement.once is not None:
+            app, version = statement.once
+            writer = writer.option("txnAppId", app).option("txnVersion", version)
+        self._save(writer, statement.table)
+        if written is not None:
+            return Affected(inserted=written.get["rows"])
+        return Affected() if statement.once is None else None
+
+    @staticmethod
+    def _save(writer: DataFrameWriter, table: str) -> None:
+        path = path_of(table)
+        if path is None:
+            writer.saveAsTable(table)
+        else:
+            writer.save(path)
+
+    def version_of(self, table: str, marker: int) -> int | None:
+        """The version of the commit that holds `marker`; `None` when the history has none."""
+        history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
+        held = self.collect(
+            history.where(F.col("userMetadata").endswith(f" marker={marker}")).select("version")
+        )
+        return held[0]["version"] if held else None
+
+    def history(self, table: str, *aggregates: str) -> list[int | None]:
+        """Aggregates over the columns of a table's history, as far back as it is kept."""
+        history = self.frame(f"DESCRIBE HISTORY {table}")
+        return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
+
+    def find(self, statement: Merge | Append) -> Affected | None:
+        """What a statement changed that may have landed; `None` when the history does not have it.
+
+        A history without metrics tells no more than that it landed: then the table is asked.
+        """
+        number = re.compile(rf"(?<![\d-]){statement.marker}(?!\d)")
+        history = self.frame(f"DESCRIBE HISTORY {statement.table} LIMIT {HISTORY_LIMIT}")
+        columns = ("version", "operationParameters", "operationMetrics", "userMetadata")
+        for row in self.collect(history.select(*columns)):
+            said = (row["operationParameters"] or {}).get("predicate") or row["userMetadata"] or ""
+            if number.search(said):
+                told = _affected(row["operationMetrics"] or {})
+                return told or self._changed(statement, row["version"])
+        return None
+
+    def _changed(self, statement: Merge | Append, version: int) -> Affected:
+        if isinstance(statement, Append):
+            # It is written as a whole or not at all.
+            return Affected(inserted=statement.size)
+        with self.reading():
+            return Affected(*changed_rows(self.own.sql, statement.table, version))
+
+
+def out_of_reach(error: Exception) -> StoreError:
+    """What a verb raises when Spark is gone and nothing can have been written."""
+    return StoreError(f"Spark cannot be reached: {reason_of(error)}")
+
+
+def _session_of(sources: Iterable[Source]) -> SparkSession | None:
+    """That of a source which is a DataFrame of the caller's; a micro-batch has one of its own."""
+    frames = (source for source in sources if not isinstance(source, pa.Table))
+    return next((frame.sparkSession for frame in frames), None)
+
+
+def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
+    return frame_of(spark, source) if isinstance(source, pa.Table) else source
+
+
+def _finds(look: Callable[[], object]) -> bool:
+    """Whether what a look is for is there."""
+    try:
+        look()
+    except AnalysisException as error:
+        if is_missing_table(error):
+            return False
+        raise
+    return True
+
+
+def _affected(metrics: Mapping[str, str]) -> Affected | None:
+    """What the metrics of a commit say; `None` when they do not."""
+    names = (
+        ("numTargetRowsInserted", "numOutputRows"),
+        ("numTargetRowsUpdated", "numUpdatedRows"),
+        ("numTargetRowsDeleted", "numDeletedRows"),
+    )
+    if not any(name in metrics for pair in names for name in pair):
+        return None
+    numbers = (next((int(metrics[n]) for n in pair if n in metrics), 0) for pair in names)
+    return Affected(*numbers)

@@ -1,0 +1,66 @@
+"""A DataFrame that has the same rows in the same partitions however often it is read.
+
+A put reads its DataFrame twice, to count the rows of each partition and to write them with their
+numbers. Where rows are exchanged between partitions the two readings differ: a sort draws a sample
+anew for the bounds of its partitions, adaptive execution and the choice of a join go by sizes, and
+counting needs fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the
+executors' disks, and both passes read these. What is only filtered, projected and spread evenly is
+read twice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark import StorageLevel
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.spark import jvm
+from tubeq_spark.storage.spark.conflicts import is_refused
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["is_steady", "read_alike"]
+
+#: In the name of every operator by which rows come to other partitions, joins by broadcast included.
+_EXCHANGE = "Exchange"
+#: Those that put as many rows into each partition whenever they are run: `repartition` with a number
+#: of partitions, which nothing merges, and what gathers all rows in one.
+_STEADY = ("REPARTITION_BY_NUM", "Exchange SinglePartition")
+#: But for this one, whose bounds come from a sample.
+_BY_RANGE = "rangepartitioning"
+
+
+def read_alike(df: DataFrame) -> DataFrame:
+    """The DataFrame itself where two readings are alike, else a copy; one pass over it, or none.
+
+    The copy is lost with the executors that have it: reading it then fails, and never finds other
+    rows. Its disk space is given back when the copy is collected as garbage.
+
+    Raises:
+        StoreError: The platform keeps no copies; nothing was written.
+    """
+    plan = jvm.plan_text(df)
+    if plan is not None and is_steady(plan):
+        return df
+    try:
+        return df.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    except Exception as error:
+        if not is_refused(error):
+            raise
+        msg = (
+            "df exchanges rows between partitions (a sort, a join, a group), and this platform keeps no "
+            "copy of it to number them by: write it to a table first, and put that; its order goes into "
+            f"the column pri, as a table keeps none ({reason_of(error)})"
+        )
+        raise StoreError(msg) from error
+
+
+def is_steady(plan: str) -> bool:
+    """Whether a physical plan, as `explain` prints it, puts rows alike into partitions each time."""
+    exchanges = [line for line in plan.splitlines() if _EXCHANGE in line]
+    return all(
+        _BY_RANGE not in line and any(name in line for name in _STEADY) for line in exchanges
+    )

@@ -1,0 +1,67 @@
+"""Where the head of a tube is: a hint that spares a take reading what it cannot need.
+
+A look at all segments (narrow columns only) remembers the first place in the order of each. The next
+reads ask for tasks up to a place that enough tasks lie before, so that file statistics skip all
+later segments. The place bounds what is read, not where: tasks that came before it meanwhile are
+seen. When too few are found the hint is made anew, and in the end everything is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tubeq_spark.storage.spark.tube_table import Cut
+
+__all__ = ["HEAD_SEGMENTS", "Heads", "SegmentHead"]
+
+#: Segments that a look remembers; a tube with fewer of them, and not many rows, needs no hint.
+HEAD_SEGMENTS = 64
+_FEW_ROWS = 20_000
+#: A hint that held everything is looked at again after so many reads: the tube may have grown.
+_READS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHead:
+    """The first ready task of a segment, and how many there are."""
+
+    first: Cut
+    count: int
+
+
+@dataclass(slots=True)
+class Heads:
+    """What is remembered of one tube."""
+
+    heads: list[SegmentHead] = field(default_factory=list)
+    _reads: int = 0
+
+    @property
+    def outworn(self) -> bool:
+        """Whether it is time for another look."""
+        return self._reads <= 0
+
+    def learn(self, heads: list[SegmentHead]) -> None:
+        """Remember the heads of the first segments, in order."""
+        few = sum(head.count for head in heads) <= _FEW_ROWS
+        self.heads = [] if few else heads
+        self._reads = _READS
+
+    def forget(self) -> None:
+        """Read everything for a while: the segments overlap too much for a hint."""
+        self.heads = []
+        self._reads = _READS
+
+    def expected(self, wanted: int) -> int:
+        """How many tasks a read of `wanted` will find, about; 0 when the tube has few."""
+        return min(wanted, sum(head.count for head in self.heads))
+
+    def bound(self, wanted: int) -> Cut | None:
+        """A place that `wanted` tasks should lie before; `None`: read everything."""
+        self._reads -= 1
+        before = 0
+        for head, following in zip(self.heads, self.heads[1:], strict=False):
+            before += head.count
+            if before >= wanted:
+                return Cut(following.first.pri, following.first.task_id - 1)
+        return None

@@ -1,0 +1,161 @@
+"""The leases of number slots, in `_tubeq_sessions`: what keeps two producers' numbers apart.
+
+A lease, and each raise of its bound, is a row of its own; of one slot's rows the one with the highest
+bound counts. It is inserted by a MERGE over the literal bucket that all rivals for its slot read, unless
+a row with a higher bound is there. Heartbeats never come near these buckets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from tubeq_spark.rules import ids
+from tubeq_spark.rules.membership import SlotLease
+from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.spark.commit_tags import noted
+from tubeq_spark.storage.spark.engine import Affected, Merge
+from tubeq_spark.storage.spark.quoting import bigint, integer, string
+from tubeq_spark.storage.spark.system_table import SystemTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tubeq_spark.storage.commit_loop import CommitLoop
+
+__all__ = ["Slots"]
+
+T = TypeVar("T")
+_FIRST_BUCKET = 1_000
+_BUCKETS = 64
+#: A guess that fails costs less than a look, which the one after it must pay for as well.
+_GUESSES = 2
+
+
+def _slots(alias: str = "") -> str:
+    """Rows of slots."""
+    first, end = integer(_FIRST_BUCKET), integer(_FIRST_BUCKET + _BUCKETS)
+    return f"{alias}bucket >= {first} AND {alias}bucket < {end} AND {alias}kind = 'slot'"
+
+
+class Slots(SystemTable):
+    """Leases slots, and raises their bounds."""
+
+    def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
+        """Lease a slot that nobody uses.
+
+        One commit and no read where one of two slots at random turns out to be free, which it is
+        unless hundreds of producers are at work; else the slots are looked at, and it is one more.
+
+        Returns:
+            The slot, with the bound as the former holder left it: numbers begin there.
+        """
+        for _ in range(_GUESSES):
+            lease = self._lease_any(holder, now_us, horizon)
+            if lease is not None:
+                return lease
+        return self._lease_free(holder, now_us, horizon)
+
+    def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
+        """Raise the bound of a slot that one still holds.
+
+        Returns:
+            The lease as it is now; `None` when the slot has another holder. One commit.
+        """
+
+        def attempt() -> Plan[SlotLease | None]:
+            seen = self._leased().get(lease.slot)
+            if seen is None or seen.holder != lease.holder:
+                return Plan(None, lambda _: None)
+            after = SlotLease(seen.slot, seen.holder, bound)
+            return self._move(seen, after, after)
+
+        return self._loop.run("extend_slot", self._lane, attempt)
+
+    def fold(self, least: int, loop: CommitLoop) -> int:
+        """Remove rows that later ones of their slot have replaced; the highest bound stays for ever.
+
+        Args:
+            least: So many rows must be in the way.
+            loop: May give up: this meets every lease. At most one commit.
+
+        Returns:
+            How many rows went.
+        """
+        highest = (
+            "SELECT bucket, slot, max(bound) AS bound, count(*) AS leases "
+            f"FROM {self._table} WHERE {_slots()} GROUP BY bucket, slot"
+        )
+
+        def sql(marker: int) -> str:
+            return (
+                f"MERGE INTO {self._table} t USING ({highest}) s ON {noted('t.bucket')} "
+                f"AND {_slots('t.')} AND t.bucket = s.bucket AND t.slot = s.slot "
+                f"AND t.bound < s.bound AND t.seq <> {bigint(marker)} WHEN MATCHED THEN DELETE"
+            )
+
+        replaced = f"SELECT sum(leases - 1) AS n FROM ({highest})"
+        return self._remove("fold_slots", loop, replaced, least, sql)
+
+    def _lease_any(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
+        """Lease a slot without having looked at it; `None` when somebody uses it."""
+        tick = ids.tick_at(now_us)
+        # Whatever bound its former holder left, it is not above.
+        found = SlotLease(self._random.randrange(ids.SLOTS), None, tick)
+        after = SlotLease(found.slot, holder, tick + horizon)
+
+        def attempt() -> Plan[SlotLease | None]:
+            return self._write(found, after, lambda affected: found if affected.total else None)
+
+        return self._loop.run("lease_slot", self._lane, attempt)
+
+    def _lease_free(self, holder: str, now_us: int, horizon: int) -> SlotLease:
+        def attempt() -> Plan[SlotLease]:
+            tick = ids.tick_at(now_us)
+            seen = self._choose(self._leased(), tick)
+            after = SlotLease(seen.slot, holder, max(seen.bound, tick) + horizon)
+            return self._move(seen, after, seen)
+
+        return self._loop.run("lease_slot", self._lane, attempt)
+
+    def _leased(self) -> dict[int, SlotLease]:
+        """All slots that were ever leased."""
+        rows = self._engine.rows(
+            "SELECT slot, max_by(member, bound) AS member, max(bound) AS bound "
+            f"FROM {self._table} WHERE {_slots()} GROUP BY slot"
+        )
+        return {r["slot"]: SlotLease(r["slot"], r["member"], r["bound"]) for r in rows}
+
+    def _choose(self, leased: Mapping[int, SlotLease], tick: int) -> SlotLease:
+        unused = [slot for slot in range(ids.SLOTS) if slot not in leased]
+        free = [lease for lease in leased.values() if lease.bound <= tick]
+        if free:
+            return self._random.choice(free)
+        if unused:
+            return SlotLease(self._random.choice(unused), None, 0)
+        # All are in use: taking one over is safe, since its holder must ask before passing its
+        # bound; the lowest bound keeps ids closest to the clock.
+        return min(leased.values(), key=lambda lease: lease.bound)
+
+    def _move(self, seen: SlotLease, after: SlotLease, result: T) -> Plan[T]:
+        """Write a lease if the slot is still as it was seen: every change raises its bound."""
+
+        def finish(affected: Affected) -> T:
+            if affected.total != 1:
+                raise Stale
+            return result
+
+        return self._write(seen, after, finish)
+
+    def _write(self, seen: SlotLease, after: SlotLease, finish: Callable[[Affected], T]) -> Plan[T]:
+        """Insert a lease unless the slot has a higher bound than was seen or supposed."""
+        marker = self._marker()
+        bucket = integer(_FIRST_BUCKET + after.slot % _BUCKETS)
+        slot = integer(after.slot)
+        sql = (
+            f"MERGE INTO {self._table} t USING (SELECT 1 AS one) s "
+            f"ON {noted('t.bucket')} AND t.bucket = {bucket} AND t.kind = 'slot' "
+            f"AND t.slot = {slot} AND t.bound > {bigint(seen.bound)} AND t.seq <> {bigint(marker)} "
+            "WHEN NOT MATCHED THEN INSERT (bucket, kind, slot, member, bound, seq) VALUES "
+            f"({bucket}, 'slot', {slot}, {string(after.holder)}, {bigint(after.bound)}, 0L)"
+        )
+        return Plan(Merge(self._table, sql, marker), finish)

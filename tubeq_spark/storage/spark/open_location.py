@@ -1,0 +1,238 @@
+"""Opening a location: its tables are made if need be, its safety is looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pyspark.errors import AnalysisException
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
+from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, Lane, lane_of
+from tubeq_spark.storage.spark.conflicts import Outcome, classify, is_missing_table
+from tubeq_spark.storage.spark.schema import new_registry, new_sessions
+from tubeq_spark.storage.spark.spark_settings import (
+    asked,
+    missing_settings,
+    on_databricks,
+    require_spark,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.spark.schema import NewTable
+
+__all__ = [
+    "LOCKS",
+    "OpenedLocation",
+    "create_table",
+    "local_place",
+    "open_location",
+    "unsafe_storage",
+    "warn_of_slow_session",
+]
+
+log = logging.getLogger(__name__)
+
+#: Directory of lock files, on local storage.
+LOCKS = "_tubeq_locks"
+#: Seconds between the attempts to create a table that others may be creating.
+_CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedLocation:
+    """A location whose system tables exist.
+
+    Attributes:
+        location: As parsed.
+        uri: Where it really is: the same for everybody, however it was named.
+        locks: Directory of lock files; `None` when the storage keeps writers apart by itself.
+        is_new: Whether its tables have just been made, so that there is nothing to be found in them.
+    """
+
+    location: Location
+    uri: str
+    locks: Path | None
+    is_new: bool = False
+
+    def lane(self, name: str) -> Lane:
+        """The way of this process's writers to a table."""
+        return lane_of(self.uri, name, self.locks)
+
+
+def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLocation:
+    """Parse a location and make sure of its system tables.
+
+    Raises:
+        InvalidOptionError: Not a location.
+        StoreError: It cannot be used, or the session is of a Spark that is too old.
+    """
+    location = Location.parse(text)
+    with engine.reading():
+        require_spark(engine.spark)
+    try:
+        schema_query = location.schema_query()
+        if schema_query is not None:
+            engine.run(schema_query)
+        uri, is_new = _ensure(engine, location, config)
+    except AnalysisException as error:
+        msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
+        raise StoreError(msg) from error
+    directory = local_directory(uri)
+    seen = directory is not None and _is_seen(directory)
+    locks = directory.parent / LOCKS if directory is not None and seen else None
+    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new)
+    danger = unsafe_storage(engine, opened)
+    if danger is not None:
+        warnings.warn(danger, stacklevel=4)
+    return opened
+
+
+def _is_seen(table: Path) -> bool:
+    """Whether a table on local files is on this host, which a Connect server's need not be."""
+    return (table / "_delta_log").is_dir()
+
+
+def _ensure(engine: Engine, location: Location, config: QueueConfig) -> tuple[str, bool]:
+    """Make the system tables where there are none.
+
+    Returns:
+        Where the registry is, and whether it was made.
+    """
+    table = location.table(TUBES)
+    detail = f"DESCRIBE DETAIL {table}"
+    is_new = False
+    try:
+        found = engine.rows(detail)
+    except AnalysisException as error:
+        if not is_missing_table(error):
+            raise
+        is_new = True
+        log.info("creating the tables of a new queue at %s", location.text)
+        with _creating(engine, location):
+            create_table(engine, new_sessions(location.table(SESSIONS), config))
+            # Last: whoever sees the registry may rely on everything else.
+            create_table(engine, new_registry(table, config))
+        found = engine.rows(detail)
+    return str(found[0]["location"]), is_new
+
+
+def local_place(spark: SparkSession, place: Location) -> Path | None:
+    """The directory of a place at which there is nothing yet, if it is on a local file system.
+
+    Not of a schema: what its catalog makes in there is where the catalog says.
+    """
+    default = asked(spark, "spark.hadoop.fs.defaultFS") or "file:///"
+    if place.in_catalog or (":" not in place.text and not default.startswith("file:")):
+        return None
+    return local_directory(place.text)
+
+
+@contextlib.contextmanager
+def _creating(engine: Engine, location: Location) -> Iterator[None]:
+    """Keep other processes from creating the same tables, where storage does not."""
+    directory = local_place(engine.spark, location)
+    if directory is None:
+        yield
+        return
+    locks = directory / LOCKS
+    new = [path for path in (locks, directory, *directory.parents) if not path.exists()]
+    with contextlib.ExitStack() as stack:
+        # A directory that cannot be here is perhaps a Connect server's, on another host.
+        with contextlib.suppress(OSError):
+            lane = lane_of(location.text, TUBES, locks)
+            stack.enter_context(lane.changing(engine.committer))
+        yield
+    if not _is_seen(directory / TUBES):
+        with contextlib.suppress(OSError):
+            for suffix in (LOCK_SUFFIX, NOTE_SUFFIX):
+                (locks / f"{TUBES}{suffix}").unlink(missing_ok=True)
+            for path in new:
+                path.rmdir()
+
+
+def create_table(engine: Engine, table: NewTable) -> None:
+    """Create a table where there is none; another creator at the same time is no error.
+
+    Delta makes the directory of the log before the first commit. In between a second CREATE fails, or
+    does nothing without a word. A creator that was stopped there never comes to the commit, so after
+    a while it is made by an append; should the creator live, one of both conflicts.
+
+    Raises:
+        StoreError: There is something else in its place.
+    """
+    wall = SystemClock()
+    for wait in _CREATION_WAITS:
+        try:
+            engine.run(table.statement)
+            if engine.is_table(table.name):
+                return
+        except Exception as error:
+            if classify(error) is not Outcome.CONFLICT:
+                raise
+        wall.sleep(wait)
+    if not engine.has_log(table.name):
+        msg = f"{table.name} cannot be created: there is something else in its place"
+        raise StoreError(msg)
+    try:
+        engine.begin(table)
+    except Exception as error:
+        if classify(error) is not Outcome.CONFLICT:
+            raise
+
+
+_warned = threading.Event()
+
+
+def warn_of_slow_session(spark: SparkSession) -> None:
+    """Warn, once in a process, of recommended settings that are off and cost much.
+
+    For where a queue has no session of its own, and only the caller can change them.
+    """
+    missing = missing_settings(spark)
+    if missing and not _warned.is_set():
+        _warned.set()
+        warnings.warn(
+            f"this Spark session makes queues slow; see tubeq_spark.spark_conf(): {missing}",
+            stacklevel=4,
+        )
+
+
+def unsafe_storage(engine: Engine, opened: OpenedLocation) -> str | None:
+    """What makes a location unsafe for several drivers, and what helps; `None` when nothing does."""
+    root = opened.uri
+    if opened.locks is None and local_directory(root) is not None:
+        return (
+            f"{root} is on the disk of a Spark Connect server and not on this host's, so no lock "
+            "file keeps other servers from overwriting its commits: let only this one work on it"
+        )
+    # A catalog names the S3 paths of its tables, too, and its commits are the catalog's business;
+    # Databricks has a commit service of its own.
+    if opened.location.in_catalog or on_databricks():
+        return None
+    scheme = urlsplit(root).scheme
+    if scheme not in ("s3", "s3a", "s3n"):
+        return None
+    # Of the scheme in use: programs of EMR write s3, those with Hadoop's own client s3a.
+    setting = f"spark.delta.logStore.{scheme}.impl"
+    if "DynamoDB" in (asked(engine.spark, setting) or ""):
+        return None
+    return (
+        f"{root}: on S3 two drivers can overwrite each other's commits and lose tasks; set "
+        f"{setting}=io.delta.storage.S3DynamoDBLogStore for all of them"
+    )

@@ -1,0 +1,198 @@
+"""The Spark sessions that a queue has for itself, so that it need not change the caller's.
+
+They know what the caller's session knows, credentials and catalog included, but for a few settings:
+`OWN_SETTINGS`. One interprets its plans, which is cheaper for a few rows, and one compiles them, which
+is cheaper for many: collecting file statistics alone doubles a write of 100,000 rows. A classic session
+makes them by `newSession`, which leaves nothing behind; Spark Connect, from 4.1 on, by `cloneSession`,
+and there they are released when the queue closes. Where neither is to be had it is the caller's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.clock import Clock, SystemClock
+from tubeq_spark.storage.spark.jvm import is_classic
+from tubeq_spark.storage.spark.spark_settings import CODEGEN, OWN_CLEARED, OWN_SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+__all__ = ["COMPILE_FROM", "COMPILE_READ_FROM", "OwnSessions"]
+
+log = logging.getLogger(__name__)
+
+#: From so many rows on compiling costs less than it saves: of a write, and of a read.
+COMPILE_FROM = 30_000
+COMPILE_READ_FROM = 150_000
+#: Seconds after which the caller's settings are looked at again: a token may have been renewed.
+_LOOK_AGAIN = 30.0
+#: A server forgets a session that nobody has used for an hour. Asked after so many seconds.
+_IDLE = 600.0
+
+
+class OwnSessions:
+    """The queue's own sessions, made when they are first needed; safe to use from many threads."""
+
+    def __init__(self, spark: SparkSession, clock: Clock | None = None) -> None:
+        """Derive them from the caller's, which is not changed; `clock` is for waits in real time."""
+        self.callers = spark
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._made: dict[bool, SparkSession] = {}
+        # A client that is still open when Python ends waits for threads that are gone by then.
+        weakref.finalize(self, _close_clients, self._made)
+        self._theirs: dict[str, str] = {}
+        self._looked = self._clock.monotonic()
+        #: When each was last asked for.
+        self._used: dict[bool, float] = {}
+        self._are_had = True
+        with self._lock:
+            try:
+                self._theirs = dict(spark.conf.getAll)
+                self._make(compiling=False)
+            except Exception:
+                log.info("the queue has no Spark session of its own here", exc_info=True)
+                self._are_had = False
+
+    @property
+    def are_had(self) -> bool:
+        """Whether there are any; else it is the caller's that is handed out."""
+        return self._are_had
+
+    def differ_in(self, name: str) -> bool:
+        """Whether the caller's session has another value of a setting than these."""
+        return self._are_had and self._theirs.get(name) != OWN_SETTINGS[name]
+
+    def get(self, *, compiling: bool = False) -> SparkSession:
+        """The session that interprets plans, or the one that compiles them."""
+        if not self.are_had:
+            return self.callers
+        # What asks the engine each time does so without the lock, which others wait for.
+        self._ask_whether_it_is_there(compiling=compiling)
+        self._look_at_the_callers()
+        with self._lock:
+            if not self._are_had:
+                return self.callers
+            return self._made.get(compiling) or self._make(compiling=compiling)
+
+    def close(self, *, release: bool = True) -> None:
+        """End them; with `release` the server is told to forget what it keeps for them."""
+        with self._lock:
+            for session in self._made.values():
+                _release(session, told=release)
+            self._made.clear()
+            self._are_had = False
+
+    def _make(self, *, compiling: bool) -> SparkSession:
+        codegen = {name: values[compiling] for name, values in CODEGEN.items()}
+        session = _derived(self.callers, self._theirs)
+        _fit(session, {**OWN_SETTINGS, **codegen})
+        self._made[compiling] = session
+        return session
+
+    def _ask_whether_it_is_there(self, *, compiling: bool) -> None:
+        """Begin anew what a server has forgotten; each thread asks until one has an answer."""
+        with self._lock:
+            made, now = self._made.get(compiling), self._clock.monotonic()
+            idle = now - self._used.get(compiling, now)
+            if idle <= _IDLE or made is None or is_classic(made):
+                self._used[compiling] = now
+                return
+        is_there = _answers(made)
+        with self._lock:
+            if not is_there and self._made.get(compiling) is made:
+                del self._made[compiling]
+            self._used[compiling] = now
+
+    def _look_at_the_callers(self) -> None:
+        """Take over what the caller has changed meanwhile; one thread looks, the others go on."""
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._looked < _LOOK_AGAIN:
+                return
+            self._looked = now
+        with contextlib.suppress(Exception):  # then the statement that comes says what is wrong
+            theirs = dict(self.callers.conf.getAll)
+            with self._lock:
+                for session in self._made.values():
+                    _copy(self._theirs, theirs, session)
+                self._theirs = theirs
+
+
+def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
+    """A session that knows what another one knows."""
+    if not is_classic(spark):
+        cloned: Any = spark.cloneSession()  # type: ignore[attr-defined]
+        # The server clones its part; how long the client waits for it is the client's.
+        cloned.client.set_retry_policies(spark.client.get_retry_policies())
+        session: SparkSession = cloned
+        return session
+    session = spark.newSession()
+    _copy(session.conf.getAll, theirs, session)
+    with contextlib.suppress(Exception):  # the current schema may have been dropped
+        if session.catalog.currentCatalog() != spark.catalog.currentCatalog():
+            session.catalog.setCurrentCatalog(spark.catalog.currentCatalog())
+        if session.catalog.currentDatabase() != spark.catalog.currentDatabase():
+            session.catalog.setCurrentDatabase(spark.catalog.currentDatabase())
+    return session
+
+
+def _copy(before: Mapping[str, str], after: Mapping[str, str], session: SparkSession) -> None:
+    """Do to a session what was done to the settings of another; what is not settable is left out."""
+    kept = {*OWN_SETTINGS, *OWN_CLEARED, *CODEGEN}
+    for name in {*before, *after} - kept:
+        if before.get(name) != after.get(name):
+            _set(session, name, after.get(name))
+
+
+def _fit(session: SparkSession, wanted: Mapping[str, str]) -> None:
+    """Give a session the queue's settings."""
+    found: Mapping[str, str] = session.conf.getAll
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            _set(session, name, value)
+    for name in OWN_CLEARED:
+        if name in found:
+            _set(session, name, None)
+
+
+def _set(session: SparkSession, name: str, value: str | None) -> None:
+    try:
+        if value is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, value)
+    except Exception as error:  # noqa: BLE001  (static, or refused by the platform)
+        log.debug("%s is not set in the queue's own session: %s", name, type(error).__name__)
+
+
+def _answers(session: Any) -> bool:
+    try:
+        session.conf.get("spark.sql.session.timeZone")
+    except Exception:  # noqa: BLE001  (a handle that is no longer one)
+        _release(session)
+        return False
+    return True
+
+
+def _close_clients(sessions: Mapping[bool, SparkSession]) -> None:
+    for session in sessions.values():
+        _release(session, told=False)
+
+
+def _release(session: Any, *, told: bool = True) -> None:
+    """Free what a server has of it. `stop` would do more: it may end a server of this process."""
+    if is_classic(session):
+        return
+    if told:
+        with contextlib.suppress(Exception):
+            session.client.release_session()
+    with contextlib.suppress(Exception):
+        session.client.close()

@@ -1,0 +1,89 @@
+"""The only place that puts identifiers and values into SQL text.
+
+Values are rendered so that no session setting changes their meaning: text that is more than plain
+characters goes as UTF-8 bytes in hex (immune to `escapedStringLiterals`), moments with their zone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules.microseconds import from_us
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = [
+    "bigint",
+    "bigints",
+    "boolean",
+    "identifier",
+    "integer",
+    "limited",
+    "moment",
+    "path_of",
+    "path_table",
+    "string",
+]
+
+#: Printable ASCII but quotes and backslashes, and braces, which name a statement's sources.
+_PLAIN = re.compile(r"[ !#-&(-\[\]-_a-z|~]*")
+
+
+def identifier(*parts: str) -> str:
+    """A (dotted) name, each part quoted."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
+
+
+def path_table(path: str) -> str:
+    """The Delta table at a path."""
+    return "delta." + identifier(path)
+
+
+def path_of(table: str) -> str | None:
+    """The path in what `path_table` made; `None` for a name in a catalog."""
+    prefix = "delta.`"
+    return table[len(prefix) : -1].replace("``", "`") if table.startswith(prefix) else None
+
+
+def string(value: str | None) -> str:
+    """A STRING literal."""
+    if value is None:
+        return "CAST(NULL AS STRING)"
+    if _PLAIN.fullmatch(value):
+        return f"'{value}'"
+    return f"CAST(X'{value.encode().hex()}' AS STRING)"
+
+
+def bigint(value: int | None) -> str:
+    """A BIGINT literal."""
+    return "CAST(NULL AS BIGINT)" if value is None else f"{int(value)}L"
+
+
+def bigints(values: Iterable[int]) -> str:
+    """A list of BIGINT literals, for IN (...)."""
+    return ", ".join(f"{int(value)}L" for value in values)
+
+
+def integer(value: int | None) -> str:
+    """An INT literal."""
+    return "CAST(NULL AS INT)" if value is None else f"CAST({int(value)} AS INT)"
+
+
+def limited(count: int) -> str:
+    """A LIMIT clause; Spark knows no larger number than that of an INT, and no more rows are read."""
+    return f"LIMIT {min(int(count), 2**31 - 1)}"
+
+
+def boolean(value: bool) -> str:  # noqa: FBT001  (the value is the point)
+    """A BOOLEAN literal."""
+    return "TRUE" if value else "FALSE"
+
+
+def moment(value_us: int | None) -> str:
+    """A TIMESTAMP literal of microseconds since 1970."""
+    at = from_us(value_us)
+    if at is None:
+        return "CAST(NULL AS TIMESTAMP)"
+    return f"TIMESTAMP'{at:%Y-%m-%d %H:%M:%S.%f}+00:00'"

@@ -1,0 +1,237 @@
+"""The registry: which tubes there are, with which id, type and options."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.errors import StoreError, TubeNotFoundError
+from tubeq_spark.rules import refusals
+from tubeq_spark.rules.options import TubeOptions
+from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.spark.commit_tags import noted
+from tubeq_spark.storage.spark.engine import Affected, Merge
+from tubeq_spark.storage.spark.quoting import bigint, moment, string
+from tubeq_spark.storage.spark.schema import FORMAT_VERSION
+from tubeq_spark.storage.spark.system_table import SystemTable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Registry", "TubeRecord", "TubeStatus"]
+
+
+class TubeStatus(StrEnum):
+    """Whether a tube may be used.
+
+    A tube whose name had another one before is *creating* until its table fits it: whoever comes
+    upon it goes on with that.
+    """
+
+    CREATING = "creating"
+    LIVE = "live"
+    DROPPING = "dropping"
+    DROPPED = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class TubeRecord:
+    """A tube as the registry knows it.
+
+    Attributes:
+        name: Its name, as it was created.
+        id: Unique for ever in this location.
+        type: Name of its driver.
+        options: What it was created with.
+        status: Whether it may be used.
+        created_us: When it was registered.
+        owner: The session and epoch that a temporary tube ends with; `None`: nobody noted it.
+    """
+
+    name: str
+    id: int
+    type: str
+    options: TubeOptions
+    status: TubeStatus
+    created_us: int
+    owner: str | None = None
+
+
+class Registry(SystemTable):
+    """Reads and writes `_tubeq_tubes`."""
+
+    _kept: list[TubeRecord] | None = None
+
+    def keep(self, records: list[TubeRecord]) -> None:
+        """Have the next look find what one that was just made has found, at no cost."""
+        self._kept = records
+
+    def records(self) -> list[TubeRecord]:
+        """All tubes that are not dropped.
+
+        Raises:
+            StoreError: A newer version of this package wrote the tables.
+        """
+        kept, self._kept = self._kept, None
+        return self._read() if kept is None else kept
+
+    def _read(self) -> list[TubeRecord]:
+        rows = self._engine.rows(
+            "SELECT name, id, type, options, status, format_version, unix_micros(created) AS created "
+            f"FROM {self._table} WHERE status <> {string(TubeStatus.DROPPED.value)}"
+        )
+        newest = max((row["format_version"] for row in rows), default=FORMAT_VERSION)
+        if newest > FORMAT_VERSION:
+            msg = f"these tables have format version {newest}; this package knows {FORMAT_VERSION}"
+            raise StoreError(msg)
+        return [_record(row) for row in rows]
+
+    def find(self, name: str) -> TubeRecord | None:
+        """The tube whose name is `name` but for its case, if any."""
+        folded = name.lower()
+        return next((r for r in self.records() if r.name.lower() == folded), None)
+
+    def live(self, name: str) -> TubeRecord:
+        """The tube of exactly this name.
+
+        Raises:
+            TubeNotFoundError: There is none, or it is being dropped.
+        """
+        return self.as_live(name, self.find(name))
+
+    @staticmethod
+    def as_live(name: str, record: TubeRecord | None) -> TubeRecord:
+        """What was found under a name, if it is a tube of exactly this name that may be used.
+
+        Raises:
+            TubeNotFoundError: It is not.
+        """
+        if record is None or record.name != name or record.status is not TubeStatus.LIVE:
+            raise refusals.no_tube(name)
+        return record
+
+    def add(self, new: TubeRecord) -> bool:
+        """Register a tube under a new id. One commit.
+
+        Args:
+            new: The tube; its id is ignored. As *live*, its name must never have been in use.
+
+        Returns:
+            False when the name is (or, as *live*, ever was) in use; nothing was written then.
+        """
+        others = f" AND t.status <> {string(TubeStatus.DROPPED.value)}"
+        if new.status is TubeStatus.LIVE:
+            others = ""
+        name = string(new.name)
+
+        def attempt() -> Plan[bool]:
+            marker = self._marker()
+            # The id is read in the same transaction: two creators cannot get the same one.
+            source = f"SELECT {name} AS name, coalesce(max(id), 0) + 1 AS id FROM {self._table}"
+            sql = (
+                f"MERGE INTO {self._table} t USING ({source}) s "
+                f"ON {noted('t.id')} AND lower(t.name) = lower(s.name) "
+                f"AND t.id <> {bigint(marker)}{others} "
+                "WHEN NOT MATCHED THEN INSERT "
+                "(name, id, type, options, status, created, format_version) VALUES "
+                f"(s.name, s.id, {string(new.type)}, {string(_options_text(new))}, "
+                f"{string(new.status.value)}, {moment(new.created_us)}, "
+                f"CAST({FORMAT_VERSION} AS INT))"
+            )
+            return Plan(Merge(self._table, sql, marker), lambda affected: affected.inserted == 1)
+
+        return self._loop.run("create_tube", self._lane, attempt)
+
+    def move(
+        self,
+        record: TubeRecord,
+        before: Sequence[TubeStatus],
+        after: TubeStatus,
+        *,
+        owner: str | None = None,
+    ) -> None:
+        """Change a tube's status. One commit.
+
+        Args:
+            record: The tube.
+            before: The statuses that it may have.
+            after: The one that it gets.
+            owner: The session that it must still end with, if that matters.
+
+        Raises:
+            TubeNotFoundError: Its status is none of `before`, or its owner another one.
+        """
+        operation = "create_tube" if TubeStatus.CREATING in before else "drop"
+        self._change(operation, record, before, f"status = {string(after.value)}", owner)
+
+    def own(self, record: TubeRecord, owner: str) -> TubeRecord:
+        """Make a temporary tube end with another session. One commit.
+
+        Raises:
+            TubeNotFoundError: It is no longer live.
+        """
+        owned = replace(record, owner=owner)
+        change = f"options = {string(_options_text(owned))}"
+        self._change("own", record, (TubeStatus.LIVE,), change)
+        return owned
+
+    def _change(
+        self,
+        operation: str,
+        record: TubeRecord,
+        before: Sequence[TubeStatus],
+        change: str,
+        owner: str | None = None,
+    ) -> None:
+        owned = "" if owner is None else f"AND instr(options, {string(owner)}) > 0 "
+
+        def attempt() -> Plan[None]:
+            current = self.find(record.name)
+            if (
+                current is None
+                or current.id != record.id
+                or current.status not in before
+                or owner not in (None, current.owner)
+            ):
+                msg = f"tube {record.name!r} is no longer {before[0].value}"
+                raise TubeNotFoundError(msg)
+            marker = self._marker()
+            statuses = ", ".join(string(status.value) for status in before)
+            sql = (
+                f"UPDATE {self._table} SET {change} "
+                f"WHERE {noted('id')} AND id = {bigint(record.id)} AND status IN ({statuses}) "
+                f"{owned}AND id <> {bigint(marker)}"
+            )
+            return Plan(Merge(self._table, sql, marker), self._one)
+
+        self._loop.run(operation, self._lane, attempt)
+
+    @staticmethod
+    def _one(affected: Affected) -> None:
+        if affected.total != 1:
+            raise Stale
+
+
+def _record(row: Mapping[str, Any]) -> TubeRecord:
+    # Where the owner of a temporary tube was noted, it stands in the place of a plain "true": older
+    # versions of this package read it as that.
+    temporary = json.loads(row["options"]).get("temporary")
+    owner = temporary if isinstance(temporary, str) else None
+    return TubeRecord(
+        row["name"],
+        row["id"],
+        row["type"],
+        TubeOptions.from_json(row["options"]),
+        TubeStatus(row["status"]),
+        row["created"],
+        owner,
+    )
+
+
+def _options_text(record: TubeRecord) -> str:
+    text = record.options.to_json()
+    if record.owner is None:
+        return text
+    return json.dumps(json.loads(text) | {"temporary": record.owner}, sort_keys=True)

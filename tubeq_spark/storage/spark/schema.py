@@ -1,0 +1,209 @@
+"""The columns and properties of all tables; times are UTC, durations microseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.spark.quoting import bigint, string
+from tubeq_spark.storage.spark.tube_table import MARKS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tubeq_spark.config import QueueConfig
+
+__all__ = [
+    "CHANGE_FEED",
+    "FENCE",
+    "FORMAT_VERSION",
+    "PARTITION",
+    "NewTable",
+    "leftover_marks",
+    "new_registry",
+    "new_sessions",
+    "new_taken_utubes",
+    "new_tube_table",
+    "set_property",
+]
+
+#: Raised when the meaning of a table changes; a queue refuses to open a newer one.
+FORMAT_VERSION = 1
+#: Delta's property for the change data feed.
+CHANGE_FEED = "delta.enableChangeDataFeed"
+#: Property that is changed to make what was begun before the change fail.
+FENCE = "tubeq.fence"
+#: Partition column of tubes: the unit of conflict.
+PARTITION = "segment"
+
+_TUBE_COLUMNS = {
+    "segment": (
+        "BIGINT",
+        "unit of conflict; < 0: rows that were moved here, each number used once",
+    ),
+    "tube": (
+        "BIGINT",
+        "id of the tube in the registry; rows of another id are leftovers of a drop",
+    ),
+    "task_id": ("BIGINT", "unique for ever, in the order of put"),
+    "state": (
+        "STRING",
+        "as last written: r ready, t taken, ! buried, ~ delayed, - done, or gone where the tube is negated",
+    ),
+    "pri": ("INT", "lower comes first; 0 is the highest of a put, below are urgent tasks"),
+    "utube": ("STRING", "sub-queue; NULL is one too"),
+    "data": ("STRING", "payload, JSON text unless the tube has a schema"),
+    "created": ("TIMESTAMP", "when it was put, UTC"),
+    "ttl": (
+        "BIGINT",
+        "life counted from created, delays included, microseconds; NULL is unlimited",
+    ),
+    "ttr": ("BIGINT", "time to run, microseconds; NULL is unlimited"),
+    "next_event": ("TIMESTAMP", "next automatic transition, UTC; NULL is never"),
+    "expires_at": ("TIMESTAMP", "end of its life, UTC; NULL is never"),
+    "owner": ("STRING", "session/epoch that holds or last held it"),
+    "attempts": ("INT", "times taken since put or kick"),
+    "taken_at": ("TIMESTAMP", "when it was last taken, UTC"),
+    "claim": ("BIGINT", "segment that it was first moved to by its last take: token of the take"),
+    "change": (
+        "STRING",
+        "with a change feed: the events by which the row was last written; NULL: it was only moved",
+    ),
+}
+_REGISTRY_COLUMNS = {
+    "name": ("STRING", "name of the tube and of its table"),
+    "id": ("BIGINT", "unique for ever in this location"),
+    "type": ("STRING", "driver"),
+    "options": ("STRING", "options of the tube, JSON; temporary: session/epoch of its owner"),
+    "status": ("STRING", "live, creating, dropping or dropped"),
+    "created": ("TIMESTAMP", "UTC"),
+    "format_version": ("INT", "of the tables"),
+}
+_SESSION_COLUMNS = {
+    "bucket": (
+        "INT",
+        "hash of the session, or of the slot: keeps heartbeats apart from one another",
+    ),
+    "kind": (
+        "STRING",
+        (
+            "member (heartbeat of a queue object), total (calls of members that are gone), "
+            "dead (final mark), slot, vacuum, writing (asks VACUUM to wait for a long statement)"
+        ),
+    ),
+    "session": ("STRING", "uuid"),
+    "member": ("STRING", "one queue object of the session; of a slot: its holder"),
+    "epoch": ("BIGINT", "grows when a dead session begins anew"),
+    "seq": ("BIGINT", "of one member, the row with the highest counts"),
+    "status": ("STRING", "of a member: live or left; of writing: the table"),
+    "lease_until": ("TIMESTAMP", "UTC; NULL is never"),
+    "calls": ("MAP<STRING, BIGINT>", "call counters since the member began, tube id/name -> calls"),
+    "slot": ("INT", "number space of a producer, 0 to 1023"),
+    "bound": ("BIGINT", "ticks at or above were never used under this slot"),
+    "at": ("TIMESTAMP", "when this row was written, UTC"),
+}
+
+_TAKEN_UTUBES_COLUMNS = {
+    "tube_id": ("BIGINT", "id of the tube in the registry"),
+    "bucket": ("INT", "hash of the sub-queue: keeps takes of different ones apart"),
+    "utube": ("STRING", "sub-queue; NULL is one too"),
+    "owner": ("STRING", "session/epoch that claimed it"),
+    "claim": ("BIGINT", "token of the take: the segment that its tasks are moved to"),
+    "taken_at": ("TIMESTAMP", "when it was claimed, UTC"),
+}
+
+#: Candidates and due tasks are found by these statistics without reading what cannot hold any.
+_STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
+
+
+@dataclass(frozen=True, slots=True)
+class NewTable:
+    """A table as it is created.
+
+    Attributes:
+        name: SQL name.
+        columns: Its columns in DDL.
+        partitions: Names of its partition columns.
+        properties: Its table properties.
+    """
+
+    name: str
+    columns: str
+    partitions: tuple[str, ...]
+    properties: Mapping[str, str]
+
+    @property
+    def statement(self) -> str:
+        """The statement that creates it where there is none."""
+        by = f"PARTITIONED BY ({', '.join(self.partitions)}) " if self.partitions else ""
+        properties = (f"{string(key)} = {string(value)}" for key, value in self.properties.items())
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self.name} ({self.columns}) USING delta {by}"
+            f"TBLPROPERTIES ({', '.join(properties)})"
+        )
+
+
+def _columns(columns: Mapping[str, tuple[str, str]]) -> str:
+    return ", ".join(
+        f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in columns.items()
+    )
+
+
+def _properties(config: QueueConfig) -> dict[str, str]:
+    # A short log keeps every snapshot cheap: tombstones stay in it for as long as they are kept.
+    kept = f"interval {config.retention_hours} hours"
+    return {
+        # Delta's default, and its only level, but not on every platform: elsewhere a blind append
+        # may be let past a statement that has read without it.
+        "delta.isolationLevel": "Serializable",
+        "delta.enableDeletionVectors": "false",
+        "delta.checkpointInterval": "10",
+        "delta.checkpoint.writeStatsAsStruct": "false",
+        "delta.deletedFileRetentionDuration": kept,
+        "delta.logRetentionDuration": kept,
+    }
+
+
+def new_tube_table(
+    table: str, config: QueueConfig, payload: str | None, *, change_feed: bool
+) -> NewTable:
+    """A tube's table."""
+    columns = dict(_TUBE_COLUMNS)
+    if payload is not None:
+        columns["data"] = (payload, "payload")
+    properties = {
+        "delta.dataSkippingStatsColumns": _STATISTICS,
+        "delta.setTransactionRetentionDuration": f"interval {config.key_days} days",
+        CHANGE_FEED: "true" if change_feed else "false",
+    }
+    return NewTable(table, _columns(columns), (PARTITION,), _properties(config) | properties)
+
+
+def leftover_marks(table: str) -> str:
+    """The query for what a new tube keeps of a table: the marks of earlier drops."""
+    return f"SELECT * FROM {table} WHERE segment = {bigint(MARKS)}"
+
+
+def set_property(table: str, name: str, value: str) -> str:
+    """The statement that sets a table property."""
+    return f"ALTER TABLE {table} SET TBLPROPERTIES ({string(name)} = {string(value)})"
+
+
+def new_registry(table: str, config: QueueConfig) -> NewTable:
+    """The registry."""
+    return NewTable(table, _columns(_REGISTRY_COLUMNS), (), _properties(config))
+
+
+def new_sessions(table: str, config: QueueConfig) -> NewTable:
+    """The table of sessions and slots."""
+    return NewTable(table, _columns(_SESSION_COLUMNS), ("bucket",), _properties(config))
+
+
+def new_taken_utubes(table: str, config: QueueConfig) -> NewTable:
+    """The table of claims on sub-queues.
+
+    By bucket, as that is what claims may conflict over; by claim, as one that is given back is then
+    deleted without reading a row.
+    """
+    partitions = ("tube_id", "bucket", "claim")
+    return NewTable(table, _columns(_TAKEN_UTUBES_COLUMNS), partitions, _properties(config))

@@ -1,0 +1,390 @@
+"""Sessions, their leases and counters: `_tubeq_sessions`.
+
+A heartbeat is a blind append, so a hundred of them never conflict; of one member's rows the one
+with the highest `seq` counts. What must be exclusive (a dead mark) is a MERGE over the
+literal bucket that all its rivals read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tubeq_spark.rules.membership import Member, SessionView
+from tubeq_spark.storage.commit_loop import CommitLoop, Plan
+from tubeq_spark.storage.spark.commit_tags import noted
+from tubeq_spark.storage.spark.engine import Append, Merge
+from tubeq_spark.storage.spark.quoting import bigint, integer, moment, string
+from tubeq_spark.storage.spark.system_table import SystemTable
+from tubeq_spark.storage.spark.table_metrics import last_commit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["Sessions", "Survey"]
+
+_BUCKETS = 64
+_VACUUM_BUCKET = 2_000
+#: What is noted of the removal of dead files.
+_VACUUMED, _FAILED = "vacuum", "vacuum_failed"
+#: What a long statement asks of it.
+_WRITING = "writing"
+_TOTAL_BUCKET = 2_001
+#: Where members and dead marks are; slots, of which there may be a thousand, are not.
+_MEMBERS = f"bucket < {integer(_BUCKETS)}"
+#: The counters of all members that have been forgotten.
+_IS_TOTAL = f"bucket = {integer(_TOTAL_BUCKET)} AND kind = 'total'"
+_LIVE, _LEFT = "live", "left"
+#: Of the rows of one member, or of one session's dead marks.
+_NEWEST = (
+    "max(epoch) AS epoch, max(seq) AS seq, "
+    "max_by(struct(status, unix_micros(lease_until) AS until, epoch), seq) AS last"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a sweep wants to know of sessions and slots.
+
+    Attributes:
+        sessions: By session.
+        beats: Heartbeats that newer ones have replaced, and those of sessions that have ended.
+        leases: Leases of numbers that later ones have replaced.
+        vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
+        failed_vacuums: When that last failed.
+        asked: Until when each queue object with a long statement has asked VACUUM to wait, at most, and
+            in how many rows.
+    """
+
+    sessions: Mapping[str, SessionView]
+    beats: int
+    leases: int
+    vacuums: Mapping[int, int]
+    failed_vacuums: Mapping[int, int]
+    asked: Mapping[str, tuple[int, int]]
+
+    def ended_asks(self, at_us: int) -> int:
+        """How many rows are of queue objects that had asked for no longer than that moment."""
+        return sum(rows for until, rows in self.asked.values() if until <= at_us)
+
+
+def bucket_of(session: str) -> int:
+    """The bucket of a session."""
+    return zlib.crc32(session.encode()) % _BUCKETS
+
+
+class Sessions(SystemTable):
+    """Reads and writes `_tubeq_sessions`."""
+
+    # -- reads --------------------------------------------------------------------------------
+
+    def views(self, session: str | None = None) -> dict[str, SessionView]:
+        """What is written about one session, or about all, but for the counters."""
+        where = _MEMBERS
+        if session is not None:
+            where = f"bucket = {integer(bucket_of(session))} AND session = {string(session)}"
+        return _views(
+            self._engine.rows(
+                f"SELECT kind, session, member, {_NEWEST} FROM {self._table} "
+                f"WHERE {where} AND kind IN ('member', 'dead') GROUP BY kind, session, member"
+            )
+        )
+
+    def survey(self) -> Survey:
+        """Everything that a sweep asks of this table, in one read."""
+        rows = self._engine.rows(
+            f"SELECT kind, bucket, session, member, slot, key, {_NEWEST}, count(*) AS n, "
+            "unix_micros(max(at)) AS at, unix_micros(max(lease_until)) AS until FROM ("
+            "SELECT * EXCEPT (member), IF(kind = 'slot', NULL, member) AS member, "
+            f"IF(kind IN ('{_VACUUMED}', '{_FAILED}'), seq, NULL) AS key FROM {self._table}) "
+            "GROUP BY kind, bucket, session, member, slot, key"
+        )
+        kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in rows:
+            kinds[row["kind"]].append(row)
+        left: dict[str, bool] = defaultdict(lambda: True)
+        for row in kinds["member"]:
+            left[row["session"]] &= row["last"]["status"] == _LEFT
+        return Survey(
+            _views([*kinds["member"], *kinds["dead"]]),
+            sum(row["n"] - (not left[row["session"]]) for row in kinds["member"]),
+            sum(row["n"] - 1 for row in kinds["slot"]),
+            {row["key"]: row["at"] for row in kinds[_VACUUMED]},
+            {row["key"]: row["at"] for row in kinds[_FAILED]},
+            {row["member"]: (row["until"], row["n"]) for row in kinds[_WRITING]},
+        )
+
+    def calls(self, but: str) -> list[Mapping[str, int]]:
+        """The newest counters of all members, those that were forgotten included.
+
+        Args:
+            but: A member that is left out.
+        """
+        rows = self._engine.rows(
+            f"SELECT max_by(calls, seq) AS calls FROM {self._table} "
+            f"WHERE ({_MEMBERS} AND kind = 'member' OR {_IS_TOTAL}) AND member <> {string(but)} "
+            "GROUP BY bucket, member"
+        )
+        return [row["calls"] or {} for row in rows]
+
+    def last_written(self, limit: int) -> dict[str, int]:
+        """The sessions that wrote last, and when by their own clocks."""
+        rows = self._engine.rows(
+            f"SELECT session, unix_micros(max(at)) AS last FROM {self._table} "
+            f"WHERE {_MEMBERS} AND kind = 'member' GROUP BY session ORDER BY last DESC LIMIT {limit}"
+        )
+        return {row["session"]: row["last"] for row in rows}
+
+    def last_commit(self) -> int:
+        """When the newest commit was made, by the storage's clock."""
+        return last_commit(self._engine, self._table)[1]
+
+    # -- heartbeats ---------------------------------------------------------------------------
+
+    def beat(self, member: Member, now_us: int) -> None:
+        """Write a member's newest row. One commit, a blind append: it conflicts with nothing."""
+        row = pa.table(
+            {
+                "bucket": pa.array([bucket_of(member.session)], pa.int32()),
+                "kind": ["member"],
+                "session": [member.session],
+                "member": [member.member],
+                "epoch": pa.array([member.epoch], pa.int64()),
+                "seq": pa.array([member.seq], pa.int64()),
+                "status": [_LIVE if member.live else _LEFT],
+                "lease_until": pa.array([member.lease_until], pa.timestamp("us", "UTC")),
+                "calls": pa.array([list(member.calls.items())], pa.map_(pa.string(), pa.int64())),
+                "at": pa.array([now_us], pa.timestamp("us", "UTC")),
+            }
+        )
+
+        self._append("heartbeat", row)
+
+    def _append(self, operation: str, row: pa.Table) -> None:
+        def attempt() -> Plan[None]:
+            append = Append(self._table, row, self._marker())
+            return Plan(append, lambda _: None)
+
+        self._loop.run(operation, self._lane, attempt)
+
+    def renew(self, member: Member, now_us: int) -> bool:
+        """Write a member's row after its lease has ended, unless somebody found that out first.
+
+        Returns:
+            False when its epoch bears the dead mark. One commit, over the session's bucket.
+        """
+        values = (
+            f"{integer(bucket_of(member.session))}, 'member', {string(member.session)}, "
+            f"{string(member.member)}, {bigint(member.epoch)}, {bigint(member.seq)}, '{_LIVE}', "
+            f"{moment(member.lease_until)}, {_map(member.calls)}, {moment(now_us)}"
+        )
+        columns = "bucket, kind, session, member, epoch, seq, status, lease_until, calls, at"
+        return self._insert_unless_dead("renew", member.session, member.epoch, columns, values)
+
+    def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
+        """Write the final mark of a session's epoch if none of its members is alive.
+
+        A renewal that commits first is seen (the rows are read in the same transaction); one that
+        comes later finds the mark.
+
+        Returns:
+            Whether the epoch bears the mark now. One commit.
+        """
+        bucket, name = bucket_of(session), string(session)
+        newest = (
+            "SELECT member, max_by(struct(status, lease_until, epoch), seq) AS last "
+            f"FROM {self._table} WHERE bucket = {integer(bucket)} AND kind = 'member' "
+            f"AND session = {name} GROUP BY member"
+        )
+        alive = (
+            f"last.epoch = {bigint(epoch)} AND last.status = '{_LIVE}' AND "
+            f"(last.lease_until IS NULL OR last.lease_until > {moment(now_us - skew_us)})"
+        )
+        source = f"SELECT 1 AS one FROM ({newest}) HAVING count_if({alive}) = 0"
+        marked = self._insert_unless_dead(
+            "mark_dead",
+            session,
+            epoch,
+            "bucket, kind, session, epoch, seq, at",
+            f"{integer(bucket)}, 'dead', {name}, {bigint(epoch)}, 0L, {moment(now_us)}",
+            source,
+        )
+        if marked:
+            return True
+        # Alive after all, or somebody else was faster.
+        view = self.views(session).get(session)
+        return view is not None and view.dead_epoch >= epoch
+
+    def _insert_unless_dead(
+        self,
+        operation: str,
+        session: str,
+        epoch: int,
+        columns: str,
+        values: str,
+        source: str = "SELECT 1 AS one",
+    ) -> bool:
+        def attempt() -> Plan[bool]:
+            marker = self._marker()
+            sql = (
+                f"MERGE INTO {self._table} t USING ({source}) s "
+                f"ON {noted('t.bucket')} AND t.bucket = {integer(bucket_of(session))} "
+                f"AND t.kind = 'dead' "
+                f"AND t.session = {string(session)} AND t.epoch = {bigint(epoch)} "
+                f"AND t.seq <> {bigint(marker)} "
+                f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+            )
+            return Plan(Merge(self._table, sql, marker), lambda affected: affected.inserted == 1)
+
+        return self._loop.run(operation, self._lane, attempt)
+
+    # -- maintenance --------------------------------------------------------------------------
+
+    def note_vacuum(self, key: int, now_us: int, *, failed: bool = False) -> None:
+        """Remember that dead files were removed, or could not be. One commit, a blind append."""
+        row = pa.table(
+            {
+                "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
+                "kind": [_FAILED if failed else _VACUUMED],
+                "seq": pa.array([key], pa.int64()),
+                "at": pa.array([now_us], pa.timestamp("us", "UTC")),
+            }
+        )
+        self._append("vacuum", row)
+
+    def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
+        """Ask VACUUM of a table to wait for a long statement. One commit, a blind append."""
+        row = pa.table(
+            {
+                "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
+                "kind": [_WRITING],
+                "member": [member],
+                "status": [table],
+                "lease_until": pa.array([until_us], pa.timestamp("us", "UTC")),
+                "at": pa.array([now_us], pa.timestamp("us", "UTC")),
+            }
+        )
+        self._append("writing", row)
+
+    def asked_to_wait(self, table: str, now_us: int) -> bool:
+        """Whether a living queue object runs a long statement on a table."""
+        rows = self._engine.rows(
+            f"SELECT 1 FROM {self._table} WHERE bucket = {integer(_VACUUM_BUCKET)} "
+            f"AND kind = '{_WRITING}' AND status = {string(table)} "
+            f"AND lease_until > {moment(now_us)} LIMIT 1"
+        )
+        return bool(rows)
+
+    def forget_asks(self, at_us: int, loop: CommitLoop) -> int:
+        """Remove what queue objects have asked of VACUUM that asked for no longer than a moment.
+
+        One that may live has asked for longer, by a row that is newer: then the older ones stay, too.
+
+        Args:
+            at_us: The moment, past for every clock.
+            loop: May give up: this meets whoever asks now. At most one commit.
+
+        Returns:
+            How many rows went.
+        """
+        rows = f"bucket = {integer(_VACUUM_BUCKET)} AND kind = '{_WRITING}'"
+        ended = (
+            f"SELECT member, count(*) AS asks FROM {self._table} WHERE {rows} GROUP BY member "
+            f"HAVING max(lease_until) <= {moment(at_us)}"
+        )
+
+        def sql(marker: int) -> str:
+            return (
+                f"MERGE INTO {self._table} t USING ({ended}) s ON {noted('t.bucket')} "
+                f"AND t.bucket = {integer(_VACUUM_BUCKET)} AND t.kind = '{_WRITING}' "
+                f"AND t.member = s.member AND t.lease_until <= {moment(at_us)} "
+                f"AND coalesce(t.seq, 0L) <> {bigint(marker)} "
+                "WHEN MATCHED THEN DELETE"
+            )
+
+        return self._remove("forget_asks", loop, f"SELECT sum(asks) AS n FROM ({ended})", 1, sql)
+
+    def fold(self, least: int, loop: CommitLoop) -> int:
+        """Remove heartbeats that newer ones have replaced and sessions that all members have left.
+
+        The newest row of every other member stays: it may go on. The counters of those that never
+        will are added up in one row, in the same commit.
+
+        Args:
+            least: So many rows must be in the way.
+            loop: May give up: this meets every heartbeat. At most one commit.
+
+        Returns:
+            How many rows went.
+        """
+        members = (
+            "SELECT bucket, session, member, max(seq) AS newest, "
+            "max_by(struct(status, calls), seq) AS last, count(*) AS beats "
+            f"FROM {self._table} WHERE {_MEMBERS} AND kind = 'member' "
+            "GROUP BY bucket, session, member"
+        )
+        members = (
+            f"SELECT *, every(last.status = '{_LEFT}') OVER (PARTITION BY bucket, session) AS gone "
+            f"FROM ({members})"
+        )
+
+        def sql(marker: int) -> str:
+            counters = (
+                f"SELECT explode(last.calls) AS (name, count) FROM ({members}) WHERE gone UNION ALL "
+                f"SELECT explode(calls) FROM {self._table} WHERE {_IS_TOTAL}"
+            )
+            total = (
+                "SELECT map_from_entries(collect_list(struct(name, count))) FROM "
+                f"(SELECT name, sum(count) AS count FROM ({counters}) GROUP BY name)"
+            )
+            source = (
+                "SELECT bucket, 'member' AS kind, member, IF(gone, newest + 1, newest) AS below, "
+                f"CAST(NULL AS MAP<STRING, BIGINT>) AS calls FROM ({members}) UNION ALL "
+                f"SELECT {integer(_TOTAL_BUCKET)}, 'total', 'total', 1L, ({total})"
+            )
+            return (
+                f"MERGE INTO {self._table} t USING ({source}) s ON {noted('t.bucket')} "
+                f"AND (t.bucket < {integer(_BUCKETS)} OR t.bucket = {integer(_TOTAL_BUCKET)}) "
+                "AND t.kind IN ('member', 'total') AND t.bucket = s.bucket AND t.kind = s.kind "
+                f"AND t.member = s.member AND t.seq < s.below AND t.seq <> {bigint(marker)} "
+                "WHEN MATCHED AND t.kind = 'member' THEN DELETE "
+                "WHEN MATCHED THEN UPDATE SET calls = s.calls "
+                "WHEN NOT MATCHED AND s.kind = 'total' THEN "
+                "INSERT (bucket, kind, member, seq, calls) "
+                "VALUES (s.bucket, s.kind, s.member, 0L, s.calls)"
+            )
+
+        replaced = f"SELECT sum(IF(gone, beats, beats - 1)) AS n FROM ({members})"
+        return self._remove("fold_sessions", loop, replaced, least, sql)
+
+
+def _views(rows: Iterable[Mapping[str, Any]]) -> dict[str, SessionView]:
+    members: dict[str, list[Member]] = defaultdict(list)
+    dead: dict[str, int] = defaultdict(int)
+    for row in rows:
+        last = row["last"]
+        if row["kind"] == "dead":
+            dead[row["session"]] = max(dead[row["session"]], row["epoch"])
+            continue
+        members[row["session"]].append(
+            Member(
+                row["session"],
+                row["member"],
+                last["epoch"],
+                row["seq"],
+                last["status"] == _LIVE,
+                last["until"],
+            )
+        )
+    return {name: SessionView(name, tuple(members[name]), dead[name]) for name in {*members, *dead}}
+
+
+def _map(calls: Mapping[str, int]) -> str:
+    if not calls:
+        return "CAST(map() AS MAP<STRING, BIGINT>)"
+    pairs = ", ".join(f"{string(name)}, {bigint(count)}" for name, count in calls.items())
+    return f"map({pairs})"

@@ -1,0 +1,215 @@
+"""The one place that builds a Spark session.
+
+The library itself never builds, stops or re-configures a session: it is given one. Programs and
+tests start theirs here, so that what was measured is what they run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm, require_java
+from tubeq_spark.storage.spark.spark_settings import (
+    LOCAL_SETTINGS,
+    SETTINGS,
+    Setting,
+    delta_is_on,
+    missing_settings,
+    on_databricks,
+    spark_conf,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from py4j.java_gateway import JavaGateway
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "LOCAL_SETTINGS",
+    "SETTINGS",
+    "Setting",
+    "delta_package",
+    "local_session",
+    "missing_settings",
+    "spark_conf",
+]
+
+# Loggers of failed tasks: the failure reaches the caller as an exception anyway, and statements of
+# the queue fail on purpose, by raise_error(), when a decision no longer holds.
+_REPORTED_ANYWAY: Final = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.delta.files.DeltaFileFormatWriter",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.util.Utils",
+)
+
+_SCALA: Final = "2.13"
+_DELTA_TESTED: Final = "4.4.0"
+_JAR_A_SPARK: Final = (4, 1)
+_DELTA_CLASS: Final = "io.delta.sql.DeltaSparkSessionExtension"
+_starting = threading.Lock()
+
+
+def delta_package() -> str:
+    """Return the Maven coordinates of the Delta jar that fits the installed Python packages.
+
+    Returns:
+        What `spark.jars.packages` and `spark-submit --packages` take.
+
+    Raises:
+        StoreError: pyspark is not installed.
+    """
+    try:
+        from pyspark import __version__ as spark  # noqa: PLC0415  pyspark is optional
+    except ImportError:
+        message = "pyspark is not installed: pip install 'tubeq-spark[spark]' brings it and Delta"
+        raise StoreError(message) from None
+    try:
+        delta = version("delta-spark")
+    except PackageNotFoundError:
+        delta = _DELTA_TESTED
+    # From 4.1 on a release of Delta has a jar for each Spark that it is built for.
+    of_spark = "" if _numbers(delta) < _JAR_A_SPARK else "{}.{}_".format(*_numbers(spark))
+    return f"io.delta:delta-spark_{of_spark}{_SCALA}:{delta}"
+
+
+def _numbers(version_text: str) -> tuple[int, int]:
+    """Major and minor of a version: `(4, 1)` of `4.1.0.dev1`."""
+    major, minor = version_text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
+    """Return an embedded Spark session with Delta and the recommended settings.
+
+    A session that is already there is returned as it is, whatever is asked for here: one process
+    has one. On Databricks that is the notebook's or the job's, and none is started. In a program
+    that spark-submit runs, what spark-submit was given wins, and master, memory and addresses are
+    its business: the same program runs on a cluster.
+
+    Args:
+        app_name: Name of the application.
+        **conf: More settings, or other values: `local_session(**{"spark.master": "local[2]"})`.
+            Values of `spark.jars.packages` and `spark.driver.extraJavaOptions` are added to ours.
+
+    Returns:
+        The session; stopping it is the caller's business.
+
+    Raises:
+        StoreError: Java is missing or too old, pyspark is not installed, a session without Delta
+            is there already, or Spark does not start.
+
+    Example:
+        >>> spark = local_session("my-job", **{"spark.driver.memory": "8g"})
+    """
+    package = delta_package()
+    with _starting:
+        running = _running_session()
+        if running is not None:
+            return running
+        return _start_session(_local_conf(app_name, package, conf))
+
+
+def _local_conf(app_name: str, package: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """Put together all settings of a local session, the caller's last."""
+    ours = spark_conf() | {name: setting.value for name, setting in LOCAL_SETTINGS.items()}
+    ours |= {"spark.app.name": app_name, "spark.jars.packages": package}
+    added = {
+        name: f"{ours[name]}{separator}{conf[name]}"
+        for name, separator in (
+            ("spark.jars.packages", ","),
+            ("spark.driver.extraJavaOptions", " "),
+        )
+        if name in conf
+    }
+    return ours | dict(conf) | added
+
+
+def _running_session() -> SparkSession | None:
+    """Return the session of this process, if there is one."""
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415  pyspark is optional
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    try:
+        session = SparkSession.active()
+    except PySparkRuntimeError:
+        # The builder finds it from every thread there, also where it is one of Spark Connect.
+        return SparkSession.builder.getOrCreate() if on_databricks() else None
+    if not delta_is_on(session):
+        message = (
+            "this process has a Spark session without Delta already: "
+            "stop it, or start it with the settings of spark_conf() and the Delta jar"
+        )
+        raise StoreError(message)
+    return session
+
+
+def _start_session(settings: Mapping[str, str]) -> SparkSession:
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  pyspark is optional
+    from pyspark.sql.utils import is_remote  # noqa: PLC0415
+
+    if is_remote() or "SPARK_REMOTE" in os.environ:
+        message = (
+            "local_session() starts an embedded session, but SPARK_REMOTE asks for Spark Connect: "
+            "unset it, or give Queue a session of SparkSession.builder.remote()"
+        )
+        raise StoreError(message)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit, which has started the JVM
+        return _session_of_submit(settings)
+    # A stopped session leaves its JVM behind, and a process has one.
+    if SparkContext._gateway is not None:  # noqa: SLF001  no public name tells
+        return _session_on(SparkConf().setAll(list(settings.items())))
+    require_java()
+    # Spark asks only the environment, and the first python3 on the PATH need not be this one.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    output = HeldBackOutput()
+    try:
+        return _session_on(conf, launch_jvm(conf, output))
+    finally:
+        output.let_go()
+
+
+def _session_of_submit(settings: Mapping[str, str]) -> SparkSession:
+    """Start the session of a program that spark-submit runs, perhaps on a cluster."""
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415  pyspark is optional
+
+    SparkContext._ensure_initialized()  # noqa: SLF001  the conf is empty before
+    conf = SparkConf()
+    for name, value in settings.items():
+        # What else a local session sets, addresses and memory, would be wrong on a cluster.
+        if name not in LOCAL_SETTINGS:
+            conf.setIfMissing(name, value)
+    return _session_on(conf)
+
+
+def _session_on(conf: SparkConf, gateway: JavaGateway | None = None) -> SparkSession:
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415  pyspark is optional
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    context = SparkContext(conf=conf, gateway=gateway)
+    session = SparkSession.builder.getOrCreate()
+    jvm: Any = context._jvm  # noqa: SLF001  the class path and the loggers are the JVM's
+    try:
+        jvm.Thread.currentThread().getContextClassLoader().loadClass(_DELTA_CLASS)
+    except Py4JJavaError:
+        session.stop()
+        message = (
+            "Spark runs without the Delta jar: give spark-submit --packages "
+            f"{delta_package()}, or start a new process"
+        )
+        raise StoreError(message) from None
+    if conf.get("spark.log.level") == LOCAL_SETTINGS["spark.log.level"].value:
+        log4j = jvm.org.apache.logging.log4j
+        for name in _REPORTED_ANYWAY:
+            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+    return session

@@ -1,0 +1,60 @@
+"""What the modules of the system tables share: how a table of the queue's own is read and written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.commit_loop import CommitLoop, Plan
+from tubeq_spark.storage.spark.engine import Merge
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.spark.engine import Engine
+
+__all__ = ["SystemTable"]
+
+
+class SystemTable:
+    """One of the queue's own tables, and what it takes to commit to it."""
+
+    def __init__(
+        self, engine: Engine, table: str, loop: CommitLoop, lane: Lane, random_source: random.Random
+    ) -> None:
+        """Use `table` (a SQL name)."""
+        self._engine = engine
+        self._table = table
+        self._loop = loop
+        self._lane = lane
+        self._random = random_source
+
+    def _marker(self) -> int:
+        """A number for a statement's predicate, one that no row holds."""
+        return -self._random.getrandbits(62) - 1
+
+    def _remove(
+        self, operation: str, loop: CommitLoop, count: str, least: int, sql: Callable[[int], str]
+    ) -> int:
+        """Remove rows that are in the way, if there are enough of them.
+
+        Args:
+            operation: Its name.
+            loop: May give up at the first conflict.
+            count: A query for how many there are, as `n`.
+            least: So many are enough.
+            sql: The statement that removes them, given its marker.
+
+        Returns:
+            How many rows went. At most one commit.
+        """
+
+        def attempt() -> Plan[int]:
+            if (self._engine.rows(count)[0]["n"] or 0) < least:
+                return Plan(None, lambda _: 0)
+            marker = self._marker()
+            statement = Merge(self._table, sql(marker), marker)
+            return Plan(statement, lambda affected: affected.deleted)
+
+        return loop.run(operation, self._lane, attempt)

@@ -1,0 +1,407 @@
+"""What is read of a tube's table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+
+from tubeq_spark.storage.rows import COLUMNS, stored_tasks
+from tubeq_spark.storage.spark import predicates
+from tubeq_spark.storage.spark.change_feed import GONE
+from tubeq_spark.storage.spark.head_hint import HEAD_SEGMENTS, Heads, SegmentHead
+from tubeq_spark.storage.spark.inline_rows import INLINE_ROWS
+from tubeq_spark.storage.spark.quoting import bigint, bigints, identifier, integer, limited, string
+from tubeq_spark.storage.spark.tube_table import MARKS, Cut, TubeTable
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.storage.spark.engine import Engine
+
+__all__ = ["DueGroup", "SegmentCut", "Tasks", "Waiting"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCut:
+    """What a selection found in one segment."""
+
+    segment: int
+    count: int
+    last: Cut
+    in_claim: bool
+    delayed: int
+    shortest_ttr: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpan:
+    """A segment, its highest task id, and whether it is a claim."""
+
+    segment: int
+    last: int
+    in_claim: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DueGroup:
+    """Tasks of one segment that time has changed alike.
+
+    Attributes:
+        segment: Where they are.
+        state: As stored.
+        over: Whether their life has ended.
+        worn: Whether they are buried rather than readied.
+        count: How many.
+    """
+
+    segment: int
+    state: TaskState
+    over: bool
+    worn: bool
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits for a sweep in a tube.
+
+    Attributes:
+        due: Tasks that time has changed and nobody has written down.
+        owners: Who holds tasks, in ended leases too.
+        leftovers: Segments with rows of tubes that had this name before, or gone rows.
+        tiny: Segments of few tasks, none of them taken.
+    """
+
+    due: int
+    owners: tuple[str, ...]
+    leftovers: int
+    tiny: int
+
+
+#: Task ids have 63 bits; any other number is no task's.
+_IDS = 1 << 63
+
+
+class Tasks:
+    """One tube's rows, read."""
+
+    def __init__(self, engine: Engine, table: TubeTable) -> None:
+        """Read `table` through `engine`."""
+        self.engine = engine
+        self._table = table
+        self._heads = Heads()
+
+    def select(self, where: str, order: str = "", limit: int | None = None) -> str:
+        """A query for whole rows."""
+        columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
+        text = f"SELECT {columns} FROM {self._table.name} WHERE {self._table.mine()} AND {where}"
+        text += f" ORDER BY {order}" if order else ""
+        return text + (f" {limited(limit)}" if limit is not None else "")
+
+    def read(
+        self, where: str, order: str = "", limit: int | None = None, expected: int = 0
+    ) -> list[StoredTask]:
+        """Whole rows, about so many; the caller knows their number or sets a limit."""
+        return stored_tasks(self.engine.arrow(self.select(where, order, limit), expected=expected))
+
+    def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
+        """The rows of these tasks, as stored."""
+        ids = [number for number in ids if 0 <= number < _IDS]
+        if not ids:
+            return []
+        if len(ids) <= INLINE_ROWS:
+            return self.read(f"task_id IN ({bigints(ids)})")
+        wanted = self.engine.source(pa.table({"task_id": pa.array(ids, pa.int64())}))
+        # A range lets file statistics skip what a join alone would read.
+        found = self.engine.frame(self.select(f"task_id BETWEEN {min(ids)}L AND {max(ids)}L"))
+        with self.engine.reading():
+            return stored_tasks(found.join(wanted, on="task_id", how="left_semi").toArrow())
+
+    def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
+        """The next tasks in order, ended leases included."""
+        ready = self._ready(now_us, max_attempts)
+
+        def read(where: str, expected: int) -> list[StoredTask]:
+            return self.read(where, self._table.in_order, limit, expected)
+
+        return self._at_head(ready, limit, read, len)
+
+    def ready_segments(self, now_us: int, limit: int, max_attempts: int | None) -> list[SegmentCut]:
+        """Where the next `limit` tasks are, without their rows."""
+        ready = self._ready(now_us, max_attempts)
+        return self._at_head(
+            ready,
+            limit,
+            lambda where, expected: self.segments(where, limit, expected),
+            lambda cuts: sum(cut.count for cut in cuts),
+        )
+
+    def _at_head(
+        self, ready: str, limit: int, read: Callable[[str, int], T], size: Callable[[T], int]
+    ) -> T:
+        """Read what is ready without reading segments that cannot hold the next `limit` tasks."""
+        if self._heads.outworn:
+            self._heads.learn(self._look(ready))
+        for again in (False, True):
+            bound = self._heads.bound(limit)
+            where = ready if bound is None else f"{ready} AND {self._table.up_to(bound)}"
+            found = read(where, self._heads.expected(limit))
+            if bound is None or size(found) >= limit:
+                return found
+            if not again:
+                self._heads.learn(self._look(ready))
+        self._heads.forget()
+        return read(ready, 0)
+
+    def _look(self, ready: str) -> list[SegmentHead]:
+        found = self.engine.arrow(
+            f"SELECT min(struct(pri, task_id)) AS first, count(*) AS n FROM {self._table.name} "
+            f"WHERE {self._table.mine()} AND {ready} GROUP BY segment ORDER BY first "
+            f"LIMIT {HEAD_SEGMENTS}"
+        )
+        return [SegmentHead(Cut(**row["first"]), row["n"]) for row in found.to_pylist()]
+
+    def buried_segments(self, now_us: int, limit: int) -> list[SegmentCut]:
+        """Where the first `limit` buried tasks are."""
+        return self.segments(predicates.is_buried(now_us), limit)
+
+    def segments(self, where: str, limit: int, expected: int = 0) -> list[SegmentCut]:
+        """Where the first `limit` rows of a condition are, in the tube's order."""
+        found = self.engine.arrow(
+            "SELECT segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
+            "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, min(ttr) AS ttr FROM ("
+            f"SELECT segment, pri, task_id, state, ttr FROM {self._table.name} "
+            f"WHERE {self._table.mine()} AND {where} "
+            f"ORDER BY {self._table.in_order} {limited(limit)}) GROUP BY segment",
+            expected=expected,
+        )
+        return [
+            SegmentCut(
+                r["segment"], r["n"], Cut(**r["last"]), r["in_claim"], r["delayed"], r["ttr"]
+            )
+            for r in found.to_pylist()
+        ]
+
+    def claimed(self, tokens: Sequence[int], owner: str | None = None) -> list[StoredTask]:
+        """All tasks that were taken under these claims and still are, wherever they moved."""
+        holder = "" if owner is None else f" AND owner = {string(owner)}"
+        where = f"state = 't' AND claim IN ({bigints(tokens)}){holder}"
+        return self.read(where, self._table.in_order)
+
+    def in_claims(self, claims: Sequence[int]) -> list[StoredTask]:
+        """All rows of these claims, in order."""
+        return self.read(f"segment IN ({bigints(claims)})", self._table.in_order)
+
+    def is_behind(self, segments: Sequence[int], now_us: int, max_attempts: int | None) -> bool:
+        """Whether a ready task comes before the last one in some claims, of its own sub-queue."""
+        mine = self._table.mine()
+        found = self.engine.rows(
+            "SELECT 1 AS one FROM (SELECT utube, max(struct(pri, task_id)) AS last "
+            f"FROM {self._table.name} WHERE {mine} AND segment IN ({bigints(segments)}) "
+            f"GROUP BY utube) s JOIN (SELECT * FROM {self._table.name} "
+            f"WHERE {mine} AND {self._ready(now_us, max_attempts)}) t "
+            "ON t.utube <=> s.utube AND struct(t.pri, t.task_id) < s.last LIMIT 1"
+        )
+        return bool(found)
+
+    def ids_in(self, claims: Sequence[int]) -> list[tuple[int, int]]:
+        """Segment and task id of all rows of these claims."""
+        found = self.engine.arrow(
+            f"SELECT segment, task_id FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND segment IN ({bigints(claims)})"
+        )
+        segments, task_ids = (column.to_pylist() for column in found.columns)
+        return list(zip(segments, task_ids, strict=True))
+
+    def count_in(self, segment: int) -> int:
+        """How many tasks a segment holds, or of tasks that are gone."""
+        mine = f"abs(tube) = {bigint(self._table.id)} AND segment = {bigint(segment)}"
+        count: int = self.engine.rows(f"SELECT count(*) AS n FROM {self._table.name} WHERE {mine}")[
+            0
+        ]["n"]
+        return count
+
+    def count_of(self, token: int, owner: str) -> int:
+        """How many tasks of a take its owner holds, wherever they moved."""
+        found = self.engine.rows(
+            f"SELECT count(*) AS n FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND state = 't' AND claim = {bigint(token)} AND owner = {string(owner)}"
+        )
+        count: int = found[0]["n"]
+        return count
+
+    def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
+        """Segments with tasks up to an id (all when `None`)."""
+        older = "" if bound is None else f" HAVING min(task_id) <= {bigint(bound)}"
+        found = self.engine.rows(
+            "SELECT segment, max(task_id) AS last, bool_or(state = 't') AS in_claim "
+            f"FROM {self._table.name} WHERE {self._table.mine()} "
+            f"GROUP BY segment{older} ORDER BY segment LIMIT {limit}"
+        )
+        return [SegmentSpan(r["segment"], r["last"], r["in_claim"]) for r in found]
+
+    def tiny_segments(self, rows: int, most: int) -> list[int]:
+        """Segments of at most `rows` tasks, none taken, in the order of their tasks.
+
+        So many of them that together they have at most `most` rows.
+        """
+        found = self.engine.rows(
+            "SELECT segment, count(*) AS n, min(task_id) AS first FROM "
+            f"{self._table.name} WHERE {self._table.mine()} GROUP BY segment "
+            f"HAVING n <= {rows} AND count_if(state = 't') = 0 ORDER BY first LIMIT {rows}"
+        )
+        tiny, total = [], 0
+        for row in found:
+            total += row["n"]
+            if total > most:
+                break
+            tiny.append(row["segment"])
+        return tiny
+
+    def leftover_segments(self) -> list[int]:
+        """Segments with rows of tubes that had this name before; a later one may have it by now.
+
+        Rows of marks bear the negated id: a burnt token stays burnt while its tube is there. Rows
+        that are gone have been told of in the change feed, which has them in files of its own.
+        """
+        found = self.engine.rows(
+            f"SELECT DISTINCT segment FROM {self._table.name} WHERE {self._is_leftover()} LIMIT 10000"
+        )
+        return [row["segment"] for row in found]
+
+    def _is_leftover(self) -> str:
+        return (
+            f"(abs(tube) < {bigint(self._table.id)} "
+            f"OR (tube = {bigint(-self._table.id)} AND state = {GONE})) "
+            f"AND segment <> {bigint(MARKS)}"
+        )
+
+    def waiting(self, now_us: int, rows: int) -> Waiting:
+        """All that a sweep looks for, in one read of narrow columns.
+
+        Args:
+            now_us: The moment.
+            rows: A segment of at most so many tasks is tiny.
+        """
+        mine = self._table.mine()
+        taken = f"{mine} AND state = 't'"
+        segments = (
+            f"SELECT count_if({mine}) AS n, count_if({mine} AND {predicates.is_due(now_us)}) AS due, "
+            f"count_if({taken}) AS taken, collect_set(CASE WHEN {taken} THEN owner END) AS owners, "
+            f"bool_or({self._is_leftover()}) AS leftover FROM {self._table.name} GROUP BY segment"
+        )
+        found = self.engine.rows(
+            "SELECT sum(due) AS due, array_distinct(flatten(collect_set(owners))) AS owners, "
+            "count_if(leftover) AS leftovers, "
+            f"count_if(n > 0 AND n <= {integer(rows)} AND taken = 0) AS tiny FROM ({segments})"
+        )[0]
+        return Waiting(found["due"] or 0, tuple(found["owners"]), found["leftovers"], found["tiny"])
+
+    def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
+        """What time has changed and nobody has written down, in at most `limit` groups."""
+        worn = "FALSE" if max_attempts is None else f"attempts >= {integer(max_attempts)}"
+        found = self.engine.arrow(
+            f"SELECT segment, state, {predicates.is_over(now_us)} AS over, "
+            f"state = 't' AND {worn} AS worn, count(*) AS n FROM {self._table.name} "
+            f"WHERE {self._table.mine()} AND {predicates.is_due(now_us)} "
+            f"GROUP BY 1, 2, 3, 4 ORDER BY segment LIMIT {limit}"
+        )
+        return [
+            DueGroup(r["segment"], TaskState(r["state"]), r["over"], r["worn"], r["n"])
+            for r in found.to_pylist()
+        ]
+
+    def taken_segments(
+        self, owner: str | None, max_attempts: int | None, limit: int
+    ) -> tuple[list[int], int]:
+        """Claims of one owner, or of all; and how many of their tasks are worn out."""
+        mine = "" if owner is None else f" AND owner = {string(owner)}"
+        worn = "FALSE" if max_attempts is None else f"attempts >= {integer(max_attempts)}"
+        found = self.engine.rows(
+            f"SELECT segment, count_if({worn}) AS worn FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND state = 't'{mine} GROUP BY segment ORDER BY segment LIMIT {limit}"
+        )
+        return [row["segment"] for row in found], sum(row["worn"] for row in found)
+
+    def worn_in(self, segments: Collection[int], max_attempts: int) -> list[int]:
+        """The ids of the tasks in some segments that were taken so often."""
+        found = self.engine.arrow(
+            f"SELECT task_id FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND segment IN ({bigints(segments)}) AND attempts >= {integer(max_attempts)}"
+        )
+        ids: list[int] = found.column("task_id").to_pylist()
+        return ids
+
+    def owners(self, limit: int) -> list[str]:
+        """Who holds tasks, in ended leases too."""
+        found = self.engine.rows(
+            f"SELECT DISTINCT owner FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
+            f"LIMIT {limit}"
+        )
+        return [row["owner"] for row in found]
+
+    def first_pri(self, below: int) -> int | None:
+        """The first `pri` of what is not done, of those below a number: statistics skip the rest."""
+        return self._outer_pri("min", f"pri < {integer(below)}")
+
+    def last_pri(self, above: int, but: int) -> int | None:
+        """The last `pri` of what is not done but for one task, of those above a number."""
+        return self._outer_pri("max", f"pri > {integer(above)} AND task_id <> {bigint(but)}")
+
+    def _outer_pri(self, function: str, where: str) -> int | None:
+        found = self.engine.rows(
+            f"SELECT {function}(pri) AS pri FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND state <> {string(TaskState.DONE.value)} AND {where}"
+        )
+        pri: int | None = found[0]["pri"]
+        return pri
+
+    def _ready(self, now_us: int, max_attempts: int | None) -> str:
+        return predicates.is_ready(now_us, max_attempts)
+
+    # -- frames ----
+
+    def claims_of(self, token: int, owner: str) -> list[int]:
+        """Where the tasks of a take are by now, as far as `owner` still holds them."""
+        found = self.engine.rows(
+            f"SELECT DISTINCT segment FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
+            f"AND claim = {bigint(token)} AND owner = {string(owner)} LIMIT {INLINE_ROWS}"
+        )
+        return sorted(row["segment"] for row in found)
+
+    def batch_frame(self, token: int, owner: str) -> DataFrame:
+        """What is left of a take, as a program sees it; statistics skip all other files."""
+        payload = "data"
+        if self._table.payload_columns is not None:
+            payload = ", ".join(f"data.{identifier(f.name)}" for f in self._table.payload_columns)
+        return self.engine.shown(
+            f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
+            f"attempts, created FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND state = 't' AND claim = {bigint(token)} AND owner = {string(owner)}",
+            self._table.name,
+        )
+
+    def all_frame(self, now_us: int | None, max_attempts: int | None) -> DataFrame:
+        """The tube as a DataFrame: as it is at a moment, or as it is stored (`None`)."""
+        source, state, next_event = self._table.name, "state", "next_event"
+        where = self._table.mine()
+        if now_us is not None:
+            effective = predicates.effective_state(now_us, max_attempts)
+            source = f"(SELECT *, {effective} AS now_state FROM {self._table.name})"
+            state = "now_state"
+            next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
+            where += " AND now_state IS NOT NULL"
+        return self.engine.shown(
+            f"SELECT task_id, {state} AS state, pri, utube, data, created, "
+            f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
+            f"attempts, owner, taken_at FROM {source} WHERE {where}",
+            self._table.name,
+        )

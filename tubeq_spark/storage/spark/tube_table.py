@@ -1,0 +1,62 @@
+"""A tube's table as its statements see it: name, id, order, and places in the order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.spark import predicates
+from tubeq_spark.storage.spark.quoting import bigint
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["MARKS", "Cut", "TubeTable"]
+
+#: The segment of marks: no task is ever in it.
+MARKS = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place in the order of a tube: everything up to it, itself included."""
+
+    pri: int
+    task_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TubeTable:
+    """One tube in its table.
+
+    Attributes:
+        name: SQL name of the table.
+        id: Id of the tube in the registry; rows of another id are leftovers of a drop.
+        order: Columns that tasks are taken in, ending in `task_id`.
+        payload_columns: Columns of a typed payload; `None` is JSON text.
+        change_feed: Whether statements note what they do, for the feed of changes.
+    """
+
+    name: str
+    id: int
+    order: tuple[str, ...]
+    payload_columns: StructType | None = None
+    change_feed: bool = False
+
+    def mine(self, alias: str = "") -> str:
+        """Rows of this tube."""
+        return predicates.of_tube(self.id, alias)
+
+    @property
+    def in_order(self) -> str:
+        """The tube's order, for ORDER BY."""
+        return ", ".join(self.order)
+
+    def up_to(self, cut: Cut, alias: str = "") -> str:
+        """Everything up to a place in the tube's order."""
+        if self.order == ("task_id",):
+            return f"{alias}task_id <= {bigint(cut.task_id)}"
+        return (
+            f"({alias}pri < {cut.pri} OR "
+            f"({alias}pri = {cut.pri} AND {alias}task_id <= {bigint(cut.task_id)}))"
+        )

@@ -1,0 +1,3 @@
+"""Streams into a tube, out of it, and of its changes."""
+
+from __future__ import annotations

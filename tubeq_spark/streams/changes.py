@@ -1,0 +1,93 @@
+"""changes: where in the versions of a tube's table its feed of changes starts.
+
+A stream keeps its place in its own checkpoint; but Delta asks for the start again as long as that
+holds no more than the first batch, and fails when it is a later one by then. So whoever starts a
+stream again passes a start that does not move.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.rules import validation
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.spark import change_feed
+from tubeq_spark.storage.spark.engine import Append
+from tubeq_spark.storage.spark.quoting import moment
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.spark.engine import Affected
+
+__all__ = ["changes"]
+
+#: What makes a table, or makes one of an earlier tube fit this one: the feed is on from here.
+_MADE = "operation IN ('CREATE TABLE', 'SET TBLPROPERTIES')"
+
+#: Columns of an append of nothing: Delta wants one that is no partition's.
+_NUMBERED = ("segment", "task_id")
+
+
+def changes(ctx: TubeContext, starting: int | dt.datetime | None) -> DataFrame:
+    """The stream of changes.
+
+    Raises:
+        InvalidOptionError: The tube has no feed, or `starting` is bad.
+    """
+    if not ctx.table.change_feed:
+        msg = f"tube {ctx.record.name!r} has no feed of changes: create it with change_feed=True"
+        raise InvalidOptionError(msg)
+    return change_feed.changes(ctx.tasks.engine.spark, ctx.table, _start(ctx, starting))
+
+
+def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
+    if starting is None:
+        return _now(ctx)
+    engine, table = ctx.tasks.engine, ctx.table.name
+    if isinstance(starting, dt.datetime):
+        at = moment(to_us(validation.moment("starting", starting)))
+        made, first, since = engine.history(
+            table,
+            f"max(version) FILTER (WHERE {_MADE})",
+            "min(version)",
+            f"min(version) FILTER (WHERE timestamp >= {at})",
+        )
+        return _now(ctx) if since is None else max(since, made or 0, first or 0)
+    version = validation.count("starting", starting)
+    made, first, last = engine.history(
+        table, f"max(version) FILTER (WHERE {_MADE})", "min(version)", "max(version)"
+    )
+    if last is not None and version > last:
+        validation.refuse("starting", version, f"a version of the table, at most {last}")
+    # 0 is all that there is; another version that is gone is for Delta to refuse, unless the stream
+    # has a checkpoint and does not need it.
+    return version or max(made or 0, first or 0)
+
+
+def _now(ctx: TubeContext) -> int:
+    """The version of an empty commit: what is committed after this call comes after it."""
+    engine, table = ctx.tasks.engine, ctx.table.name
+    nothing = pa.table({name: pa.array([], pa.int64()) for name in _NUMBERED})
+
+    def attempt() -> Plan[int]:
+        last = engine.history(table, "max(version)")[0] or 0
+        marker = ctx.queue.session.segments(1)[0]
+        # An append of nothing commits only for the sake of its transaction id.
+        once = (f"tubeq/{ctx.table.id}/changes", last)
+
+        def finish(_affected: Affected) -> int:
+            version = engine.version_of(table, marker)
+            if version is None:
+                raise Stale  # another call was at the same version
+            return version
+
+        return Plan(Append(table, nothing, marker, once), finish)
+
+    return ctx.queue.loop.run("changes", ctx.lane, attempt)

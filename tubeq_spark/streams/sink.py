@@ -1,0 +1,98 @@
+"""The sink: each micro-batch of a stream becomes tasks once, however often it is replayed.
+
+A stream has a name that no other has, and its batches have rising numbers. The commit that adds a
+batch's tasks also remembers the number under the name. A stream that was stopped between that commit
+and its own checkpoint comes again with the same number, and nothing is added.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from tubeq_spark.errors import InvalidOptionError, TubeBusyError
+from tubeq_spark.rules import validation
+from tubeq_spark.storage.put_identity import PutIdentity
+from tubeq_spark.storage.spark import jvm
+from tubeq_spark.verbs.put_frame import count_frame, put_frame
+from tubeq_spark.verbs.take import wait_for
+
+if TYPE_CHECKING:
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.task import PutResult
+    from tubeq_spark.verbs.put_frame import CountedFrame
+
+__all__ = ["ForeachBatch", "put_batch", "require_identity"]
+
+log = logging.getLogger(__name__)
+
+#: What `DataStreamWriter.foreachBatch` takes.
+ForeachBatch = Callable[[DataFrame, int], None]
+
+
+def require_identity(ctx: TubeContext, name: str | None) -> None:
+    """Refuse a sink that could not tell its stream from others.
+
+    Raises:
+        InvalidOptionError: `name` is no text, or missing on Spark Connect.
+    """
+    if name is not None:
+        validation.text("name", name)
+    elif not jvm.is_classic(ctx.tasks.engine.spark):
+        validation.refuse("name", name, "given on Spark Connect: the query's id is not known there")
+
+
+def put_batch(
+    ctx: TubeContext, df: DataFrame, batch: int, name: str | None, timeout: float | None
+) -> None:
+    """Put a micro-batch, unless it was put before.
+
+    Args:
+        ctx: The tube.
+        df: The micro-batch.
+        batch: Its number.
+        name: Of the stream; the id of the query that runs by default.
+        timeout: Seconds to wait for room; `None` is for ever.
+
+    Raises:
+        InvalidOptionError: The stream has no name, a row is bad, or the batch can never fit.
+        TubeBusyError: The tube stayed full.
+    """
+    identity = _identity(df, batch, name)
+    frame = count_frame(ctx, df)
+    if _put(ctx, frame, identity, timeout).count < frame.total:
+        log.warning(
+            "tube %s: batch %d of the %s was put before; nothing is added",
+            ctx.record.name,
+            batch,
+            identity.name,
+        )
+
+
+def _identity(df: DataFrame, batch: int, name: str | None) -> PutIdentity:
+    if name is not None:
+        return PutIdentity.of_batch(name, batch)
+    query = jvm.streaming_query_id(df.sparkSession)
+    if query is None:
+        msg = "name=None: must be given where no streaming query runs that a sink could be named by"
+        raise InvalidOptionError(msg)
+    return PutIdentity.of_query_batch(query, batch)
+
+
+def _put(
+    ctx: TubeContext, frame: CountedFrame, identity: PutIdentity, timeout: float | None
+) -> PutResult:
+    if ctx.capacity is not None and frame.total > ctx.capacity:
+        msg = (
+            f"a batch of {frame.total} rows never fits into tube {ctx.record.name!r}, whose capacity "
+            f"is {ctx.capacity}: limit the source, such as by maxFilesPerTrigger"
+        )
+        raise InvalidOptionError(msg)
+    result = wait_for(ctx, timeout, lambda: put_frame(ctx, frame, identity))
+    if result is None:
+        msg = f"tube {ctx.record.name!r} stayed full for {timeout} s; nothing of the batch was put"
+        raise TubeBusyError(msg)
+    return result

@@ -1,0 +1,510 @@
+"""The queue of Tarantool 1.5, for programs that were written for it: `Queue15` over a `Queue`.
+
+| 1.5 (`queue.` …) | here | what it is made of |
+|---|---|---|
+| `put(space, tube, delay, ttl, ttr, pri, …)` | `put(tube, …, delay=, ttl=, ttr=, pri=)` | `Tube.put` |
+| `urgent(space, tube, …)` | `urgent(tube, …)` | a put before all that are there |
+| `take(space, tube, timeout)` | `take(tube, timeout)` | `Tube.take` |
+| `ack(space, id)` | `ack(id)` | `Tube.ack` |
+| `release(space, id, delay, ttl)` | `release(id, delay, ttl)` | `Tube.release`, or a new life |
+| `requeue(space, id)` | `requeue(id)` | a release behind all that are there |
+| `bury(space, id)` | `bury(id)` | `Tube.bury`: in any state, by anybody |
+| `done(space, id, …)` | `done(id, …)` | a task that stays, in state done |
+| `dig(space, id)`, `unbury` | `dig(id)`, `unbury(id)` | `Tube.kick` of one task |
+| `kick(space, tube, count)` | `kick(tube, count)` | `Tube.kick` |
+| `delete(space, id)` | `delete(id)` | `Tube.delete` |
+| `peek(space, id)`, `meta(space, id)` | `peek(id)`, `meta(id)` | `Tube.peek`, and what is stored |
+| `statistics()` | `statistics()`, `statistics(tube)` | `Queue.statistics` in the old names |
+| `truncate(space, tube)` | `truncate(tube)` | `Tube.truncate` |
+
+A task's data are its fields, a list. `touch` and `put_unique` are not there; `Tube.touch` is.
+
+**Order.** As in 1.5 tasks come by rank, then priority (0 to 255, higher first), then put order. The
+rank is 0; `urgent` puts a task one before the first that is there, so the last urgent one is first;
+`requeue` gives one back one behind the last that is there, whatever their priorities. It keeps its
+id and priority. What is put later has rank 0 again, and goes before it, as it did in 1.5. Today's
+verbs show both in one number, `rank * 256 + 255 - priority`: an urgent task's `Task.pri` is below 0.
+
+**Differences.** There are no spaces. The errors are this package's: `NotTakenError` of what this
+session does not hold, `TaskNotFoundError` of what is not there. A delayed `release` adds the delay
+to the life, as `Tube.release` does. How often a task was buried is not counted.
+
+**Tubes.** A tube that `put`, `urgent` or `take` finds missing is created: `fifottl`, a ttl of 25 days
+and a ttr of 60 seconds, as they were in 1.5. Any type with priorities and lives will do; tubes of
+other types are refused with `InvalidOptionError`, and their tasks are not found by id.
+
+**Ids** are unique in a location, so a verb needs no tube. Where the tasks are that passed through
+this object it remembers; of any other id it asks the tubes one by one: two small queries each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tubeq_spark.admin.tubes import context_of
+from tubeq_spark.errors import (
+    NotTakenError,
+    TaskNotFoundError,
+    TubeNotFoundError,
+)
+from tubeq_spark.observe import statistics
+from tubeq_spark.rules import validation
+from tubeq_spark.rules.microseconds import from_us, seconds_from_us, us_from_seconds
+from tubeq_spark.runtime.context import perform
+from tubeq_spark.runtime.counters import old_calls_of
+from tubeq_spark.tarantool15 import verbs
+from tubeq_spark.tarantool15.order import USUAL_PRI, priority_of, rank_of, stored_pri
+from tubeq_spark.tarantool15.task_index import Homes
+from tubeq_spark.task import Task, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.observe.statistics import TubeStatistics
+    from tubeq_spark.queue import Queue
+    from tubeq_spark.tube import Tube
+
+__all__ = ["Queue15", "Task15"]
+
+T = TypeVar("T")
+
+_OPEN = ("ready", "delayed", "taken", "buried")
+#: Counters that are called as today's; a dug task is a kicked one.
+_CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
+
+
+@dataclass(frozen=True, slots=True)
+class Task15(Task):
+    """A task as the 1.5 dialect has it: `pri` is 0 to 255, higher first; `data` are its fields.
+
+    Attributes:
+        tube: The name of its tube.
+    """
+
+    tube: str
+
+    @property
+    def status(self) -> str:
+        """Its state in a word: ready, taken, done, buried or delayed."""
+        return self.state.name.lower()
+
+    def as_tuple15(self) -> tuple[Any, ...]:
+        """Return `(task_id, tube, status, field, ...)`, the task of Tarantool 1.5."""
+        data = self.data if isinstance(self.data, list) else [self.data]
+        return (self.task_id, self.tube, self.status, *data)
+
+
+class Queue15:
+    """The verbs of Tarantool 1.5 on the tubes of a queue. Thread-safe.
+
+    Commits are to the tube's table, and as those of `Tube`'s verbs. In types with sub-queues whatever
+    gives a task back commits once more, to `_tubeq_taken_utubes`. Looking for an id commits nothing.
+    """
+
+    def __init__(self, queue: Queue) -> None:
+        """Use a queue, which stays the program's to close."""
+        self._queue = queue
+        self._homes = Homes(queue)
+
+    def __repr__(self) -> str:
+        return f"Queue15({self._queue!r})"
+
+    # -- producers ----------------------------------------------------------------------------
+
+    def put(
+        self,
+        tube: str,
+        *data: Any,
+        delay: float | None = None,
+        ttl: float | None = None,
+        ttr: float | None = None,
+        pri: int | None = None,
+    ) -> Task15 | None:
+        """Add a task.
+
+        Args:
+            tube: Where; it is created if there is none.
+            *data: The fields of the task, JSON values.
+            delay: Seconds before it can be taken, >= 0; added to its life.
+            ttl: Life in seconds, > 0; the tube's by default, and for 0.
+            ttr: Seconds that a taker may hold it, > 0; the tube's by default, and for 0.
+            pri: 0 to 255 (the highest), 127 by default.
+
+        Returns:
+            The task, ready or delayed; `None` when a limfifottl tube is full.
+
+        Raises:
+            InvalidOptionError: Bad data or option, or a tube without priorities; nothing was written.
+
+        Commits: 1, as `Tube.put`; creating the tube takes 1 to the registry before.
+        """
+        options = _put_options(delay, ttl, ttr, pri)
+        return self._homes.in_tube(tube, lambda t: self._new(t, t.put(list(data), **options)))
+
+    def urgent(
+        self,
+        tube: str,
+        *data: Any,
+        delay: float | None = None,
+        ttl: float | None = None,
+        ttr: float | None = None,
+        pri: int | None = None,
+    ) -> Task15 | None:
+        """Add a task before all that are there, earlier urgent ones too; with a delay as `put`.
+
+        Two that are put at the same time on different hosts may share a rank: then the priority,
+        then the id decides.
+
+        Args:
+            tube: As for `put`.
+            *data: As for `put`.
+            delay: As for `put`.
+            ttl: As for `put`.
+            ttr: As for `put`.
+            pri: As for `put`; kept, though the rank comes first.
+
+        Returns:
+            The task; `None` when a limfifottl tube is full.
+
+        Raises:
+            InvalidOptionError: As for `put`.
+
+        Commits: 1, as `put`, and conflicts with as little.
+        """
+        options = _put_options(delay, ttl, ttr, pri)
+
+        def verb(to: Tube) -> Task15 | None:
+            ctx = context_of(to)
+            put = perform(ctx, lambda: verbs.urgent(ctx, list(data), options))
+            return self._new(to, put)
+
+        return self._homes.in_tube(tube, verb)
+
+    # -- consumers ----------------------------------------------------------------------------
+
+    def take(self, tube: str, timeout: float | None = None) -> Task15 | None:
+        """Take the next task.
+
+        Args:
+            tube: Where from; it is created if there is none.
+            timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait.
+
+        Returns:
+            The task, held by this session until its ttr; `None` when there was none.
+
+        Raises:
+            InvalidOptionError: A bad timeout, or a tube without priorities.
+            QueueStateError: The queue was closed meanwhile.
+
+        Commits: as `Tube.take`.
+        """
+
+        def verb(source: Tube) -> Task15 | None:
+            task = source.take(timeout)
+            if task is None:
+                # A tube that others have dropped looks empty.
+                context_of(source).require_there(look=True)
+            return self._new(source, task)
+
+        return self._homes.in_tube(tube, verb)
+
+    def ack(self, task_id: int) -> Task15:
+        """Remove a task that is done.
+
+        Raises:
+            NotTakenError: It is not held by this session, or its ttr has passed.
+
+        Commits: 1, as `Tube.ack`.
+        """
+        return self._held(task_id, lambda tube, number: tube.ack(number), gone=True)
+
+    def release(self, task_id: int, delay: float | None = None, ttl: float | None = None) -> Task15:
+        """Give a task back to its old place.
+
+        Args:
+            task_id: A task held by this session.
+            delay: Seconds before it is ready again, >= 0; added to its life.
+            ttl: A new life in seconds from now; by default, and for 0, the old one goes on.
+
+        Returns:
+            The task: ready, delayed, or buried when it reached `max_attempts`.
+
+        Raises:
+            NotTakenError: It is not held by this session, or its ttr has passed.
+            InvalidOptionError: A bad delay or ttl.
+
+        Commits: 1. Conflicts only with whoever ends this lease.
+        """
+        wait = 0.0 if delay is None else validation.seconds("delay", delay)
+        life = validation.seconds("ttl", 0 if ttl is None else ttl)
+
+        def verb(tube: Tube, number: int) -> Task:
+            if not life:
+                return tube.release(number, delay=wait)
+            ctx, wait_us, life_us = context_of(tube), us_from_seconds(wait), us_from_seconds(life)
+            return perform(ctx, lambda: verbs.release(ctx, number, wait_us, life_us))
+
+        return self._held(task_id, verb)
+
+    def requeue(self, task_id: int) -> Task15:
+        """Give a task back behind all that are there, ready or not, whatever their priorities.
+
+        It keeps its id and priority. What is put later goes before it.
+
+        Raises:
+            NotTakenError: It is not held by this session, or its ttr has passed.
+
+        Commits: 1. Conflicts only with whoever ends this lease.
+        """
+
+        def verb(tube: Tube, number: int) -> Task:
+            ctx = context_of(tube)
+            return perform(ctx, lambda: verbs.requeue(ctx, number))
+
+        return self._held(task_id, verb)
+
+    def done(self, task_id: int, *data: Any) -> Task15:
+        """Keep a task as done, with these fields for its data.
+
+        It stays until it is deleted, its tube is truncated, or its ttl ends; nobody takes it.
+        `Tube.on_task_change` tells of it as `done`.
+
+        Raises:
+            NotTakenError: It is not held by this session, or its ttr has passed.
+            InvalidOptionError: The data are no JSON values; nothing was written.
+
+        Commits: 1. Conflicts only with whoever ends this lease.
+        """
+
+        def verb(tube: Tube, number: int) -> Task:
+            ctx = context_of(tube)
+            return perform(ctx, lambda: verbs.done(ctx, number, list(data)))
+
+        return self._held(task_id, verb)
+
+    # -- both ---------------------------------------------------------------------------------
+
+    def bury(self, task_id: int) -> Task15:
+        """Set a task aside until it is dug up or kicked; from any state but done, by anybody.
+
+        Raises:
+            TaskNotFoundError: There is no such task, or it is done.
+
+        Commits: 1, none when it is buried already; as `Tube.bury`.
+        """
+        return self._there(task_id, lambda tube, number: tube.bury(number))
+
+    def dig(self, task_id: int) -> Task15:
+        """Make a buried task ready, its attempts start anew.
+
+        Raises:
+            TaskNotFoundError: There is no such task, or it is not buried.
+
+        Commits: 1. Conflicts with whatever else changes a task of the same segment.
+        """
+
+        def verb(tube: Tube, number: int) -> Task:
+            ctx = context_of(tube)
+            return perform(ctx, lambda: verbs.dig(ctx, number))
+
+        return self._there(task_id, verb)
+
+    unbury = dig
+
+    def kick(self, tube: str, count: int = 1) -> int:
+        """Make up to `count` buried tasks ready, the first in order first.
+
+        Returns:
+            How many there were.
+
+        Raises:
+            TubeNotFoundError: There is no such tube.
+            InvalidOptionError: A bad count, or a tube without priorities.
+
+        Commits: as `Tube.kick`.
+        """
+        return self._homes.tube(tube).kick(count)
+
+    def delete(self, task_id: int) -> Task15:
+        """Remove a task; from any state, by anybody.
+
+        Raises:
+            TaskNotFoundError: There is no such task.
+
+        Commits: 1, as `Tube.delete`.
+        """
+        return self._there(task_id, lambda tube, number: tube.delete(number), gone=True)
+
+    def truncate(self, tube: str) -> None:
+        """Remove every task of a tube, done ones too.
+
+        Raises:
+            TubeNotFoundError: There is no such tube.
+            InvalidOptionError: A tube without priorities.
+
+        Commits: as `Tube.truncate`.
+        """
+        self._homes.tube(tube).truncate()
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def peek(self, task_id: int) -> Task15:
+        """Look at a task in whatever state, done ones too.
+
+        Raises:
+            TaskNotFoundError: There is no such task, or its life is over.
+
+        Commits: none.
+        """
+        return self._there(task_id, lambda tube, number: tube.peek(number))
+
+    def meta(self, task_id: int) -> dict[str, Any]:
+        """Look at what is known of a task.
+
+        Returns:
+            `task_id`, `tube`, `status`; `event`: when it changes by itself; `ipri`: its rank, lower
+            first, 127 as a rule; `pri`; `cid`: the session that holds it; `created`; `ttl` (from
+            `created`) and `ttr` in seconds; `cbury`: `None`, it is not counted; `ctaken`: how often
+            it was taken since it was put or dug up; `now`. Times are UTC; never is `None`.
+
+        Raises:
+            TaskNotFoundError: There is no such task, or its life is over.
+
+        Commits: none.
+        """
+
+        def verb(tube: Tube, number: int) -> dict[str, Any]:
+            ctx = context_of(tube)
+            row = perform(ctx, lambda: verbs.look(ctx, number))
+            if row is None:
+                raise _not_found(number)
+            holder = row.owner if row.state is TaskState.TAKEN else None
+            return {
+                "task_id": row.task_id,
+                "tube": tube.name,
+                "status": row.state.name.lower(),
+                "event": from_us(row.next_event),
+                "ipri": USUAL_PRI + rank_of(row.pri),
+                "pri": priority_of(row.pri),
+                "cid": None if holder is None else holder.partition("/")[0],
+                "created": from_us(row.created),
+                "ttl": seconds_from_us(row.ttl),
+                "ttr": seconds_from_us(row.ttr),
+                "cbury": None,
+                "ctaken": row.attempts,
+                "now": from_us(ctx.queue.now_us()),
+            }
+
+        return self._by_id(task_id, verb, TaskNotFoundError)
+
+    def statistics(self, tube: str | None = None) -> dict[str, Any]:
+        """Return counts of tasks and calls.
+
+        Args:
+            tube: A tube; all that have priorities by default.
+
+        Returns:
+            `{"tasks": {"ready", "delayed", "taken", "buried", "done", "total"}, "calls": {...}}`, or
+            that by tube. Done are those that `done` has kept. Calls count what other programs did
+            with today's verbs, too; a kicked task counts as dug up, as in 1.5.
+
+        Raises:
+            TubeNotFoundError: There is no such tube.
+            InvalidOptionError: A tube without priorities.
+
+        Commits: none.
+        """
+        if tube is not None:
+            found: dict[str, Any] = _statistics([self._homes.tube(tube)])[tube]
+            return found
+        return _statistics(self._homes.tubes())
+
+    # -- inside -------------------------------------------------------------------------------
+
+    def _new(self, tube: Tube, task: Task | None) -> Task15 | None:
+        """A task that came out of a tube; where it lives is remembered."""
+        if task is None:
+            return None
+        self._homes.remember(task.task_id, tube)
+        return _task15(task, tube)
+
+    def _by_id(self, task_id: int, verb: Callable[[Tube, int], T], missing: type[Exception]) -> T:
+        number = validation.task_id(task_id)
+        tube = self._homes.home(number)
+        if tube is not None:
+            try:
+                return verb(tube, number)
+            except TubeNotFoundError:
+                self._homes.forget(number)
+        if missing is NotTakenError:
+            msg = f"task {number} was not taken by this session, or its time to run has ended"
+            raise NotTakenError(msg)
+        raise _not_found(number)
+
+    def _settled(
+        self,
+        task_id: int,
+        verb: Callable[[Tube, int], Task],
+        missing: type[Exception],
+        *,
+        gone: bool,
+    ) -> Task15:
+        def settle(tube: Tube, number: int) -> Task15:
+            task = verb(tube, number)
+            if gone:
+                self._homes.forget(number)
+            return _task15(task, tube)
+
+        return self._by_id(task_id, settle, missing)
+
+    def _held(
+        self, task_id: int, verb: Callable[[Tube, int], Task], *, gone: bool = False
+    ) -> Task15:
+        return self._settled(task_id, verb, NotTakenError, gone=gone)
+
+    def _there(
+        self, task_id: int, verb: Callable[[Tube, int], Task], *, gone: bool = False
+    ) -> Task15:
+        return self._settled(task_id, verb, TaskNotFoundError, gone=gone)
+
+
+def _put_options(
+    delay: float | None, ttl: float | None, ttr: float | None, pri: int | None
+) -> dict[str, Any]:
+    priority = USUAL_PRI if pri is None else validation.old_pri("pri", pri)
+    # 1.5 took its defaults for 0, and its clients send 0 for what is not given.
+    return {
+        "delay": delay,
+        "ttl": None if ttl is None else validation.seconds("ttl", ttl) or None,
+        "ttr": None if ttr is None else validation.seconds("ttr", ttr) or None,
+        "pri": stored_pri(priority),
+    }
+
+
+def _task15(task: Task, tube: Tube) -> Task15:
+    seen = {f.name: getattr(task, f.name) for f in fields(Task)}
+    return Task15(**seen | {"pri": priority_of(task.pri), "tube": tube.name})
+
+
+def _not_found(task_id: int) -> TaskNotFoundError:
+    return TaskNotFoundError(f"task {task_id} not found")
+
+
+def _statistics(tubes: Sequence[Tube]) -> dict[str, Any]:
+    if not tubes:
+        return {}
+    contexts = [context_of(tube) for tube in tubes]
+    found = statistics.statistics_of(contexts[0].queue, lambda: contexts)
+    return {of.ctx.record.name: _in_old_names(of) for of in found}
+
+
+def _in_old_names(found: TubeStatistics) -> dict[str, Any]:
+    tasks = {name: found.tasks[name] for name in (*_OPEN, "total")}
+    # What is stored and none of those was kept when it was done.
+    tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
+    old = old_calls_of(found.ctx.record.id, found.written)
+    calls = {name: found.calls[event] for name, event in _CALLS.items()}
+    calls["put"] = found.calls["put"] - old["urgent"]
+    calls["release"] = found.calls["release"] - old["requeue"]
+    return {"tasks": tasks, "calls": calls | old}

@@ -1,0 +1,189 @@
+"""What Tarantool 1.5 had beside today's verbs: urgent, requeue, release with a life, done, dig.
+
+Each is one statement to the tube, as in `put` and `settle`, and in types with sub-queues the
+removal of a claim after it. Stopped before the statement: nothing happened. Stopped after it: done;
+an orphaned claim may be left, which the next take of that sub-queue takes over. A rival that moved
+the task first makes the guard refuse; then all is read anew. `urgent` only inserts, so it conflicts
+with nothing; what is put ahead of it between its look and its statement stays ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.errors import TaskNotFoundError
+from tubeq_spark.rules.arguments import PutCall, PutRequest
+from tubeq_spark.rules.lifecycle import after_giving_back
+from tubeq_spark.rules.microseconds import plus
+from tubeq_spark.runtime.counters import old_verb
+from tubeq_spark.storage.spark.change_feed import note, note_of_release, what_time_did
+from tubeq_spark.storage.spark.task_statements import move_as
+from tubeq_spark.tarantool15.order import (
+    USUAL_FIRST,
+    USUAL_LAST,
+    priority_of,
+    rank_before,
+    rank_behind,
+    stored_pri,
+)
+from tubeq_spark.task import Task, TaskState
+from tubeq_spark.verbs import locate, put, settle
+from tubeq_spark.verbs.expire import write_down
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.commit_loop import Plan
+
+__all__ = ["dig", "done", "look", "release", "requeue", "urgent"]
+
+
+def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
+    """Put a task before all that are there, unless it is delayed; `None` when the tube is full."""
+    request = put.prepare(ctx, PutCall([data], options, 0))
+    ctx.queue.session.start_beating()
+
+    def attempt() -> Plan[list[list[StoredTask]]]:
+        # The look is part of the attempt: what others on this lane put urgently is seen.
+        return put.plan(ctx, [_ahead(ctx, request)])
+
+    rows = ctx.queue.loop.run("urgent", ctx.lane, attempt)[0]
+    if not rows:
+        return None
+    ctx.lane.changed()
+    ctx.count(old_verb("urgent"), 1)
+    return ctx.happened("put", rows)[0]
+
+
+def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:
+    new = request.news[0]
+    if new.state is TaskState.DELAYED:
+        return request
+    rank = rank_before(ctx.tasks.first_pri(USUAL_FIRST))
+    return replace(request, news=[replace(new, pri=stored_pri(priority_of(new.pri), rank))])
+
+
+def requeue(ctx: TubeContext, task_id: int) -> Task:
+    """Give a held task back behind all that are there; worn out it is buried."""
+
+    def after(row: StoredTask, _now_us: int) -> StoredTask:
+        rank = rank_behind(ctx.tasks.last_pri(USUAL_LAST, but=task_id))
+        return replace(
+            row,
+            state=after_giving_back(row.attempts, ctx.max_attempts),
+            pri=stored_pri(priority_of(row.pri), rank),
+            next_event=row.expires_at,
+        )
+
+    def tell(row: StoredTask) -> list[Task]:
+        ctx.count(old_verb("requeue"), 1)
+        return ctx.events.released([row])
+
+    told = note_of_release(ctx.table, ctx.max_attempts)
+    return _held(ctx, "requeue", task_id, after, tell, told)
+
+
+def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | None) -> Task:
+    """Give a held task back with a new life, counted from now; the delay is added to it."""
+
+    def after(row: StoredTask, now_us: int) -> StoredTask:
+        state = after_giving_back(row.attempts, ctx.max_attempts)
+        delayed = delay_us != 0 and state is TaskState.READY
+        life = plus(ttl_us, delay_us if delayed else 0)
+        ends = plus(now_us, life)
+        return replace(
+            row,
+            state=TaskState.DELAYED if delayed else state,
+            ttl=plus(now_us - row.created, life),
+            next_event=plus(now_us, delay_us) if delayed else ends,
+            expires_at=ends,
+        )
+
+    told = note_of_release(ctx.table, ctx.max_attempts)
+    tell = lambda row: ctx.events.released([row])  # noqa: E731
+    return _held(ctx, "release", task_id, after, tell, told)
+
+
+def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
+    """Keep a held task as done, with other data; nobody takes it, its life goes on."""
+    encoded = ctx.codec.encode(data)
+
+    def after(row: StoredTask, _now_us: int) -> StoredTask:
+        return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
+
+    def tell(row: StoredTask) -> list[Task]:
+        ctx.count(old_verb("done"), 1, done=1)
+        tasks = [row.task()]
+        ctx.remember("done", tasks)
+        return tasks
+
+    return _held(ctx, "done", task_id, after, tell, note(ctx.table, "'done'"), data=True)
+
+
+def _held(
+    ctx: TubeContext,
+    name: str,
+    task_id: int,
+    after: Callable[[StoredTask, int], StoredTask],
+    tell: Callable[[StoredTask], list[Task]],
+    told: str,
+    *,
+    data: bool = False,
+) -> Task:
+    """Make something else of a task that this session holds.
+
+    Raises:
+        NotTakenError: It does not.
+    """
+
+    def attempt(memory: locate.Memory) -> Plan[list[Task]]:
+        now_us = ctx.queue.now_us()
+        found = locate.held(ctx, [task_id], now_us, remembered=memory.once())
+        dest, moves = locate.fresh_places(ctx, found)
+        row = after(found.rows[0], now_us)
+        action = move_as(dest, row, data=data) + told
+        return settle.changed(ctx, found, action, moves, lambda: tell(row))
+
+    tasks = settle.run(ctx, name, attempt)
+    ctx.lane.changed()
+    return tasks[0]
+
+
+def dig(ctx: TubeContext, task_id: int) -> Task:
+    """Make a buried task ready, with its attempts forgotten: `kick` of one.
+
+    Raises:
+        TaskNotFoundError: There is no such task, or it is not buried.
+    """
+
+    def attempt(_memory: locate.Memory) -> Plan[list[Task]]:
+        now_us = ctx.queue.now_us()
+        rows = ctx.tasks.by_ids([task_id])
+        seen = rows[0].seen_at(now_us, ctx.max_attempts) if rows else None
+        if seen is None or seen.state is not TaskState.BURIED:
+            there = "not found" if seen is None else f"is {seen.state.name.lower()}, not buried"
+            msg = f"task {task_id} {there}"
+            raise TaskNotFoundError(msg)
+        found = locate.located(ctx, rows, remembered=False)
+        dest, moves = locate.fresh_places(ctx, found)
+        ready = replace(seen, state=TaskState.READY, attempts=0)
+
+        def finish() -> list[Task]:
+            write_down(ctx, rows, now_us)
+            return ctx.happened("kick", [ready])
+
+        told = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "kick"))
+        return settle.changed(ctx, found, move_as(dest, ready) + told, moves, finish)
+
+    tasks = settle.run(ctx, "dig", attempt)
+    ctx.lane.changed()
+    return tasks[0]
+
+
+def look(ctx: TubeContext, task_id: int) -> StoredTask | None:
+    """A task as it is by now, in whatever state; `None`: it is not in this tube."""
+    rows = ctx.tasks.by_ids([task_id])
+    return rows[0].seen_at(ctx.queue.now_us(), ctx.max_attempts) if rows else None

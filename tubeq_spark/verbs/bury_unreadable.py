@@ -1,0 +1,55 @@
+"""Sets aside, before a take, the tasks whose payload cannot be handed out.
+
+A put refuses such payloads, so they were written by SQL or by an earlier version. They are buried
+while they are candidates, before anything is taken: a commit of its own. Stopped before it, nothing
+happened; stopped after it, they are buried and nothing is taken. A rival that moves one of them first
+makes the take read its candidates anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tubeq_spark.verbs.settle import bury_as_read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+
+__all__ = ["readable"]
+
+log = logging.getLogger(__name__)
+
+#: Where one cannot be read, so many candidates are looked through, so that many cost one commit.
+_LOOK_AHEAD = 1_000
+
+
+def readable(
+    ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
+) -> list[StoredTask]:
+    """The candidates of a take, once those that cannot be handed out are buried.
+
+    One commit for every 1,000 that cannot be read, none as a rule.
+
+    Args:
+        ctx: The tube.
+        rows: The candidates.
+        read: Reads them anew, or at least so many of those that come next.
+
+    Raises:
+        Stale: A rival, or time, has removed one that was to be buried.
+    """
+    while any(row.unreadable() for row in rows):
+        _bury(ctx, read(_LOOK_AHEAD))
+        rows = read(0)
+    return rows
+
+
+def _bury(ctx: TubeContext, rows: list[StoredTask]) -> None:
+    reasons = {row.task_id: found.reason for row in rows if (found := row.unreadable())}
+    bury_as_read(ctx, [row for row in rows if row.task_id in reasons])
+    for task_id, reason in reasons.items():
+        log.error("task %d of tube %s was buried: %s", task_id, ctx.record.name, reason)

@@ -1,0 +1,269 @@
+"""What ends without its holder: leases, delays and lives that time ends, sessions that died.
+
+Each is one guarded MERGE over literal segments, decided on a fresh read. Stopped before it:
+nothing is written, and every verb still judges by the effective state. Stopped after it: done, but
+its counts are lost with the process. A rival that writes the same down first makes the guard (or
+the conflict check) refuse, and the next reading finds nothing left to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules.lifecycle import TIMERS, after_giving_back
+from tubeq_spark.rules.microseconds import us_from_seconds
+from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.spark import predicates
+from tubeq_spark.storage.spark.change_feed import note, note_of_release, removal, what_time_did
+from tubeq_spark.storage.spark.quoting import bigint
+from tubeq_spark.storage.spark.task_statements import Chosen
+from tubeq_spark.subqueues.locks import free_ended, held_in
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.spark.engine import Affected
+    from tubeq_spark.storage.spark.task_reads import DueGroup
+
+__all__ = [
+    "Ended",
+    "back_to_tube",
+    "end_dead_sessions",
+    "end_due",
+    "release_dead",
+    "release_taken",
+    "write_down",
+]
+
+#: Groups of due rows, claims, or owners that one pass handles.
+_MOST = 1_000
+#: Rows that are read for a callback in one pass.
+_MOST_TOLD = 10_000
+
+
+class Ended:
+    """How many tasks a pass changed."""
+
+    def __init__(self, readied: int = 0, expired: int = 0, released: int = 0) -> None:
+        """Count."""
+        self.readied = readied
+        self.expired = expired
+        self.released = released
+
+    def add(self, other: Ended) -> None:
+        """Add another pass."""
+        self.readied += other.readied
+        self.expired += other.expired
+        self.released += other.released
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.readied + self.expired + self.released
+
+
+def back_to_tube(dest: int, state: str) -> str:
+    """The action that gives a row back: to a fresh segment, in a state (an SQL expression)."""
+    return (
+        f"UPDATE SET segment = {bigint(dest)}, state = {state}, next_event = t.expires_at, "
+        "owner = NULL, claim = NULL"
+    )
+
+
+def end_due(ctx: TubeContext, now_us: int) -> Ended:
+    """Write down what time has changed: at most one commit, none when nothing is due.
+
+    One more frees the sub-queues of leases that have ended.
+    """
+    held: set[tuple[int, str | None]] = set()
+
+    def attempt() -> Plan[Ended]:
+        held.clear()
+        groups = ctx.tasks.due(now_us, ctx.max_attempts, _MOST)
+        if not groups:
+            return Plan(None, lambda _: Ended())
+        told: list[StoredTask] = []
+        if ctx.callback is not None:
+            told = ctx.tasks.read(predicates.is_due(now_us), "task_id", _MOST_TOLD)
+        segments = sorted({group.segment for group in groups})
+        claims = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
+        held.update(held_in(ctx, claims))
+        dest, gone, *fresh = ctx.queue.session.segments(2 + len(claims))
+        due = predicates.is_due(now_us, "t.")
+        state = (
+            f"CASE WHEN t.state = 't' THEN {predicates.readied_state(ctx.max_attempts, 't.')} "
+            "ELSE 'r' END"
+        )
+        events = what_time_did(now_us, ctx.max_attempts)
+        statement = ctx.statements.settle(
+            [Chosen(segment, None) for segment in segments],
+            [
+                (
+                    f"{due} AND {predicates.is_over(now_us, 't.')}",
+                    removal(ctx.table, gone, what_time_did(now_us, None, "ttl")),
+                ),
+                (due, back_to_tube(dest, state) + note(ctx.table, events)),
+            ],
+            dict(zip(claims, fresh, strict=True)),
+        )
+        statement = replace(statement, tasks=sum(group.count for group in groups))
+
+        def finish(affected: Affected) -> Ended:
+            ctx.queue.holdings.forget(claims)
+            for row in told:
+                ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
+            back, removed = affected.updated, affected.deleted
+            # The rests of claims are among the updated rows, but go elsewhere; so do gone rows.
+            if claims or ctx.table.change_feed:
+                back = ctx.tasks.count_in(dest)
+            if ctx.table.change_feed:
+                removed = ctx.tasks.count_in(gone)
+            return _counted(ctx, _changed(groups, back, removed))
+
+        return Plan(statement, finish)
+
+    ended = ctx.queue.loop.run("end_due", ctx.lane, attempt)
+    free_ended(ctx, held)
+    if ended.total:
+        ctx.lane.changed()
+    return ended
+
+
+def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
+    """The groups, without what others had written down before the statement came.
+
+    Claims change as decided or not at all; other segments may hold less by then.
+
+    Args:
+        groups: What was due.
+        back: Rows that the statement gave back to the tube.
+        deleted: Rows that it deleted.
+    """
+    changed = []
+    for group in sorted(groups, key=lambda group: group.state is not TaskState.TAKEN):
+        count = min(group.count, deleted if group.over else back)
+        changed.append(replace(group, count=count))
+        if group.over:
+            deleted -= count
+        else:
+            back -= count
+    return changed
+
+
+def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Ended:
+    ended = Ended()
+    for group in groups:
+        event = TIMERS[group.state].event
+        if event is not None:
+            ctx.count(event, group.count)
+        if group.over:
+            kept = group.state is TaskState.DONE
+            ctx.count("ttl", group.count, done=0 if kept else group.count)
+            ended.expired += group.count
+        elif group.state is TaskState.TAKEN:
+            ctx.count("bury", group.count if group.worn else 0)
+            ended.released += group.count
+        else:
+            ended.readied += group.count
+    return ended
+
+
+def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> None:
+    """Count and tell what time had done to rows that were changed before anyone wrote it down."""
+    for row in rows:
+        ctx.events.written_down(row, now_us, ctx.max_attempts)
+
+
+def release_taken(ctx: TubeContext, owner: str | None) -> int:
+    """Give back what an owner (or anybody: `None`) has taken.
+
+    A commit for each 1,000 takes, and one that frees their sub-queues.
+
+    Returns:
+        The number of tasks.
+    """
+    # An ended lease is no release: it ends by its ttr.
+    end_due(ctx, ctx.queue.now_us())
+    released = 0
+    held: set[tuple[int, str | None]] = set()
+    more = True
+    while more:
+        # What others take meanwhile is not waited for: that might never end.
+        passed, more = ctx.queue.loop.run(
+            "release", ctx.lane, lambda: _release_pass(ctx, owner, held)
+        )
+        free_ended(ctx, held)
+        released += passed
+    if released:
+        ctx.lane.changed()
+    return released
+
+
+def _release_pass(
+    ctx: TubeContext, owner: str | None, held: set[tuple[int, str | None]]
+) -> Plan[tuple[int, bool]]:
+    """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
+    claims, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
+    held.clear()
+    held.update(held_in(ctx, claims))
+    if not claims:
+        return Plan(None, lambda _: (0, False))
+    told = ctx.tasks.in_claims(claims) if ctx.callback is not None else []
+    dest = ctx.queue.session.segments(1)[0]
+    action = back_to_tube(dest, predicates.readied_state(ctx.max_attempts, "t."))
+    action += note_of_release(ctx.table, ctx.max_attempts)
+    statement = ctx.statements.settle_segments(claims, action)
+
+    def finish(affected: Affected) -> tuple[int, bool]:
+        ctx.queue.holdings.gone(claims)
+        ctx.count("release", affected.updated)
+        ctx.count("bury", worn)
+        for row in told:
+            after = row.task(after_giving_back(row.attempts, ctx.max_attempts))
+            if after.state is TaskState.BURIED:
+                ctx.remember("bury", [after])
+            ctx.remember("release", [after])
+        return affected.updated, len(claims) == _MOST
+
+    return Plan(statement, finish)
+
+
+def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:
+    """Release what dead sessions hold in this tube.
+
+    A session that is not known to be alive is marked dead first (one commit, which reads its rows
+    and which a renewal conflicts with), then its tasks are released (one more). Stopped in between, the mark stays, and whoever
+    looks next releases.
+
+    Args:
+        ctx: The tube.
+        at_us: The moment to judge by. Without it, now: unless somebody looked less than
+            `config.session_check` seconds ago.
+        there: Whether the tube must still be in the registry.
+
+    Returns:
+        The number of tasks released.
+    """
+    queue = ctx.queue
+    now_us = queue.now_us() if at_us is None else at_us
+    interval = us_from_seconds(queue.config.session_check) or 0
+    last = queue.checked.get(ctx.record.id)
+    if at_us is None and last is not None and last <= now_us < last + interval:
+        return 0
+    queue.checked[ctx.record.id] = now_us
+    if there:
+        ctx.require_there(look=True)
+    owners = [owner for owner in ctx.tasks.owners(_MOST) if owner != queue.session.owner]
+    if not owners:
+        return 0
+    return release_dead(ctx, owners, DeadOwners(queue, now_us))
+
+
+def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadOwners) -> int:
+    """Release what those of these owners hold who are dead; returns the number of tasks."""
+    return sum(release_taken(ctx, owner) for owner in owners if dead.is_dead(owner))

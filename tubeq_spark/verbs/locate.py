@@ -1,0 +1,206 @@
+"""Where named tasks are, and what else is in their claims: remembered, or read.
+
+A statement that settles some tasks of a claim moves the rest of it, so it has to know all of it. What
+is remembered of a claim saves the reading, and no more: a MERGE that goes by it names every task, and
+fails as a whole when a task is missing from the claim, or the claim holds one more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules import refusals
+from tubeq_spark.storage.commit_loop import Stale
+from tubeq_spark.storage.spark.inline_rows import INLINE_ROWS
+from tubeq_spark.storage.spark.task_statements import Chosen
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+
+__all__ = ["Located", "Memory", "anywhere", "confirm", "fresh_places", "held", "located"]
+
+
+@dataclass(slots=True)
+class Located:
+    """Named tasks, and everything else in the claims that they are in."""
+
+    rows: list[StoredTask]
+    #: All ids of each claim.
+    claims: dict[int, list[int]] = field(default_factory=dict)
+    #: Those of the claims whose ids are remembered, not read.
+    remembered: set[int] = field(default_factory=set)
+
+    @property
+    def segments(self) -> list[int]:
+        """Where the named tasks are."""
+        return list(dict.fromkeys(row.segment for row in self.rows))
+
+    @property
+    def whole(self) -> bool:
+        """Whether the named tasks are whole claims and nothing else."""
+        named = {row.task_id for row in self.rows}
+        return len(self.claims) == len(self.segments) and all(
+            named.issuperset(ids) for ids in self.claims.values()
+        )
+
+    @property
+    def chosen(self) -> str:
+        """The condition for the named tasks among the rows of `source`."""
+        return "s.chosen" if self._named else "TRUE"
+
+    @property
+    def _named(self) -> bool:
+        """Whether `source` names tasks: whole claims that were read are what they were."""
+        return bool(self.remembered) or not self.whole
+
+    def source(self) -> list[Chosen]:
+        """Source rows for a MERGE: named tasks, and the rest of their claims.
+
+        Of a claim whose ids are remembered nothing else may be there.
+        """
+        if not self._named:
+            return [Chosen(segment, None) for segment in self.segments]
+        named = {row.task_id for row in self.rows}
+        chosen = [
+            Chosen(r.segment, r.task_id, complete=r.segment in self.remembered) for r in self.rows
+        ]
+        rest = [
+            Chosen(claim, task_id, chosen=False, complete=claim in self.remembered)
+            for claim, ids in self.claims.items()
+            for task_id in ids
+            if task_id not in named
+        ]
+        return chosen + rest
+
+
+def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Located:
+    """Find out what else is in the claims of these rows.
+
+    Raises:
+        Stale: Others move them meanwhile.
+    """
+    claims = list(dict.fromkeys(r.segment for r in rows if r.state is TaskState.TAKEN))
+    found = Located(rows)
+    unknown = []
+    for claim in claims:
+        members = ctx.queue.holdings.members(claim) if remembered else None
+        if members is None:
+            unknown.append(claim)
+        else:
+            found.claims[claim] = members
+            found.remembered.add(claim)
+    if unknown:
+        read = _members(ctx, unknown)
+        there = {task_id for ids in read.values() for task_id in ids}
+        if not there.issuperset(row.task_id for row in rows if row.segment in unknown):
+            raise Stale  # moved between the two readings
+        found.claims.update(read)
+    return found
+
+
+def _members(ctx: TubeContext, claims: Sequence[int]) -> dict[int, list[int]]:
+    """The ids of all tasks in some claims, read; a claim that is gone is left out.
+
+    What is remembered otherwise is forgotten.
+    """
+    read: dict[int, list[int]] = defaultdict(list)
+    for segment, task_id in ctx.tasks.ids_in(claims):
+        read[segment].append(task_id)
+    holdings = ctx.queue.holdings
+    known = {claim: holdings.members(claim) for claim in claims}
+    wrong = [c for c, ids in known.items() if ids is not None and set(ids) != set(read.get(c, ()))]
+    holdings.forget(wrong)
+    return read
+
+
+def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool) -> Located:
+    """Tasks that this session holds in leases that last.
+
+    Raises:
+        NotTakenError: Any of them is not.
+    """
+    owner = ctx.queue.session.owner
+    known = ctx.queue.holdings.find(ctx.record.id, ids) if remembered else None
+    if known is not None and all(row.held_by(owner, now_us) for row in known):
+        return located(ctx, known, remembered=True)
+    rows = []
+    for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
+        if row is None or not row.held_by(owner, now_us):
+            raise refusals.not_held(task_id)
+        rows.append(row)
+    return located(ctx, rows, remembered=False)
+
+
+def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask | None]:
+    """The rows of these tasks, in this order; what is remembered otherwise is forgotten."""
+    by_id = {row.task_id: row for row in ctx.tasks.by_ids(ids)}
+    rows = [by_id.get(task_id) for task_id in ids]
+    owner = ctx.queue.session.owner
+    for task_id, row in zip(ids, rows, strict=True):
+        holds = row is not None and row.held_by(owner, now_us)
+        ctx.queue.holdings.compare(ctx.record.id, task_id, row, held=holds)
+    return rows
+
+
+class Memory:
+    """Trusts what the queue object remembers in the first attempt only."""
+
+    def __init__(self) -> None:
+        """Trust it."""
+        self.trusted = True
+
+    def once(self) -> bool:
+        """Whether to trust it now."""
+        trusted, self.trusted = self.trusted, False
+        return trusted
+
+
+def anywhere(
+    ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool
+) -> tuple[Located, list[StoredTask]]:
+    """Tasks in any state, held by anybody: where they are, and as they are by now.
+
+    Raises:
+        TaskNotFoundError: Any of them does not exist, or its life is over.
+    """
+    known = ctx.queue.holdings.find(ctx.record.id, ids) if remembered else None
+    if known is not None:
+        seen = [row.seen_at(now_us, ctx.max_attempts) for row in known]
+        # Another queue object of this session may have given them more life: a refusal is read.
+        if None not in seen:
+            return located(ctx, known, remembered=True), [row for row in seen if row is not None]
+    stored, now = [], []
+    for task_id, row in zip(ids, _read(ctx, ids, now_us), strict=True):
+        by_now = None if row is None else row.seen_at(now_us, ctx.max_attempts)
+        if row is None or by_now is None:
+            raise refusals.no_task(task_id)
+        stored.append(row)
+        now.append(by_now)
+    return located(ctx, stored, remembered=False), now
+
+
+def fresh_places(ctx: TubeContext, found: Located) -> tuple[int, dict[int, int]]:
+    """A fresh segment, and a fresh claim for the rest of each claim: for a MERGE."""
+    confirm(ctx, found)
+    dest, *fresh = ctx.queue.session.segments(1 + len(found.claims))
+    return dest, dict(zip(found.claims, fresh, strict=True))
+
+
+def confirm(ctx: TubeContext, found: Located) -> None:
+    """Read what is remembered of claims that are too large for a statement that names every task.
+
+    Raises:
+        Stale: It is not as it was remembered.
+    """
+    if sum(len(found.claims[claim]) for claim in found.remembered) <= INLINE_ROWS:
+        return
+    read = _members(ctx, list(found.remembered))
+    if any(set(read.get(claim, ())) != set(found.claims[claim]) for claim in found.remembered):
+        raise Stale
+    found.remembered.clear()

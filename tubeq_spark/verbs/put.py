@@ -1,0 +1,119 @@
+"""put in all its forms: new tasks into segments that nobody else ever touches.
+
+Steps: reserve ids (a commit only when the slot's bound is reached), one insert-only MERGE.
+Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there.
+Others' commits cannot disturb it: its segments are named by numbers that are its own. In a tube with a
+capacity it reads what is stored before, and another put in between makes it begin anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules import arguments
+from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, spread
+from tubeq_spark.rules.transitions import new_row
+from tubeq_spark.runtime.context import dropped
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.rows import insert_schema, insert_table
+
+if TYPE_CHECKING:
+    from tubeq_spark.rules.arguments import PutCall, PutRequest
+    from tubeq_spark.rules.options import NewTask
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.group_commit import GroupCommit
+    from tubeq_spark.storage.spark.engine import Affected
+    from tubeq_spark.task import Task
+
+__all__ = ["plan", "prepare", "put_group", "put_many"]
+
+
+def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
+    """Check all items of a call before anything is written.
+
+    Raises:
+        InvalidOptionError: Any of them is bad.
+    """
+    now_us = ctx.queue.now_us()
+    return arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+
+
+def put_many(
+    ctx: TubeContext, group: GroupCommit[PutRequest, list[Task]], request: PutRequest
+) -> list[Task]:
+    """Put the items of one call; it may share its commit with other threads' calls.
+
+    Returns:
+        The tasks; none when the tube is full.
+    """
+    if not request.news:
+        return []
+    ctx.queue.session.start_beating()
+    return group.submit(request)
+
+
+def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] | Exception]:
+    """Commit the items of several calls at once; of a call that finds no room, none."""
+    stored = ctx.queue.loop.run("put", ctx.lane, lambda: plan(ctx, requests))
+    tasks: list[list[Task] | Exception] = [ctx.happened("put", rows) for rows in stored]
+    if any(stored):
+        ctx.lane.changed()
+    return tasks
+
+
+def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredTask]]]:
+    """One attempt to put the items of several calls: what each has put, nothing without room."""
+    now_us = ctx.queue.now_us()
+    room = None if ctx.capacity is None else ctx.admission.look(now_us)
+    if room is not None and room.dropped:
+        raise dropped(ctx)
+    admitted = _admitted(requests, None if room is None else (ctx.capacity or 0) - room.stored)
+    news = [new for request in admitted if request for new in request.news]
+    data = [item for request in admitted if request for item in request.data]
+    if not news:
+        return Plan(None, lambda _: [[] for _ in requests])
+    places, segments = _places(ctx, news)
+    schema = insert_schema(ctx.codec.arrow_type)
+    rows = insert_table(places, news, data, schema)
+    if room is None:
+        statement = ctx.statements.put(rows, len(news), segments)
+    else:
+        statement, _ = ctx.admission.put(rows, len(news), segments, room, now_us=now_us)
+
+    def finish(affected: Affected) -> list[list[StoredTask]]:
+        if affected.inserted == 0:
+            raise dropped(ctx)
+        stored = map(new_row, places, news, data)
+        return [list(itertools.islice(stored, len(r.news) if r else 0)) for r in admitted]
+
+    return Plan(statement, finish)
+
+
+def _places(ctx: TubeContext, news: list[NewTask]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Segment and id of each new task, and the segments."""
+    buckets = [0] * len(news)
+    if ctx.driver.subqueues:
+        buckets = [hash_of(new.utube) % BUCKETS for new in news]
+    config = ctx.queue.config
+    layout = spread(Counter(buckets), config.segment_rows, config.fold_rows)
+    numbers = ctx.queue.session.task_ids(len(news) + layout.segments, ctx.lane.last_id)
+    ctx.lane.last_id = numbers.task_id(len(news) - 1)
+    segments = [numbers.task_id(len(news) + i) for i in range(layout.segments)]
+    return [
+        (segments[layout.segment(place, bucket)], numbers.task_id(place))
+        for place, bucket in enumerate(buckets)
+    ], segments
+
+
+def _admitted(requests: list[PutRequest], room: int | None) -> list[PutRequest | None]:
+    """The calls that find room, each as a whole, in the order they came."""
+    admitted: list[PutRequest | None] = []
+    for request in requests:
+        fits = room is None or len(request.news) <= room
+        admitted.append(request if fits else None)
+        if room is not None and fits:
+            room -= len(request.news)
+    return admitted

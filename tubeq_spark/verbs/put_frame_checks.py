@@ -1,0 +1,217 @@
+"""What a DataFrame that is put must be: its columns, and its values as SQL conditions.
+
+What is checked here could not be handed out later: a put by objects refuses it in Python, a put of
+a DataFrame in the pass that counts its rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql import types as T
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.rules.json_payload import DEPTH_MAX
+from tubeq_spark.rules.validation import PRI_MAX, refuse
+from tubeq_spark.storage.spark.quoting import bigint, identifier, string
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.runtime.context import TubeContext
+
+__all__ = ["Check", "check_columns", "checks_of", "payload_names"]
+
+_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
+_ALLOWED = {
+    "pri": f"a whole number from 0 to {PRI_MAX}, or NULL",
+    "ttl": "a finite number of seconds, >= 0, or NULL",
+    "ttr": "a finite number of seconds, >= 0.000001, or NULL",
+    "delay": "a finite number of seconds, >= 0, or NULL",
+}
+#: Microseconds of the first and the last moment that Python knows, in UTC.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+class Check(NamedTuple):
+    """What the values of a column must not be.
+
+    Attributes:
+        column: Its name.
+        is_bad: An SQL condition, never NULL.
+        allowed: What it must be, for the message.
+    """
+
+    column: str
+    is_bad: str
+    allowed: str
+
+
+def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
+    """The columns that hold the payload.
+
+    Raises:
+        InvalidOptionError: One of them is missing, or of another type.
+    """
+    expected = ctx.table.payload_columns
+    names = ["data"] if expected is None else [field.name for field in expected]
+    for name in names:
+        if name not in df.columns:
+            msg = f"df lacks the column {name!r}; it has: {', '.join(df.columns)}"
+            raise InvalidOptionError(msg)
+    if expected is None:
+        kind = df.schema["data"].dataType
+        if not isinstance(kind, T.StringType):
+            refuse("df column data", kind.simpleString(), "a string of JSON")
+    else:
+        for field in expected:
+            kind = df.schema[field.name].dataType
+            # Not by the types: these tell NULLs inside of arrays apart, which are stored as they are.
+            if kind.simpleString() != field.dataType.simpleString():
+                refuse(
+                    f"df column {field.name}", kind.simpleString(), field.dataType.simpleString()
+                )
+    return names
+
+
+def check_columns(ctx: TubeContext, df: DataFrame) -> None:
+    """Refuse columns that a put to this tube does not have.
+
+    Raises:
+        InvalidOptionError: There is one, or one of another type.
+    """
+    expected = ctx.table.payload_columns
+    payload = {"data"} if expected is None else {field.name for field in expected}
+    for field in df.schema:
+        if field.name in payload:
+            continue
+        if field.name not in ctx.driver.put_options:
+            allowed = ", ".join(sorted(payload | ctx.driver.put_options))
+            refuse("df column", field.name, f"one of the columns of a {ctx.driver.name}: {allowed}")
+        kinds = {"pri": _NUMBERS, "utube": (T.StringType, *_NUMBERS)}.get(field.name, _DURATIONS)
+        if not isinstance(field.dataType, (*kinds, T.NullType)):
+            refuse(
+                f"df column {field.name}", field.dataType.simpleString(), "a column of such options"
+            )
+    if len(set(df.columns)) != len(df.columns):
+        refuse("df columns", df.columns, "names without repetition")
+
+
+def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check]:
+    """What is checked of each row."""
+    expected = ctx.table.payload_columns
+    if expected is None:
+        allowed = f"JSON text that is not NULL, at most {DEPTH_MAX} deep"
+        checks = [Check("data", _is_bad_json(), allowed)]
+    else:
+        allowed = "values that Python can hold: years 1 to 9999 (in UTC), texts in UTF-8"
+        conditions = [
+            (field.name, _is_unreadable(field.dataType, identifier(field.name)))
+            for field in expected
+        ]
+        checks = [Check(name, is_bad, allowed) for name, is_bad in conditions if is_bad]
+    options = set(df.columns).difference(payload)
+    for name in ("pri", "ttl", "ttr", "delay"):
+        if name in options:
+            value = f"CAST({identifier(name)} AS DOUBLE)"
+            least = "1e-6D" if name == "ttr" else "0D"
+            most = f"{PRI_MAX}D" if name == "pri" else "1.7e308D"
+            is_bad = f"coalesce(isnan({value}) OR {value} < {least} OR {value} > {most}, FALSE)"
+            checks.append(Check(name, is_bad, _ALLOWED[name]))
+    if "utube" in options:
+        checks.append(Check("utube", _is_no_text("CAST(utube AS STRING)"), "text in UTF-8 or NULL"))
+    return checks
+
+
+def _is_no_text(value: str) -> str:
+    # Spark's strings are any bytes: CAST(X'FF' AS STRING) is one.
+    return f"coalesce(NOT is_valid_utf8({value}), FALSE)"
+
+
+# -- JSON -------------------------------------------------------------------------------------
+
+
+def _is_bad_json() -> str:
+    """The condition for a text that a take could not hand out, or not as it was meant."""
+    # Spark's parser leaves what comes after a value alone. In a list it must be the end or a
+    # comma, in an object too, and after that no text goes on as both.
+    texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
+    parsed = " OR ".join(f"try_parse_json({text}) IS NULL" for text in texts)
+    return (
+        f"({parsed} OR {_is_no_text('data')} OR ({_may_be_deep()} AND {_is_deep()}) "
+        f"OR (contains(data, {string(_ESCAPE)}) AND {_has_lone_surrogate()}))"
+    )
+
+
+_ESCAPE = r"\u"
+#: Texts of JSON; possessive, so that long ones need no stack.
+_TEXTS = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_NO_BRACKETS = r"[^\[\]{}]++"
+#: Whole escapes but those of surrogates that are not in pairs: what is left of them is alone.
+_ESCAPES = (
+    r"\\(?:[^u]|u(?:[0-9a-cefA-CEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}"
+    r"|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))"
+)
+
+
+def _may_be_deep() -> str:
+    """A cheap condition that nearly all texts fail."""
+    opening = "length(data) - length(translate(data, '[{', ''))"
+    return f"length(data) > {2 * DEPTH_MAX} AND {opening} > {DEPTH_MAX}"
+
+
+def _is_deep() -> str:
+    """Whether lists and objects lie deeper than allowed inside one another."""
+    without_texts = f"regexp_replace(data, {string(_TEXTS)}, '')"
+    brackets = f"regexp_replace({without_texts}, {string(_NO_BRACKETS)}, '')"
+    now = "depth.now + CASE WHEN c IN ('[', '{') THEN 1 ELSE -1 END"
+    step = f"named_struct('now', {now}, 'most', greatest(depth.most, {now}))"
+    return (
+        f"aggregate(split({brackets}, ''), named_struct('now', 0, 'most', 0), "
+        f"(depth, c) -> {step}, depth -> depth.most) > {DEPTH_MAX}"
+    )
+
+
+def _has_lone_surrogate() -> str:
+    return f"contains(regexp_replace(data, {string(_ESCAPES)}, ''), {string(_ESCAPE)})"
+
+
+# -- typed payloads ---------------------------------------------------------------------------
+
+
+def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
+    """The condition for values of a type that Python cannot hold; `None` where it can hold all."""
+    if isinstance(kind, T.ArrayType):
+        return _any_is_unreadable(kind.elementType, value, depth)
+    if isinstance(kind, T.MapType):
+        return _either(
+            _any_is_unreadable(kind.keyType, f"map_keys({value})", depth),
+            _any_is_unreadable(kind.valueType, f"map_values({value})", depth),
+        )
+    if isinstance(kind, T.StructType):
+        fields = [(field.dataType, f"{value}.{identifier(field.name)}") for field in kind.fields]
+        return _either(*(_is_unreadable(of, field, depth) for of, field in fields))
+    return _is_no_python_value(kind, value)
+
+
+def _is_no_python_value(kind: T.DataType, value: str) -> str | None:
+    if isinstance(kind, T.StringType):
+        return _is_no_text(value)
+    if isinstance(kind, T.TimestampType):
+        span = f"{bigint(_FIRST_US)} AND {bigint(_LAST_US)}"
+        return f"coalesce(unix_micros({value}) NOT BETWEEN {span}, FALSE)"
+    if isinstance(kind, (T.DateType, T.TimestampNTZType)):
+        return f"coalesce(year({value}) NOT BETWEEN 1 AND 9999, FALSE)"
+    return None
+
+
+def _any_is_unreadable(kind: T.DataType, values: str, depth: int) -> str | None:
+    name = f"v{depth}"
+    is_bad = _is_unreadable(kind, name, depth + 1)
+    return None if is_bad is None else f"coalesce(exists({values}, {name} -> {is_bad}), FALSE)"
+
+
+def _either(*conditions: str | None) -> str | None:
+    found = [condition for condition in conditions if condition is not None]
+    return f"({' OR '.join(found)})" if found else None

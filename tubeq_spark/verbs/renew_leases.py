@@ -1,0 +1,250 @@
+"""What a take hands out: leases that last, and nothing out of order.
+
+A lease counts from the take's decision, and the commit takes its time. So after the commit a take looks
+at the clock: where most of a ttr is not left any more, it renews its leases by one more guarded commit
+(`outlast`). Nobody has seen the tasks by then. Stopped before it: they belong to the session for what is
+left of their leases. A rival who has written down that they ended, and may have taken them, makes the
+guard refuse; then what is left is looked for, and renewed. The session's own lease must last, too: who
+finds it dead gives back all that it holds.
+
+Where others moved tasks away between the reading and the statement, and these are ready still, what was
+taken would come before them. It goes back (`give_back`), and the take begins anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from tubeq_spark.errors import TubeqError
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.runtime.taken import LotOfTasks, TakenRows
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.spark.change_feed import note, removal
+from tubeq_spark.storage.spark.predicates import has_lapsed, lease_end
+from tubeq_spark.storage.spark.quoting import string
+from tubeq_spark.storage.spark.task_statements import Chosen, moved_segment
+from tubeq_spark.subqueues.locks import free_held
+from tubeq_spark.verbs.expire import back_to_tube
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from tubeq_spark.rules.arguments import Wanted
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.spark.engine import Affected
+
+__all__ = ["give_back", "new_lease", "out_of_order", "outlast", "take_lasting"]
+
+log = logging.getLogger(__name__)
+T = TypeVar("T", LotOfTasks, TakenRows)
+#: How often leases are renewed before the tasks are given back instead.
+_RENEWALS = 3
+#: How often a call takes again at once that lost to others what it had taken.
+_ROUNDS = 3
+
+
+def new_lease(ctx: TubeContext, owner: str) -> NewLease:
+    """The leases of a statement that is about to be committed."""
+    return NewLease(owner, ctx.queue.now_us(), ctx.headroom.expected_us)
+
+
+def take_lasting(
+    ctx: TubeContext,
+    wanted: Sequence[Wanted],
+    take: Callable[[Sequence[Wanted]], Sequence[T | None]],
+) -> list[T | None]:
+    """Take for several calls; one that loses all it has taken before it has it takes again.
+
+    Args:
+        ctx: The tube.
+        wanted: What each call asks for.
+        take: Takes for some of them: for each what it got, `None` when it found nothing.
+    """
+    results: list[T | None] = [None] * len(wanted)
+    asking = list(range(len(wanted)))
+    for _ in range(_ROUNDS):
+        try:
+            taken = take([wanted[call] for call in asking])
+            lasting = outlast(ctx, taken)
+        except TubeqError:
+            if not any(results):
+                raise
+            # What the other calls have is theirs.
+            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
+            break
+        for call, lot in zip(asking, lasting, strict=True):
+            results[call] = lot
+        pairs = zip(asking, taken, lasting, strict=True)
+        asking = [call for call, before, after in pairs if before is not None and after is None]
+        if not asking:
+            break
+    return results
+
+
+def outlast(ctx: TubeContext, lots: Sequence[T | None]) -> list[T | None]:
+    """Make sure that what was just taken lasts: no commit as a rule, one where the take was slow.
+
+    Returns:
+        For each call what it may have; `None` where others have it by now, or it never had any.
+    """
+    calls = list(lots)
+    taken = [lot for lot in lots if lot is not None]
+    if not taken:
+        return calls
+    owner = taken[0].lease.owner
+    ctx.headroom.took(ctx.queue.now_us() - min(lot.lease.at_us for lot in taken))
+    try:
+        for _ in range(_RENEWALS):
+            if not _is_held(ctx, owner):
+                return [None] * len(calls)
+            now_us = ctx.queue.now_us()
+            late = [
+                i for i, lot in enumerate(calls) if lot is not None and not lot.is_fresh(now_us)
+            ]
+            if not late:
+                return calls
+            renewed = _renew(ctx, owner, [lot for i in late if (lot := calls[i]) is not None])
+            for i, lot in zip(late, renewed, strict=True):
+                calls[i] = lot
+    except TubeqError:
+        # It has landed or not; a lease that lasts is one in either case.
+        lasting = [_if_lasts(ctx, lot) for lot in calls]
+        if all(lot is None for lot in lasting):
+            raise
+        log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
+        return lasting
+    return [_if_lasts(ctx, lot) for lot in calls]
+
+
+def _if_lasts(ctx: TubeContext, lot: T | None) -> T | None:
+    if lot is None or lot.lasts(ctx.queue.now_us()):
+        return lot
+    try:
+        _give_up(ctx, lot)
+    except TubeqError:
+        log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
+    return None
+
+
+def _is_held(ctx: TubeContext, owner: str) -> bool:
+    """Whether the session lives on in which the tasks were taken; at most one commit, or two."""
+    if ctx.queue.state is not QueueState.RUNNING:
+        return True  # It was closed meanwhile, which gives back what it finds.
+    return ctx.queue.session.hold() == owner
+
+
+def _renew(ctx: TubeContext, owner: str, lots: list[T]) -> list[T | None]:
+    """Begin the leases anew, of all that these calls still hold: one commit."""
+    began_us = ctx.queue.now_us()
+    first, lost = True, False
+
+    def attempt() -> Plan[list[T | None]]:
+        nonlocal first, lost
+        places: list[tuple[T | None, list[int]]] = [(lot, lot.segments) for lot in lots]
+        if not first:
+            # A rule of all claims: who takes a row out of one moves all the rest of it.
+            lost = True
+            places = [lot.found(ctx) for lot in lots]
+        first = False
+        return _renewal(ctx, owner, places)
+
+    renewed = ctx.queue.loop.run("renew", ctx.lane, attempt)
+    ctx.headroom.renewed(ctx.queue.now_us() - began_us)
+    if lost:
+        renewed = [_in_order(ctx, lot) for lot in renewed]
+    return renewed
+
+
+def _renewal(
+    ctx: TubeContext, owner: str, places: Sequence[tuple[T | None, list[int]]]
+) -> Plan[list[T | None]]:
+    lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
+    gone, *fresh = ctx.queue.session.segments(1 + len(places))
+    moves = {s: to for (_, segments), to in zip(places, fresh, strict=True) for s in segments}
+    if not moves:
+        return Plan(None, lambda _: [None] * len(places))
+    # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
+    over = has_lapsed(lease.at_us, "t.")
+    action = (
+        f"UPDATE SET segment = {moved_segment(moves)}, next_event = {lease_end(lease, 't.ttr')}"
+    )
+    statement = ctx.statements.settle(
+        [Chosen(segment, None) for segment in moves],
+        [(over, removal(ctx.table, gone, string("ttl"))), ("TRUE", action + note(ctx.table, None))],
+        {},
+    )
+
+    def finish(affected: Affected) -> list[T | None]:
+        removed = ctx.tasks.count_in(gone) if ctx.table.change_feed else affected.deleted
+        results = [
+            None if lot is None else lot.renewed(ctx, to, lease)
+            for (lot, _), to in zip(places, fresh, strict=True)
+        ]
+        if removed:
+            ctx.count("ttl", removed, done=removed)
+            _free(ctx, {token for lot, _ in places if lot is not None for token in lot.tokens})
+        return results
+
+    return Plan(statement, finish)
+
+
+def out_of_order(ctx: TubeContext, claims: Sequence[int], owner: str, now_us: int) -> bool:
+    """Undo a take that moved fewer tasks than were chosen, where it has skipped one that is ready.
+
+    What rivals have taken, deleted or buried is nobody's next task. But what a sweep or a fold has
+    moved comes before what was taken: of one consumer the order is strict.
+
+    Args:
+        ctx: The tube.
+        claims: Where the tasks are, by the tokens of the take.
+        owner: Who took them.
+        now_us: The moment that they were chosen for: what became ready since then is later.
+
+    Returns:
+        Whether the take was undone.
+    """
+    if not ctx.tasks.is_behind(claims, now_us, ctx.max_attempts):
+        return False
+    give_back(ctx, claims, owner)
+    return True
+
+
+def _in_order(ctx: TubeContext, lot: T | None) -> T | None:
+    """What is left of a take of which others took some out, unless some of that is ready again."""
+    if lot is None:
+        return None
+    if not ctx.tasks.is_behind(lot.segments, lot.lease.at_us, ctx.max_attempts):
+        return lot
+    _give_up(ctx, lot)
+    return None
+
+
+def _give_up(ctx: TubeContext, lot: LotOfTasks | TakenRows) -> None:
+    give_back(ctx, lot.tokens, lot.lease.owner)
+    _free(ctx, lot.tokens)
+
+
+def give_back(ctx: TubeContext, tokens: Collection[int], owner: str) -> None:
+    """Undo a take that nobody has seen: its tasks are ready, and were never taken. One commit.
+
+    Stopped before it, their leases end. Others may have ended them first: then there is nothing to do.
+    """
+
+    def attempt() -> Plan[None]:
+        segments = [s for token in sorted(tokens) for s in ctx.tasks.claims_of(token, owner)]
+        segments = list(dict.fromkeys(segments))
+        if not segments:
+            return Plan(None, lambda _: None)
+        dest = ctx.queue.session.segments(1)[0]
+        action = back_to_tube(dest, "'r'") + ", attempts = t.attempts - 1"
+        action += note(ctx.table, "'release'")
+        return Plan(ctx.statements.settle_segments(segments, action), lambda _: None)
+
+    ctx.queue.loop.run("give_back", ctx.lane, attempt)
+
+
+def _free(ctx: TubeContext, tokens: Collection[int]) -> None:
+    for token in tokens:
+        free_held(ctx, token, whole=False)

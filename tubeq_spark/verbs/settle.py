@@ -1,0 +1,314 @@
+"""ack, release, touch, bury, delete, kick: what becomes of tasks that are somewhere.
+
+Each is one statement over literal segments. A whole claim is acked by deleting its partition: all of
+its tasks are known, and it is there as it was made, or gone. All else is a guarded MERGE that changes
+every task named or none, and fails where a claim holds more than is remembered of it. The rows of a claim that are not
+named move to a fresh claim with it. Stopped before the statement: nothing happened. Stopped after:
+done. A rival that moved the rows first makes the statement find nothing; then all is read anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
+from tubeq_spark.rules.transitions import released_row, touched_row
+from tubeq_spark.runtime.group_commit import each
+from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.spark import predicates
+from tubeq_spark.storage.spark.change_feed import note, removal, what_time_did
+from tubeq_spark.storage.spark.task_statements import Chosen
+from tubeq_spark.subqueues.locks import given_back
+from tubeq_spark.task import Task, TaskState
+from tubeq_spark.verbs.expire import back_to_tube, end_due, write_down
+from tubeq_spark.verbs.locate import Memory, anywhere, fresh_places, held, located
+from tubeq_spark.verbs.row_changes import release_action, touch_action
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.spark.engine import Affected, Merge
+    from tubeq_spark.verbs.locate import Located
+
+__all__ = [
+    "ack",
+    "ack_group",
+    "bury",
+    "bury_as_read",
+    "changed",
+    "delete",
+    "kick",
+    "release",
+    "run",
+    "touch",
+]
+
+
+def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
+    """Run a verb that may begin with what is remembered, and reads anew when that was wrong."""
+    memory = Memory()
+    return ctx.queue.loop.run(name, ctx.lane, lambda: attempt(memory))
+
+
+def _removal(
+    ctx: TubeContext, found: Located, events: str | None = None
+) -> tuple[Merge, dict[int, int]]:
+    """The statement that removes the named tasks: an ack, or what `events` (SQL) says."""
+    told = events is not None and ctx.table.change_feed
+    if found.whole and len(found.claims) == 1 and not told:
+        statement = ctx.statements.delete_claim(found.segments[0])
+        return replace(statement, tasks=len(found.rows)), {}
+    dest, moves = fresh_places(ctx, found)
+    moves = {} if found.whole else moves
+    action = "DELETE" if events is None else removal(ctx.table, dest, events)
+    statement = ctx.statements.settle(found.source(), [(found.chosen, action)], moves)
+    return replace(statement, tasks=len(found.rows)), moves
+
+
+def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> None:
+    """Begin anew when a claim was not where it was remembered.
+
+    A MERGE changes what it names or fails. A claim that is deleted as a partition is all there or
+    gone, so its count confirms what is known by then.
+
+    Raises:
+        Stale: Nothing was removed.
+        StoreError: Something else than the whole claim was: the table was changed by other means.
+            As it has landed by then, the verb raises `CommitUnknownError`.
+    """
+    meant = len(found.rows)
+    if affected.total == 0:
+        ctx.queue.holdings.forget(found.segments)
+        raise Stale
+    if found.whole and 0 < affected.total != meant:
+        ctx.queue.holdings.forget(found.segments)
+        msg = f"{affected.total} tasks were removed where {meant} were to be: {found.segments}"
+        raise StoreError(msg)
+
+
+def _left(ctx: TubeContext, found: Located, moves: dict[int, int]) -> None:
+    ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), moves)
+
+
+def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+    """Remove tasks that this session holds."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        statement, moves = _removal(ctx, found)
+
+        def finish(affected: Affected) -> list[Task]:
+            _require_removed(ctx, found, affected)
+            _left(ctx, found, moves)
+            given_back(ctx, found.rows, whole=found.whole)
+            return ctx.happened("ack", found.rows, TaskState.DONE)
+
+        return Plan(statement, finish)
+
+    tasks = run(ctx, "ack", attempt)
+    ctx.lane.changed()
+    return tasks
+
+
+def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[Task] | Exception]:
+    """Ack for several calls: in one commit, or each for itself when not all can be acked."""
+    together = [task_id for ids in requests for task_id in ids]
+    if len(requests) > 1 and len(set(together)) == len(together):
+        with contextlib.suppress(NotTakenError):
+            tasks = iter(ack(ctx, together))
+            return [list(itertools.islice(tasks, len(ids))) for ids in requests]
+    return each(lambda ids: ack(ctx, ids), requests)
+
+
+def changed(
+    ctx: TubeContext,
+    found: Located,
+    action: str,
+    moves: dict[int, int],
+    finish: Callable[[], list[Task]],
+) -> Plan[list[Task]]:
+    """Take the named tasks out of their claims by an action; one commit, and the sub-queues' one.
+
+    Args:
+        ctx: The tube.
+        found: The tasks, and what else is in their claims.
+        action: What becomes of them, an SQL action.
+        moves: Fresh claims for the rest of each claim.
+        finish: Counts, tells, and makes the result.
+    """
+    moves = {} if found.whole else moves
+    statement = ctx.statements.settle(found.source(), [(found.chosen, action)], moves)
+
+    def done(_affected: Affected) -> list[Task]:
+        _left(ctx, found, moves)
+        given_back(ctx, found.rows, whole=found.whole)
+        return finish()
+
+    return Plan(replace(statement, tasks=len(found.rows)), done)
+
+
+def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[Task]:
+    """Give held tasks back: ready (or buried when worn out), or delayed; 0 is no delay."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        now_us = ctx.queue.now_us()
+        found = held(ctx, ids, now_us, remembered=memory.once())
+        dest, moves = fresh_places(ctx, found)
+        after = [released_row(row, delay_us, now_us, ctx.max_attempts) for row in found.rows]
+
+        action = release_action(ctx, dest, delay_us, now_us)
+        return changed(ctx, found, action, moves, lambda: ctx.events.released(after))
+
+    tasks = run(ctx, "release", attempt)
+    ctx.lane.changed()
+    return tasks
+
+
+def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
+    """Give a held task more time: its lease, its life, and the ttr of later takes."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
+        moves = fresh_places(ctx, found)[1]
+        row = found.rows[0]
+        after = touched_row(row, moves[row.segment], increment_us)
+
+        def finish(_affected: Affected) -> list[Task]:
+            ctx.queue.holdings.touched(ctx.record.id, after, moves)
+            return ctx.happened("touch", [after])
+
+        actions = [(found.chosen, touch_action(ctx, moves, increment_us))]
+        return Plan(ctx.statements.settle(found.source(), actions, moves), finish)
+
+    return run(ctx, "touch", attempt)[0]
+
+
+def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+    """Remove tasks in any state."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        now_us = ctx.queue.now_us()
+        found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
+        told = what_time_did(now_us, ctx.max_attempts, "delete")
+        statement, moves = _removal(ctx, found, told)
+
+        def finish(affected: Affected) -> list[Task]:
+            _require_removed(ctx, found, affected)
+            _left(ctx, found, moves)
+            given_back(ctx, found.rows, whole=found.whole)
+            write_down(ctx, found.rows, now_us)
+            return ctx.happened("delete", seen, TaskState.DONE)
+
+        return Plan(statement, finish)
+
+    tasks = run(ctx, "delete", attempt)
+    ctx.lane.changed()
+    return tasks
+
+
+def _refuse_done(rows: Sequence[StoredTask]) -> None:
+    for row in rows:
+        if row.state is TaskState.DONE:
+            msg = f"task {row.task_id} is done"
+            raise TaskNotFoundError(msg)
+
+
+def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+    """Set tasks of any state aside; those that are buried already stay as they are."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        now_us = ctx.queue.now_us()
+        found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
+        _refuse_done(seen)
+        return _burial(ctx, found, seen, now_us)
+
+    tasks = run(ctx, "bury", attempt)
+    ctx.lane.changed()
+    return tasks
+
+
+def _burial(
+    ctx: TubeContext, found: Located, seen: Sequence[StoredTask], now_us: int
+) -> Plan[list[Task]]:
+    buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
+    found.rows = [row for row in found.rows if row.task_id not in buried]
+    after = [row.given_back(TaskState.BURIED) for row in seen]
+    result = [row.task() for row in after]
+    if not found.rows:
+        return Plan(None, lambda _: result)
+    dest, moves = fresh_places(ctx, found)
+
+    def finish() -> list[Task]:
+        write_down(ctx, found.rows, now_us)
+        ctx.happened("bury", [row for row in after if row.task_id not in buried])
+        return result
+
+    told = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "bury"))
+    return changed(ctx, found, back_to_tube(dest, "'!'") + told, moves, finish)
+
+
+def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
+    """Set tasks aside that are still where they were read, all of them or none. One commit.
+
+    Raises:
+        Stale: A rival, or time, has moved one of them.
+    """
+
+    def attempt() -> Plan[list[Task]]:
+        now_us = ctx.queue.now_us()
+        seen = [now for row in rows if (now := row.seen_at(now_us, ctx.max_attempts)) is not None]
+        if len(seen) < len(rows):
+            raise Stale
+        return _burial(ctx, located(ctx, list(rows), remembered=False), seen, now_us)
+
+    try:
+        ctx.queue.once.run("bury", ctx.lane, attempt)
+    except ConflictError as error:
+        raise Stale from error
+    ctx.lane.changed()
+
+
+def kick(ctx: TubeContext, count: int) -> int:
+    """Make up to `count` buried tasks ready, in the tube's order, with their attempts forgotten."""
+
+    def attempt() -> Plan[int]:
+        now_us = ctx.queue.now_us()
+        cuts = ctx.tasks.buried_segments(now_us, count)
+        if not cuts:
+            return Plan(None, lambda _: 0)
+        last = max((cut.last for cut in cuts), key=lambda cut: (cut.pri, cut.task_id))
+        which = f"{predicates.is_buried(now_us, 't.')} AND {ctx.table.up_to(last, 't.')}"
+        told = []
+        if ctx.callback is not None:
+            where = f"{predicates.is_buried(now_us)} AND {ctx.table.up_to(last)}"
+            told = ctx.tasks.read(where, ctx.table.in_order, count)
+        segments = sorted(cut.segment for cut in cuts)
+        dest = ctx.queue.session.segments(1)[0]
+        action = back_to_tube(dest, "'r'") + ", attempts = CAST(0 AS INT)"
+        action += note(ctx.table, "'kick'")
+        source = [Chosen(segment, None) for segment in segments]
+        statement = ctx.statements.settle(source, [(which, action)], {})
+        statement = replace(statement, tasks=sum(cut.count for cut in cuts))
+
+        def finish(affected: Affected) -> int:
+            if affected.updated == 0:
+                raise Stale
+            ctx.count("kick", affected.updated)
+            ready = [replace(row, state=TaskState.READY, attempts=0) for row in told]
+            ctx.remember("kick", [row.task() for row in ready])
+            return affected.updated
+
+        return Plan(statement, finish)
+
+    if ctx.max_attempts is not None:
+        # A lease that ended may have worn a task out: it is buried, but stored as taken.
+        end_due(ctx, ctx.queue.now_us())
+    kicked = ctx.queue.loop.run("kick", ctx.lane, attempt)
+    if kicked:
+        ctx.lane.changed()
+    return kicked
