@@ -1,0 +1,122 @@
+"""`Queue.metrics` for Prometheus; needs the extra `prometheus` (prometheus-client).
+
+Each scrape measures the queue anew, some tenths of a second for each tube: scrape by the minute, and
+from one process. Counts of conflicts are of the queue object that is asked, all else of the queue.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from prometheus_client import Metric
+
+    from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
+
+    Family = GaugeMetricFamily | CounterMetricFamily
+    #: What a tube says of itself: values with their labels beside the tube's name.
+    Samples = Callable[[TubeMetrics], Iterable[tuple[tuple[str, ...], float | None]]]
+
+__all__ = ["QueueCollector", "text"]
+
+_STATES = ("ready", "delayed", "taken", "buried")
+#: One value a tube: name, what it says, attribute of `TubeMetrics`.
+_GAUGES = (
+    ("tubeq_oldest_ready_age_seconds", "Since the oldest ready task was put.", "oldest_ready_age"),
+    ("tubeq_leases_ending", "Leases of taken tasks that end soon.", "leases_ending"),
+    ("tubeq_unswept_tasks", "Tasks that wait for a sweep.", "unswept"),
+    ("tubeq_unswept_age_seconds", "Since the first of them changed.", "unswept_age"),
+    ("tubeq_files", "Data files of the tube.", "files"),
+    ("tubeq_file_bytes", "Bytes of these files.", "size_bytes"),
+    ("tubeq_log_commits", "Commits since the last checkpoint of the log.", "log_commits"),
+)
+_COUNTERS = (
+    ("tubeq_commits", "Commits to the tube's table.", "commits"),
+    ("tubeq_conflicts", "Attempts that lost to another commit, of this process.", "conflicts"),
+)
+
+
+class Measured(Protocol):
+    """What has metrics: a `Queue`."""
+
+    def metrics(self, *, ending_within: float = ...) -> QueueMetrics:
+        """See `Queue.metrics`."""
+
+
+class QueueCollector(Collector):
+    """Measures a queue each time its registry is scraped.
+
+    Example:
+        >>> REGISTRY.register(QueueCollector(queue))  # doctest: +SKIP
+    """
+
+    def __init__(self, queue: Measured, *, ending_within: float = 10.0) -> None:
+        """Measure `queue`; see `Queue.metrics` for `ending_within`. Reads nothing yet."""
+        self._queue = queue
+        self._ending_within = ending_within
+
+    def describe(self) -> list[Metric]:
+        """Name the metrics without measuring, for the registry to find clashes."""
+        return [family for family, _ in _families()]
+
+    def collect(self) -> Iterator[Metric]:
+        """Measure. Commits: none.
+
+        Raises:
+            QueueStateError: The queue is closed.
+        """
+        found = self._queue.metrics(ending_within=self._ending_within)
+        yield from _filled(found)
+
+
+def text(queue: Measured, *, ending_within: float = 10.0) -> str:
+    """The metrics of a queue in Prometheus' text format, for a program's own endpoint or a file.
+
+    Args:
+        queue: The queue.
+        ending_within: See `Queue.metrics`.
+
+    Raises:
+        InvalidOptionError: `ending_within` is no number of seconds >= 0.
+        QueueStateError: The queue is closed.
+
+    Commits: none.
+    """
+    registry = CollectorRegistry()
+    registry.register(QueueCollector(queue, ending_within=ending_within))
+    return generate_latest(registry).decode()
+
+
+def _filled(found: QueueMetrics) -> Iterator[Metric]:
+    for family, samples in _families():
+        for name, tube in found.tubes.items():
+            for labels, value in samples(tube):
+                # Nothing ready has no age, and a log that is not shown no length.
+                if value is not None:
+                    family.add_metric([name, *labels], value)
+        yield family
+
+
+def _families() -> Iterator[tuple[Family, Samples]]:
+    yield (
+        GaugeMetricFamily("tubeq_tasks", "Tasks by effective state.", labels=["tube", "state"]),
+        lambda tube: [((state,), getattr(tube, state)) for state in _STATES],
+    )
+    yield (
+        CounterMetricFamily("tubeq_calls", "Tasks by verb.", labels=["tube", "call"]),
+        lambda tube: [((call,), count) for call, count in tube.calls.items()],
+    )
+    for name, said, attribute in _GAUGES:
+        yield GaugeMetricFamily(name, said, labels=["tube"]), _one(attribute)
+    for name, said, attribute in _COUNTERS:
+        yield CounterMetricFamily(name, said, labels=["tube"]), _one(attribute)
+
+
+def _one(attribute: str) -> Samples:
+    return lambda tube: [((), getattr(tube, attribute))]
