@@ -23,7 +23,7 @@ from tubeq_spark.storage.put_identity import PutIdentity
 from tubeq_spark.streams import changes, process, sink
 from tubeq_spark.streams.ticks import start_ticking
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import expire, put, put_frame, read, settle
+from tubeq_spark.verbs import empty, exchange, expire, put, put_frame, read, settle
 from tubeq_spark.verbs import take as taking
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ class Tube:
             if not wanted.count:
                 self._acks.submit(ids)
                 return []
-            taken = taking.exchange(self._ctx, ids, wanted)
+            taken = exchange.exchange(self._ctx, ids, wanted)
             return taken or self._take(wanted, limit)
 
         return self._verb(verb)
@@ -693,7 +693,7 @@ class Tube:
         Commits: 1 (metadata only), more while others move tasks at the same time; none when empty.
         Conflicts with whatever changes a task; never with a put.
         """
-        self._verb(lambda: read.truncate(self._ctx))
+        self._verb(lambda: empty.truncate(self._ctx))
 
     def drop(self) -> None:
         """Remove the tube with all its tasks; its table stays, empty but for a mark.

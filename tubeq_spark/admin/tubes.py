@@ -40,7 +40,7 @@ from tubeq_spark.storage.spark.task_reads import Tasks
 from tubeq_spark.storage.spark.task_statements import Statements
 from tubeq_spark.storage.spark.tube_table import TubeTable
 from tubeq_spark.storage.spark.utube_locks import TakenUtubes
-from tubeq_spark.verbs import expire, read
+from tubeq_spark.verbs import empty, expire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -280,7 +280,7 @@ def end_temporaries(
 
 def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None:
     try:
-        read.drain(ctx)
+        empty.drain(ctx)
     except TubeBusyError:
         with contextlib.suppress(TubeNotFoundError):  # a sweep drained it a moment later
             registry.move(ctx.record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
@@ -321,7 +321,7 @@ def finish_drop(
     expire.end_due(ctx, now_us)
     expire.end_dead_sessions(ctx, now_us, there=False)
     try:
-        read.drain(ctx)
+        empty.drain(ctx)
     except TubeBusyError:
         with contextlib.suppress(TubeNotFoundError):
             registry.move(record, (TubeStatus.DROPPING,), TubeStatus.LIVE)

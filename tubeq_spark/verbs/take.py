@@ -10,25 +10,19 @@ all begins anew. Leases that have ended are written down first, by a commit of t
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.errors import TubeqError
 from tubeq_spark.rules.transitions import taken_row
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LotOfTasks, TakenRows, read_back
 from tubeq_spark.runtime.waiting import wait_until_found
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark.quoting import bigints
-from tubeq_spark.storage.spark.task_statements import Chosen
 from tubeq_spark.storage.spark.tube_table import Cut
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs import take_subqueues
 from tubeq_spark.verbs.bury_unreadable import readable
 from tubeq_spark.verbs.expire import end_dead_sessions, end_due, write_down
-from tubeq_spark.verbs.locate import Located, Memory, confirm, held
-from tubeq_spark.verbs.renew_leases import new_lease, out_of_order, outlast, take_lasting
-from tubeq_spark.verbs.settle import ack
+from tubeq_spark.verbs.renew_leases import new_lease, out_of_order, take_lasting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,10 +32,9 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.spark.engine import Affected
 
-__all__ = ["exchange", "take_group", "take_lots", "wait_for"]
+__all__ = ["ready", "take_group", "take_lots", "wait_for"]
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
 
 
 def take_group(ctx: TubeContext, wanted: list[Wanted]) -> list[list[Task] | Exception]:
@@ -62,10 +55,10 @@ def take_group(ctx: TubeContext, wanted: list[Wanted]) -> list[list[Task] | Exce
 def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[TakenRows | None]]:
     owner = ctx.queue.taker()
     now_us = ctx.queue.now_us()
-    rows = _ready(ctx, now_us, sum(wanted))
+    rows = ready(ctx, now_us, sum(wanted))
     if any(row.state is TaskState.TAKEN for row in rows):
         end_due(ctx, now_us)
-        rows = _ready(ctx, now_us, sum(wanted))
+        rows = ready(ctx, now_us, sum(wanted))
         if any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
     if not rows:
@@ -101,7 +94,7 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[TakenRows | None]]:
     return Plan(ctx.statements.take(segments, cuts, lease, now_us, count), finish)
 
 
-def _ready(ctx: TubeContext, now_us: int, count: int) -> list[StoredTask]:
+def ready(ctx: TubeContext, now_us: int, count: int) -> list[StoredTask]:
     """The next tasks in order, ended leases included; what cannot be handed out is buried first."""
 
     def read(at_least: int = 0) -> list[StoredTask]:
@@ -160,83 +153,6 @@ def _take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
         return Plan(statement, finish)
 
     return ctx.queue.loop.run("take", ctx.lane, attempt)
-
-
-def exchange(ctx: TubeContext, ids: Sequence[int], wanted: Wanted) -> list[Task]:
-    """Ack tasks and take the next ones in one commit.
-
-    When the named tasks are not whole claims, or nothing can be taken at once, the ack is a commit
-    of its own, and nothing is taken.
-    """
-    done = take_subqueues.exchange if ctx.driver.subqueues else _exchange
-    exchanged = done(ctx, ids, wanted)
-    if exchanged is None:
-        ack(ctx, ids)
-        return []
-    found, taken = exchanged
-    ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), {})
-    ctx.happened("ack", found.rows, TaskState.DONE)
-    ctx.lane.changed()
-    held = _lasting(ctx, taken)
-    ctx.queue.holdings.add(ctx.record.id, held)
-    return ctx.happened("take", held)
-
-
-def _lasting(ctx: TubeContext, taken: TakenRows | None) -> list[StoredTask]:
-    """What an exchange hands out: its ack stands, whatever becomes of the leases."""
-    try:
-        (lasting,) = outlast(ctx, [taken])
-    except TubeqError:
-        log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
-        return []
-    return [] if lasting is None else lasting.rows
-
-
-def _exchange(
-    ctx: TubeContext, ids: Sequence[int], wanted: Wanted
-) -> tuple[Located, TakenRows | None] | None:
-    memory = Memory()
-
-    def attempt() -> Plan[tuple[Located, TakenRows | None] | None]:
-        owner = ctx.queue.taker()
-        now_us = ctx.queue.now_us()
-        found = held(ctx, ids, now_us, remembered=memory.once())
-        rows = _ready(ctx, now_us, wanted.count) if found.whole else []
-        if not rows or any(row.state is TaskState.TAKEN for row in rows):
-            return Plan(None, lambda _: None)
-        return _exchange_plan(ctx, found, rows, owner, now_us)
-
-    return ctx.queue.loop.run("exchange", ctx.lane, attempt)
-
-
-def _exchange_plan(
-    ctx: TubeContext, found: Located, rows: list[StoredTask], owner: str, now_us: int
-) -> Plan[tuple[Located, TakenRows | None] | None]:
-    confirm(ctx, found)
-    claim, lease = ctx.queue.session.segments(1)[0], new_lease(ctx, owner)
-    cut = Cut(rows[-1].pri, rows[-1].task_id)
-    actions = [
-        (f"t.segment IN ({bigints(found.segments)})", "DELETE"),
-        (
-            ctx.statements.takeable(cut, now_us),
-            ctx.statements.taking([(cut, claim)], lease),
-        ),
-    ]
-    source = found.source()
-    source += [Chosen(segment, None) for segment in sorted({row.segment for row in rows})]
-
-    def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
-        moved = [taken_row(row, claim, lease) for row in rows]
-        if affected.updated != len(rows):
-            moved = ctx.tasks.claimed([claim], owner)
-        had = {row.task_id for row in moved}
-        write_down(ctx, [row for row in rows if row.task_id in had], now_us)
-        if 0 < len(had) < len(rows) and out_of_order(ctx, [claim], owner, now_us):
-            # The ack stands; what comes next is taken by a commit of its own.
-            had.clear()
-        return found, TakenRows(moved, lease) if had else None
-
-    return Plan(ctx.statements.settle(source, actions, {}), finish)
 
 
 def wait_for(ctx: TubeContext, timeout: float | None, look: Callable[[], T | None]) -> T | None:

@@ -17,8 +17,9 @@ from tubeq_spark.runtime.taken import LotOfTasks, TakenRows, read_back
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark.subqueue_statements import Acked
 from tubeq_spark.storage.spark.tube_table import Cut
+from tubeq_spark.subqueues.shares import Claimed, shares_of
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.acquire_subqueues import Claimed, Take, shares_of
+from tubeq_spark.verbs.acquire_subqueues import Take
 from tubeq_spark.verbs.bury_unreadable import readable
 from tubeq_spark.verbs.expire import write_down
 from tubeq_spark.verbs.locate import Located, Memory, confirm, held

@@ -1,0 +1,80 @@
+"""Emptying a tube: truncate, and the end of a drop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules import refusals
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.spark.change_feed import removal
+from tubeq_spark.storage.spark.quoting import bigint
+from tubeq_spark.storage.spark.table_metrics import counts
+from tubeq_spark.storage.spark.task_statements import Chosen
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.spark.engine import Affected, Merge
+    from tubeq_spark.storage.spark.task_reads import SegmentSpan
+
+__all__ = ["drain", "truncate"]
+
+
+_MOST_SEGMENTS = 100_000
+
+
+def truncate(ctx: TubeContext) -> None:
+    """Delete all that was there at the first look, also what others move meanwhile."""
+    newest: int | None = None
+    while True:
+
+        def attempt(bound: int | None = newest) -> Plan[tuple[bool, int | None]]:
+            spans = ctx.tasks.segments_up_to(bound, _MOST_SEGMENTS)
+            if not spans:
+                return Plan(None, lambda _: (False, bound))
+            last = max(span.last for span in spans) if bound is None else bound
+
+            def finish(_affected: Affected) -> tuple[bool, int | None]:
+                ctx.queue.holdings.forget([span.segment for span in spans])
+                return True, last
+
+            return Plan(_truncation(ctx, spans, last), finish)
+
+        more, newest = ctx.queue.loop.run("truncate", ctx.lane, attempt)
+        if not more:
+            break
+    ctx.lane.changed()
+
+
+def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Merge:
+    whole = [s for s in spans if s.last <= bound and not (s.in_claim and ctx.table.change_feed)]
+    if whole:
+        return ctx.statements.delete_segments([span.segment for span in whole])
+    # Only segments that hold later tasks, too: a claim that was taken meanwhile. And with a change
+    # feed claims, whose rows, deleted, would be acks.
+    claims = [span.segment for span in spans if span.in_claim]
+    gone, *fresh = ctx.queue.session.segments(1 + len(claims))
+    older = f"t.task_id <= {bigint(bound)}"
+    actions = [
+        (f"{older} AND t.state = 't'", removal(ctx.table, gone, None)),
+        (older, "DELETE"),
+    ]
+    rows = [Chosen(span.segment, None) for span in spans]
+    return ctx.statements.settle(rows, actions, dict(zip(claims, fresh, strict=True)))
+
+
+def drain(ctx: TubeContext) -> None:
+    """Delete everything unless a task is taken.
+
+    Raises:
+        TubeBusyError: One is, in a lease that lasts.
+    """
+
+    def attempt() -> Plan[None]:
+        now_us = ctx.queue.now_us()
+        counted = counts(ctx.queue.engine, [(ctx.table, ctx.max_attempts)], now_us)
+        if counted[ctx.record.id].get(TaskState.TAKEN.value):
+            raise refusals.has_taken_tasks(ctx.record.name)
+        return Plan(ctx.statements.drain(now_us), lambda _: None)
+
+    ctx.queue.loop.run("drop", ctx.lane, attempt)
