@@ -14,7 +14,7 @@ from bench.plan import Form, Series
 from bench.run import default_settings
 from bench.subjects import QueueMany
 from tubeq_spark import Queue, local_session
-from tubeq_spark.storage.spark.quoting import path_table
+from tubeq_spark.tables import path_table
 
 __all__ = ["main"]
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from bench.plan import Form
 from bench.subjects import latest_version, payload, payload_column
-from tubeq_spark.storage.spark.quoting import bigint, bigints, identifier, string
+from tubeq_spark.tables import bigint, bigints, identifier, string
 
 if TYPE_CHECKING:
     from collections.abc import Callable

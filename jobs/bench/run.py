@@ -12,7 +12,7 @@ from bench.plan import Form, Series, Session
 from bench.subjects import QueueFrames, QueueMany, latest_version
 from bench.subqueues import KINDS, Drained, loads, measure
 from tubeq_spark import Queue, QueueConfig, spark_conf
-from tubeq_spark.storage.spark.quoting import path_table
+from tubeq_spark.tables import path_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from program.running import BadUseError
 from pyspark.sql import types as T
 
-from tubeq_spark import guarded_write
-from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.spark.quoting import identifier, path_table
+from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,10 +28,8 @@ class ResultTable:
             spark: A session with Delta.
             text: A path, a URI, or a name such as `catalog.schema.table`.
         """
-        place = Location.parse(text)
         self._spark = spark
-        self._text, self._in_catalog = place.text, place.in_catalog
-        self._table = identifier(*place.parts) if place.in_catalog else path_table(place.text)
+        self._table = OwnTable(spark, text)
         self._is_there = False
 
     def check_apart_from(self, location: str, tube: Tube) -> None:
@@ -42,8 +38,8 @@ class ResultTable:
         Raises:
             BadUseError: It is.
         """
-        if self._text in (f"{location}/{tube.name}", f"{location}.{tube.name}"):
-            msg = f"--results {self._text} is the tube itself"
+        if self._table.text in (f"{location}/{tube.name}", f"{location}.{tube.name}"):
+            msg = f"--results {self._table.text} is the tube itself"
             raise BadUseError(msg)
 
     def add(self, rows: DataFrame) -> int:
@@ -74,14 +70,14 @@ class ResultTable:
         view = f"tubeq_results_{uuid.uuid4().hex}"
         rows.createOrReplaceTempView(view)
         try:
-            return guarded_write(self._spark, self._text, lambda: self._merge(view))
+            return self._table.write(lambda: self._merge(view))
         finally:
             self._spark.catalog.dropTempView(view)
 
     def _merge(self, view: str) -> int:
         # A literal source name and a quoted table: no value is in the text.
         statement = (
-            f"MERGE INTO {self._table} t USING {view} s ON t.task_id = s.task_id "
+            f"MERGE INTO {self._table.name} t USING {view} s ON t.task_id = s.task_id "
             "WHEN NOT MATCHED THEN INSERT *"
         )
         return int(self._spark.sql(statement).collect()[0]["num_inserted_rows"])
@@ -90,8 +86,5 @@ class ResultTable:
         """Create the table if there is none."""
         columns = T.StructType([T.StructField(f.name, f.dataType) for f in schema.fields])
         writer = self._spark.createDataFrame([], columns).write.format("delta").mode("ignore")
-        if self._in_catalog:
-            guarded_write(self._spark, self._text, lambda: writer.saveAsTable(self._table))
-        else:
-            guarded_write(self._spark, self._text, lambda: writer.save(self._text))
+        self._table.save(writer)
         self._is_there = True

@@ -18,8 +18,7 @@ from tubeq_spark import (
     TubeNotFoundError,
     local_session,
 )
-from tubeq_spark.cli.settings_file import read_defaults
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.programs import read_defaults, reason_of
 
 if TYPE_CHECKING:
     import argparse

@@ -10,8 +10,7 @@ from program.running import EXIT_FAILED, BadUseError, note, run
 from program.stopping import Stop
 
 from sweeping.passes import Passes
-from tubeq_spark.storage.spark.jvm import is_classic
-from tubeq_spark.streams.ticks import start_ticking
+from tubeq_spark.programs import is_classic, start_ticking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,72 @@
+"""Programs get along with what the package says that it has."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).parents[2]
+#: What README and docs speak of; the import rules allow programs these, and no folder.
+PUBLIC = (
+    "tubeq_spark",
+    "tubeq_spark.errors",
+    "tubeq_spark.programs",
+    "tubeq_spark.prometheus",
+    "tubeq_spark.tables",
+    "tubeq_spark.tarantool15",
+    "tubeq_spark.testing",
+)
+
+
+def imported(file: Path) -> list[tuple[str, str]]:
+    """What a file imports from the package: modules and names."""
+    return [
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tubeq_spark")
+        for alias in node.names
+    ]
+
+
+def not_public(files: Iterable[Path]) -> dict[str, list[str]]:
+    """What these files import that is not public."""
+    found = {
+        str(file.relative_to(ROOT)): [
+            f"{module}.{name}"
+            for module, name in imported(file)
+            if module not in PUBLIC or name not in importlib.import_module(module).__all__
+        ]
+        for file in files
+    }
+    return {file: names for file, names in found.items() if names}
+
+
+def test_programs_when_they_import_names_import_public_ones_only() -> None:
+    files = list((ROOT / "jobs").rglob("*.py"))
+
+    assert files
+    assert not_public(files) == {}
+
+
+def test_cases_when_they_import_names_import_public_ones_with_two_exceptions() -> None:
+    cases = ROOT / "tests" / "acceptance"
+
+    assert not_public(cases.glob("test_case_*.py")) == {
+        # All types, also those that come later.
+        "tests/acceptance/test_case_001_drivers.py": ["tubeq_spark.rules.tube_types.BUILT_IN"],
+        # Lowers a limit that takes more tubes than a test can have.
+        "tests/acceptance/test_case_x_c_counters.py": ["tubeq_spark.storage.spark.table_metrics"],
+    }
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_public_module_when_all_of_it_is_imported_has_every_name(module: str) -> None:
+    found = importlib.import_module(module)
+    assert [name for name in found.__all__ if not hasattr(found, name)] == []
