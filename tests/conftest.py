@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
 from tests.jvm_options import SHORT_LIVED
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 ENGINES = ("spark", "memory")
 #: What tests ask of a session for themselves is small, and each time another plan.
 INTERPRETED = {name: interpreted for name, (interpreted, _) in CODEGEN.items()}
+
+
+# On a machine that others use any example may take long.
+settings.register_profile("any-machine", deadline=None)
+settings.load_profile("any-machine")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
