@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tubeq_spark
-from tests.pages import DOCS, PAGES, ROOT, Example, examples
+from tests.pages import DOCS, PAGES, ROOT, examples
 from tubeq_spark import TaskState
 from tubeq_spark.rules import lifecycle
 
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KINDS = {"console", "mermaid", "properties", "pycon", "python", "sh", "sql", "text"}
-BLOCKS = [
-    pytest.param(example, id=f"{name}:{example.line}")
-    for name in PAGES
-    for example in examples(name)
-]
 #: Not built by mkdocs, which looks after the links of its own pages.
 TOP = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
 
@@ -67,15 +62,16 @@ def test_links_when_followed_lead_to_files(name: str) -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
-@pytest.mark.parametrize("example", BLOCKS)
-def test_example_when_it_is_not_run_compiles(example: Example, tmp_path: Path) -> None:
-    assert example.kind in KINDS
-    if example.kind == "python":
-        compile(example.text, "example", "exec")
-    elif example.kind == "pycon":
-        assert example.reason is not None
-        assert doctest.DocTestParser().get_examples(example.text)
-    elif example.kind == "sh" and (bash := shutil.which("bash")):
-        script = tmp_path / "example"
-        script.write_text(example.text, encoding="utf-8")
-        subprocess.run([bash, "-n", script], check=True)
+@pytest.mark.parametrize("name", PAGES)
+def test_examples_when_read_are_of_known_kinds_and_compile(name: str, tmp_path: Path) -> None:
+    for example in examples(name):
+        assert example.kind in KINDS
+        if example.kind == "python":
+            compile(example.text, f"{name}:{example.line}", "exec")
+        elif example.kind == "pycon":
+            assert example.reason is not None
+            assert doctest.DocTestParser().get_examples(example.text)
+        elif example.kind == "sh" and (bash := shutil.which("bash")):
+            script = tmp_path / "example"
+            script.write_text(example.text, encoding="utf-8")
+            subprocess.run([bash, "-n", script], check=True)
