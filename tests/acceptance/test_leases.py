@@ -28,6 +28,7 @@ def pass_time(clock: ManualClock, alive: Queue, seconds: float = 3 * TTR) -> Non
         alive._context.session.beat_if_needed()
 
 
+@pytest.mark.thorough
 def test_take_late_in_a_lease_renews_it(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
 ) -> None:

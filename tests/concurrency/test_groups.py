@@ -41,6 +41,7 @@ def while_one_commits(
     return futures
 
 
+@pytest.mark.thorough
 def test_acks_of_threads_while_one_commits_share_the_next_commit(world: World) -> None:
     taken: list[list[int]] = []
 

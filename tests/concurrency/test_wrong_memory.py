@@ -67,6 +67,7 @@ def add_to_memory(holdings: Holdings, task_id: int, another: int) -> None:
     holdings._claims[row.segment] |= {added}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["touch", *thorough("release", "bury", "exchange")])
 def test_verb_when_the_memory_of_its_lease_segment_lacks_tasks_leaves_these_alone(
     world: World, tube: Tube, verb: str
@@ -98,6 +99,7 @@ def test_ack_of_two_takes_when_the_memory_of_one_lacks_a_task_leaves_it_alone(
     assert world.conflicts() == conflicts + 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["touch", *thorough("release", "bury")])
 def test_verb_when_the_memory_of_its_lease_segment_has_one_too_many_is_decided_anew(
     world: World, verb: str

@@ -128,6 +128,7 @@ def go_round_frames(spark: SparkSession, tube: Tube) -> None:
     batch.ack(batch.df)
 
 
+@pytest.mark.thorough
 def test_frame_verbs_when_the_session_has_sparks_settings_read_the_log_in_as_few_tasks(
     spark: SparkSession, tube: Tube, theirs: SparkSession, place: str
 ) -> None:
@@ -161,6 +162,7 @@ def test_put_df_when_its_source_is_a_view_of_the_session_puts_it(
         theirs.catalog.dropTempView("names")
 
 
+@pytest.mark.thorough
 def test_frames_when_handed_out_belong_to_the_caller_s_session(
     plain: SparkSession, tube: Tube
 ) -> None:
@@ -189,6 +191,7 @@ def test_verbs_when_the_session_reads_stale_snapshots_see_what_others_have_put(
     tube.delete(task.task_id)
 
 
+@pytest.mark.thorough
 def test_commits_when_the_session_has_user_metadata_bear_the_queue_s_notes(
     tube: Tube, theirs: SparkSession
 ) -> None:
