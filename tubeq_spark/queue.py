@@ -130,7 +130,7 @@ class Queue:
             engine,
             self._opened.location.table(TUBES),
             self._context.loop,
-            self._opened.lane(TUBES),
+            self._opened.table_lock(TUBES),
             self._context.random,
         )
         self._tubes: dict[str, Tube] = {}
@@ -157,9 +157,9 @@ class Queue:
         tally = Tally(clock, lambda: str(name))
         loop = CommitLoop(engine, config, wall, source.random, tally)
         counters, holdings = Counters(), Holdings()
-        table, lane = self._opened.location.table(SESSIONS), self._opened.lane(SESSIONS)
-        sessions = Sessions(engine, table, loop, lane, source)
-        slots = Slots(engine, table, loop, lane, source)
+        table, table_lock = self._opened.location.table(SESSIONS), self._opened.table_lock(SESSIONS)
+        sessions = Sessions(engine, table, loop, table_lock, source)
+        slots = Slots(engine, table, loop, table_lock, source)
         session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
         return QueueContext(
             engine=engine,
@@ -692,7 +692,9 @@ class Queue:
         names = [TUBES, SESSIONS]
         if any(record.type in known and known[record.type].subqueues for record in records):
             names.append(TAKEN_UTUBES)
-        tables = [(self._opened.location.table(name), self._opened.lane(name)) for name in names]
+        tables = [
+            (self._opened.location.table(name), self._opened.table_lock(name)) for name in names
+        ]
         since_us = min((record.created_us for record in records), default=now_us)
         return Tables(SYSTEM, tables, since_us)
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch, Whole, ack_whole
 from tubeq_spark.rules import arguments, validation
-from tubeq_spark.rules.arguments import PutRequest, Wanted
+from tubeq_spark.rules.arguments import PutRequest, TakeRequest
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
-from tubeq_spark.runtime.taken import LotOfTasks
+from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.put_identity import PutIdentity
 from tubeq_spark.streams import changes, process, sink
 from tubeq_spark.streams.ticks import start_ticking
@@ -67,9 +67,11 @@ class Tube:
         self._puts = GroupCommit[PutRequest, list[Task]](
             lambda requests: put.put_group(ctx, requests)
         )
-        self._takes = GroupCommit[Wanted, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
-        self._lots = GroupCommit[Wanted, LotOfTasks | None](
-            lambda wanted: taking.take_lots(ctx, wanted)
+        self._takes = GroupCommit[TakeRequest, list[Task]](
+            lambda requests: taking.take_group(ctx, requests)
+        )
+        self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
+            lambda requests: taking.take_batches(ctx, requests)
         )
         self._batches = GroupCommit[Whole, int](lambda batches: ack_whole(ctx, batches))
         self._acks = GroupCommit[list[int], list[Task]](
@@ -273,7 +275,7 @@ class Tube:
         Conflicts only with takes (and folds) of tasks in the same segment; never with a put.
         """
         limit = arguments.timeout(timeout)
-        tasks = self._take(Wanted(1), limit)
+        tasks = self._take(TakeRequest(1), limit)
         return tasks[0] if tasks else None
 
     def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
@@ -293,15 +295,15 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
-        wanted = arguments.wanted("n", n, per_utube, self._ctx.driver)
+        request = arguments.take_request("n", n, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
-        return self._take(wanted, limit)
+        return self._take(request, limit)
 
-    def _take(self, wanted: Wanted, timeout: float | None) -> list[Task]:
+    def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
         def verb() -> list[Task]:
-            if not wanted.count:
+            if not request.count:
                 return []
-            look = lambda: self._takes.submit(wanted) or None  # noqa: E731
+            look = lambda: self._takes.submit(request) or None  # noqa: E731
             return taking.wait_for(self._ctx, timeout, look) or []
 
         return self._verb(verb)
@@ -323,14 +325,14 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
-        wanted = arguments.wanted("n", n, per_utube, self._ctx.driver)
+        request = arguments.take_request("n", n, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
-            if not wanted.count:
+            if not request.count:
                 return Batch(self._ctx, None, self._batches)
-            lot = taking.wait_for(self._ctx, limit, lambda: self._lots.submit(wanted))
-            return Batch(self._ctx, lot, self._batches)
+            leased = taking.wait_for(self._ctx, limit, lambda: self._batch_takes.submit(request))
+            return Batch(self._ctx, leased, self._batches)
 
         return self._verb(verb)
 
@@ -355,18 +357,18 @@ class Tube:
         Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE; else as `ack_many`
         and `take_many`, as for tasks of a batch in types with sub-queues. Conflicts as theirs.
         """
-        wanted = arguments.wanted("take", take, per_utube, self._ctx.driver)
+        request = arguments.take_request("take", take, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
         ids = arguments.task_ids(ack)
 
         def verb() -> list[Task]:
             if not ids:
-                return self._take(wanted, limit)
-            if not wanted.count:
+                return self._take(request, limit)
+            if not request.count:
                 self._acks.submit(ids)
                 return []
-            taken = exchange.exchange(self._ctx, ids, wanted)
-            return taken or self._take(wanted, limit)
+            taken = exchange.exchange(self._ctx, ids, request)
+            return taken or self._take(request, limit)
 
         return self._verb(verb)
 
@@ -413,7 +415,7 @@ class Tube:
         if not callable(handler):
             validation.refuse("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
-        arguments.wanted("batch_size", size, per_utube, self._ctx.driver)
+        arguments.take_request("batch_size", size, per_utube, self._ctx.driver)
         self._ctx.queue.require_running()
         unsettled: list[Batch] = []
 

@@ -206,10 +206,13 @@ CASES = (
         "take_df", lambda w: put(w, "abc"), lambda w, _: w.tube.take_df(2), ("ar br cr", "at bt cr")
     ),
     Case(
-        "ack_whole_claim", lambda w: taken(w, "ab"), lambda w, i: w.tube.ack_many(i), ("at bt", "")
+        "ack_whole_lease_segment",
+        lambda w: taken(w, "ab"),
+        lambda w, i: w.tube.ack_many(i),
+        ("at bt", ""),
     ),
     Case(
-        "ack_part_of_a_claim",
+        "ack_part_of_a_lease_segment",
         lambda w: taken(w, "abc"),
         lambda w, i: w.tube.ack(i[0]),
         ("at bt ct", "bt ct"),
@@ -217,7 +220,7 @@ CASES = (
         then=ack_the_rest,
     ),
     Case(
-        "ack_several_claims",
+        "ack_several_lease_segments",
         lambda w: taken_apart(w, "ab"),
         lambda w, i: w.tube.ack_many(i),
         ("at bt", ""),
@@ -237,7 +240,7 @@ CASES = (
         then=ack_the_rest,
     ),
     Case(
-        "touch_part_of_a_claim",
+        "touch_part_of_a_lease_segment",
         lambda w: taken(w, "ab"),
         lambda w, i: w.tube.touch(i[0], 100),
         ("at bt", "at bt"),
@@ -299,7 +302,7 @@ CASES = (
         swept="ar dt br",
     ),
     Case(
-        "sweep_that_folds",
+        "sweep_that_compacts",
         lambda w: in_segments_of_one(w, "abcdef"),
         lambda w, _: w.mine.sweep(),
         ("ar br cr dr er fr", "ar br cr dr er fr"),
@@ -344,7 +347,7 @@ CASES = (
 MORE = {case.name for case in CASES} - {
     "put_df_with_a_key",
     "take_where_leases_have_ended",
-    "ack_whole_claim",
+    "ack_whole_lease_segment",
     "exchange_in_two_commits",
     "sweep_that_finds_a_dead_session",
     "close",

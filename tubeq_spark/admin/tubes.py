@@ -39,7 +39,7 @@ from tubeq_spark.storage.spark.subqueue_statements import SubqueueStatements
 from tubeq_spark.storage.spark.task_reads import Tasks
 from tubeq_spark.storage.spark.task_statements import Statements
 from tubeq_spark.storage.spark.tube_table import TubeTable
-from tubeq_spark.storage.spark.utube_locks import TakenUtubes
+from tubeq_spark.storage.spark.utube_locks import UtubeLocks
 from tubeq_spark.verbs import empty, expire
 
 if TYPE_CHECKING:
@@ -201,10 +201,10 @@ def make_context(
             codec = TypedCodec(arrow)
     driver = driver_of(queue.drivers, record.type)
     tube_table = TubeTable(table, record.id, driver.order, struct, record.options.change_feed)
-    taken_utubes = opened.location.table(TAKEN_UTUBES)
+    utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
-        with opened.lane(TAKEN_UTUBES).changing(queue.engine.committer):
-            create_table(queue.engine, new_taken_utubes(taken_utubes, queue.config))
+        with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
+            create_table(queue.engine, new_taken_utubes(utube_locks, queue.config))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     return TubeContext(
         queue,
@@ -216,8 +216,8 @@ def make_context(
         Admission(queue.engine, tube_table, fresh),
         Subqueues(queue.engine, tube_table),
         SubqueueStatements(tube_table, fresh),
-        TakenUtubes(queue.engine, taken_utubes, record.id, opened.lane(TAKEN_UTUBES)),
-        opened.lane(record.name),
+        UtubeLocks(queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)),
+        opened.table_lock(record.name),
         codec,
         TubeEvents(queue.counters, record.id, record.name),
         is_live=lambda: any(r.id == record.id and is_live(r) for r in registry.records()),
@@ -295,7 +295,7 @@ def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> N
     """
     with contextlib.suppress(TubeNotFoundError):  # another one was faster
         registry.move(record, (TubeStatus.DROPPING, TubeStatus.LIVE), TubeStatus.DROPPED)
-    opened.lane(record.name).dropped.add(record.id)
+    opened.table_lock(record.name).dropped.add(record.id)
 
 
 def finish_stopped(

@@ -13,7 +13,7 @@ from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
 from tubeq_spark.storage.spark.open_location import unsafe_storage
 from tubeq_spark.storage.spark.registry import TubeStatus
 from tubeq_spark.storage.spark.spark_settings import SETTINGS, missing_settings
-from tubeq_spark.subqueues.locks import claims
+from tubeq_spark.subqueues.locks import lock_states
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -115,7 +115,7 @@ def examine(
             with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
                 metrics = measure_tube(ctx, [], 0)
-                found += [*_tube(record.name, metrics, limits), *_claims(ctx, limits)]
+                found += [*_tube(record.name, metrics, limits), *_unused_locks(ctx, limits)]
                 for owner in ctx.tasks.owners(_MOST):
                     owners[owner].add(record.name)
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
@@ -170,11 +170,11 @@ def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:
         yield Problem("log", name, f"{message}: every reader goes through them all")
 
 
-def _claims(ctx: TubeContext, limits: Limits) -> Iterator[Problem]:
+def _unused_locks(ctx: TubeContext, limits: Limits) -> Iterator[Problem]:
     if not ctx.driver.subqueues:
         return
     now_us = ctx.queue.now_us()
-    seen = claims(ctx, now_us)
+    seen = lock_states(ctx, now_us)
     empty = [*seen.fresh, *seen.orphans]
     orphans = [o for o in empty if now_us - o.taken_at > limits.overdue * US]
     if orphans:

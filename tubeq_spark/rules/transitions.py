@@ -40,16 +40,16 @@ def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
         expires_at=new.expires_at,
         owner=None,
         attempts=0,
-        claim=None,
+        take_id=None,
     )
 
 
-def taken_row(row: StoredTask, claim: int, lease: NewLease) -> StoredTask:
+def taken_row(row: StoredTask, lease_segment: int, lease: NewLease) -> StoredTask:
     """A row as a take has left it."""
     return replace(
         row,
-        segment=claim,
-        claim=claim,
+        segment=lease_segment,
+        take_id=lease_segment,
         owner=lease.owner,
         state=TaskState.TAKEN,
         attempts=row.attempts + 1,

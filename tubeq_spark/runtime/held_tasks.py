@@ -31,9 +31,9 @@ class Holdings:
         """Hold nothing."""
         self._rows: dict[tuple[int, int], StoredTask] = {}
         #: All tasks of each claim; every one of them is in `_rows`.
-        self._claims: dict[int, frozenset[tuple[int, int]]] = {}
+        self._lease_segments: dict[int, frozenset[tuple[int, int]]] = {}
         #: Ends of the first lease in batches, whose single tasks are not remembered, by claim.
-        self._lots: dict[int, int | None] = {}
+        self._batches: dict[int, int | None] = {}
         #: Ends of leases of tasks that are held as far as we know, but whose claims we do not.
         self._loose: dict[tuple[int, int], int | None] = {}
         self._lock = threading.Lock()
@@ -56,17 +56,19 @@ class Holdings:
                 self._loose.pop(key, None)
                 self._rows[key] = row
                 made[row.segment].add(key)
-            self._claims.update((claim, frozenset(keys)) for claim, keys in made.items())
+            self._lease_segments.update(
+                (lease_segment, frozenset(keys)) for lease_segment, keys in made.items()
+            )
 
-    def add_lot(self, claim: int, until: int | None) -> None:
+    def add_batch(self, take_id: int, until: int | None) -> None:
         """Remember a batch, and when its first lease ends."""
         with self._lock:
-            self._lots[claim] = until
+            self._batches[take_id] = until
 
-    def drop_lot(self, claim: int) -> None:
+    def drop_batch(self, take_id: int) -> None:
         """Forget a batch."""
         with self._lock:
-            self._lots.pop(claim, None)
+            self._batches.pop(take_id, None)
 
     def find(self, tube_id: int, ids: Sequence[int]) -> list[StoredTask] | None:
         """The rows of these tasks; `None` when any is not remembered."""
@@ -75,10 +77,10 @@ class Holdings:
         found = [row for row in rows if row is not None]
         return found if len(found) == len(rows) else None
 
-    def members(self, claim: int) -> list[int] | None:
+    def members(self, lease_segment: int) -> list[int] | None:
         """The ids of all tasks in a claim; `None` when it is not remembered."""
         with self._lock:
-            keys = self._claims.get(claim)
+            keys = self._lease_segments.get(lease_segment)
             return None if keys is None else [task_id for _, task_id in keys]
 
     def left(self, tube_id: int, ids: Iterable[int], moves: Mapping[int, int]) -> None:
@@ -91,14 +93,14 @@ class Holdings:
         """
         keys = {(tube_id, task_id) for task_id in ids}
         with self._lock:
-            claims = {self._rows[key].segment for key in keys if key in self._rows}
-            for claim in claims.union(moves):
-                rows = self._pop(claim)
+            lease_segments = {self._rows[key].segment for key in keys if key in self._rows}
+            for lease_segment in lease_segments.union(moves):
+                rows = self._pop(lease_segment)
                 rest = {key: row for key, row in rows.items() if key not in keys}
-                if rest and claim in moves:
-                    fresh = moves[claim]
+                if rest and lease_segment in moves:
+                    fresh = moves[lease_segment]
                     self._rows |= {key: replace(row, segment=fresh) for key, row in rest.items()}
-                    self._claims[fresh] = frozenset(rest)
+                    self._lease_segments[fresh] = frozenset(rest)
                 else:
                     # None as a rule: else these were remembered in a claim that had more to lose.
                     self._loosen(rest)
@@ -117,12 +119,12 @@ class Holdings:
         """
         key = (tube_id, after.task_id)
         with self._lock:
-            for claim, fresh in moves.items():
-                rows = self._pop(claim)
+            for lease_segment, fresh in moves.items():
+                rows = self._pop(lease_segment)
                 if not rows:
                     continue
                 self._rows |= {k: replace(row, segment=fresh) for k, row in rows.items()}
-                self._claims[fresh] = frozenset(rows)
+                self._lease_segments[fresh] = frozenset(rows)
             former = self._rows.get(key)
             if former is not None and former.segment == after.segment:
                 self._rows[key] = after
@@ -150,33 +152,35 @@ class Holdings:
             elif key in self._loose:
                 self._loose[key] = stored.next_event
 
-    def forget(self, claims: Iterable[int]) -> None:
+    def forget(self, lease_segments: Iterable[int]) -> None:
         """Forget claims that were not found where they were remembered; their tasks may be held."""
         with self._lock:
-            for claim in claims:
-                self._forget(claim)
+            for lease_segment in lease_segments:
+                self._forget(lease_segment)
 
-    def _forget(self, claim: int) -> None:
-        self._loosen(self._pop(claim))
+    def _forget(self, lease_segment: int) -> None:
+        self._loosen(self._pop(lease_segment))
 
     def _loosen(self, rows: Mapping[tuple[int, int], StoredTask]) -> None:
         self._loose.update((key, row.next_event) for key, row in rows.items())
 
-    def _pop(self, claim: int) -> dict[tuple[int, int], StoredTask]:
-        return {key: self._rows.pop(key) for key in self._claims.pop(claim, frozenset())}
+    def _pop(self, lease_segment: int) -> dict[tuple[int, int], StoredTask]:
+        return {
+            key: self._rows.pop(key) for key in self._lease_segments.pop(lease_segment, frozenset())
+        }
 
-    def gone(self, claims: Iterable[int]) -> None:
+    def gone(self, lease_segments: Iterable[int]) -> None:
         """Forget claims whose tasks were all given back."""
         with self._lock:
-            for claim in claims:
-                self._pop(claim)
+            for lease_segment in lease_segments:
+                self._pop(lease_segment)
 
     def clear(self) -> None:
         """Forget all: the session's epoch is over."""
         with self._lock:
             self._rows.clear()
-            self._claims.clear()
-            self._lots.clear()
+            self._lease_segments.clear()
+            self._batches.clear()
             self._loose.clear()
 
     def any_at(self, now_us: int) -> bool:
@@ -185,6 +189,6 @@ class Holdings:
             self._loose = {k: end for k, end in self._loose.items() if not due(end, now_us)}
             return (
                 bool(self._loose)
-                or any(not due(until, now_us) for until in self._lots.values())
+                or any(not due(until, now_us) for until in self._batches.values())
                 or any(not due(row.next_event, now_us) for row in self._rows.values())
             )

@@ -36,10 +36,10 @@ __all__ = [
     "LOCK_SUFFIX",
     "NOTE_SUFFIX",
     "POLL",
-    "Lane",
+    "TableLock",
     "is_answered",
     "is_left_to",
-    "lane_of",
+    "table_lock_of",
     "write_note",
 ]
 
@@ -54,7 +54,7 @@ POLL = 0.003
 _LOOK, _PATIENCE = 0.05, 30.0
 
 
-class Lane:
+class TableLock:
     """The way of all writers of this process to one table, and what wakes its waiting takes."""
 
     def __init__(
@@ -225,11 +225,11 @@ def is_answered(error: Exception) -> bool:
     return classify(error) is not Outcome.LOST
 
 
-_lanes: dict[tuple[str, str], Lane] = {}
-_lanes_lock = threading.Lock()
+_table_locks: dict[tuple[str, str], TableLock] = {}
+_table_locks_guard = threading.Lock()
 
 
-def lane_of(uri: str, name: str, directory: Path | None) -> Lane:
+def table_lock_of(uri: str, name: str, directory: Path | None) -> TableLock:
     """The lane of a table: one for each process, whatever queue object asks.
 
     Args:
@@ -237,12 +237,12 @@ def lane_of(uri: str, name: str, directory: Path | None) -> Lane:
         name: The table.
         directory: Where lock files go; `None` when the storage is safe by itself.
     """
-    with _lanes_lock:
-        lane = _lanes.get((uri, name))
-        if lane is None:
+    with _table_locks_guard:
+        table_lock = _table_locks.get((uri, name))
+        if table_lock is None:
             lock_file = None
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
-            lane = _lanes[uri, name] = Lane(lock_file)
-        return lane
+            table_lock = _table_locks[uri, name] = TableLock(lock_file)
+        return table_lock

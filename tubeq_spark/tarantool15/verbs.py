@@ -50,10 +50,10 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
         # The look is part of the attempt: what others on this lane put urgently is seen.
         return put.plan(ctx, [_ahead(ctx, request)])
 
-    rows = ctx.queue.loop.run("urgent", ctx.lane, attempt)[0]
+    rows = ctx.queue.loop.run("urgent", ctx.table_lock, attempt)[0]
     if not rows:
         return None
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     ctx.count(old_verb("urgent"), 1)
     return ctx.happened("put", rows)[0]
 
@@ -148,7 +148,7 @@ def _held(
         return settle.changed(ctx, found, action, moves, lambda: tell(row))
 
     tasks = settle.run(ctx, name, attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks[0]
 
 
@@ -179,7 +179,7 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
         return settle.changed(ctx, found, move_as(dest, ready) + told, moves, finish)
 
     tasks = settle.run(ctx, "dig", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks[0]
 
 

@@ -91,9 +91,9 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
         if ctx.callback is not None:
             told = ctx.tasks.read(predicates.is_due(now_us), "task_id", _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
-        claims = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
-        held.update(held_in(ctx, claims))
-        dest, gone, *fresh = ctx.queue.session.segments(2 + len(claims))
+        lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
+        held.update(held_in(ctx, lease_segments))
+        dest, gone, *fresh = ctx.queue.session.segments(2 + len(lease_segments))
         due = predicates.is_due(now_us, "t.")
         state = (
             f"CASE WHEN t.state = 't' THEN {predicates.readied_state(ctx.max_attempts, 't.')} "
@@ -109,17 +109,17 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
                 ),
                 (due, back_to_tube(dest, state) + note(ctx.table, events)),
             ],
-            dict(zip(claims, fresh, strict=True)),
+            dict(zip(lease_segments, fresh, strict=True)),
         )
         statement = replace(statement, tasks=sum(group.count for group in groups))
 
         def finish(affected: Affected) -> Ended:
-            ctx.queue.holdings.forget(claims)
+            ctx.queue.holdings.forget(lease_segments)
             for row in told:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
             back, removed = affected.updated, affected.deleted
             # The rests of claims are among the updated rows, but go elsewhere; so do gone rows.
-            if claims or ctx.table.change_feed:
+            if lease_segments or ctx.table.change_feed:
                 back = ctx.tasks.count_in(dest)
             if ctx.table.change_feed:
                 removed = ctx.tasks.count_in(gone)
@@ -127,10 +127,10 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
 
         return Plan(statement, finish)
 
-    ended = ctx.queue.loop.run("end_due", ctx.lane, attempt)
+    ended = ctx.queue.loop.run("end_due", ctx.table_lock, attempt)
     free_ended(ctx, held)
     if ended.total:
-        ctx.lane.changed()
+        ctx.table_lock.changed()
     return ended
 
 
@@ -195,12 +195,12 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
     while more:
         # What others take meanwhile is not waited for: that might never end.
         passed, more = ctx.queue.loop.run(
-            "release", ctx.lane, lambda: _release_pass(ctx, owner, held)
+            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, held)
         )
         free_ended(ctx, held)
         released += passed
     if released:
-        ctx.lane.changed()
+        ctx.table_lock.changed()
     return released
 
 
@@ -208,19 +208,19 @@ def _release_pass(
     ctx: TubeContext, owner: str | None, held: set[tuple[int, str | None]]
 ) -> Plan[tuple[int, bool]]:
     """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
-    claims, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
+    lease_segments, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
     held.clear()
-    held.update(held_in(ctx, claims))
-    if not claims:
+    held.update(held_in(ctx, lease_segments))
+    if not lease_segments:
         return Plan(None, lambda _: (0, False))
-    told = ctx.tasks.in_claims(claims) if ctx.callback is not None else []
+    told = ctx.tasks.in_lease_segments(lease_segments) if ctx.callback is not None else []
     dest = ctx.queue.session.segments(1)[0]
     action = back_to_tube(dest, predicates.readied_state(ctx.max_attempts, "t."))
     action += note_of_release(ctx.table, ctx.max_attempts)
-    statement = ctx.statements.settle_segments(claims, action)
+    statement = ctx.statements.settle_segments(lease_segments, action)
 
     def finish(affected: Affected) -> tuple[int, bool]:
-        ctx.queue.holdings.gone(claims)
+        ctx.queue.holdings.gone(lease_segments)
         ctx.count("release", affected.updated)
         ctx.count("bury", worn)
         for row in told:
@@ -228,7 +228,7 @@ def _release_pass(
             if after.state is TaskState.BURIED:
                 ctx.remember("bury", [after])
             ctx.remember("release", [after])
-        return affected.updated, len(claims) == _MOST
+        return affected.updated, len(lease_segments) == _MOST
 
     return Plan(statement, finish)
 

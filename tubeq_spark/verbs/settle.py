@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected, Merge
+    from tubeq_spark.storage.spark.engine import Affected, Statement
     from tubeq_spark.verbs.locate import Located
 
 __all__ = [
@@ -52,16 +52,16 @@ __all__ = [
 def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
     """Run a verb that may begin with what is remembered, and reads anew when that was wrong."""
     memory = Memory()
-    return ctx.queue.loop.run(name, ctx.lane, lambda: attempt(memory))
+    return ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
 
 
 def _removal(
     ctx: TubeContext, found: Located, events: str | None = None
-) -> tuple[Merge, dict[int, int]]:
+) -> tuple[Statement, dict[int, int]]:
     """The statement that removes the named tasks: an ack, or what `events` (SQL) says."""
     told = events is not None and ctx.table.change_feed
-    if found.whole and len(found.claims) == 1 and not told:
-        statement = ctx.statements.delete_claim(found.segments[0])
+    if found.whole and len(found.lease_segments) == 1 and not told:
+        statement = ctx.statements.delete_lease_segment(found.segments[0])
         return replace(statement, tasks=len(found.rows)), {}
     dest, moves = fresh_places(ctx, found)
     moves = {} if found.whole else moves
@@ -111,7 +111,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return Plan(statement, finish)
 
     tasks = run(ctx, "ack", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks
 
 
@@ -165,7 +165,7 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
         return changed(ctx, found, action, moves, lambda: ctx.events.released(after))
 
     tasks = run(ctx, "release", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks
 
 
@@ -207,7 +207,7 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return Plan(statement, finish)
 
     tasks = run(ctx, "delete", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks
 
 
@@ -228,7 +228,7 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return _burial(ctx, found, seen, now_us)
 
     tasks = run(ctx, "bury", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks
 
 
@@ -267,10 +267,10 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
         return _burial(ctx, located(ctx, list(rows), remembered=False), seen, now_us)
 
     try:
-        ctx.queue.once.run("bury", ctx.lane, attempt)
+        ctx.queue.once.run("bury", ctx.table_lock, attempt)
     except ConflictError as error:
         raise Stale from error
-    ctx.lane.changed()
+    ctx.table_lock.changed()
 
 
 def kick(ctx: TubeContext, count: int) -> int:
@@ -278,22 +278,25 @@ def kick(ctx: TubeContext, count: int) -> int:
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()
-        cuts = ctx.tasks.buried_segments(now_us, count)
-        if not cuts:
+        selections = ctx.tasks.buried_segments(now_us, count)
+        if not selections:
             return Plan(None, lambda _: 0)
-        last = max((cut.last for cut in cuts), key=lambda cut: (cut.pri, cut.task_id))
+        last = max(
+            (selection.last for selection in selections),
+            key=lambda selection: (selection.pri, selection.task_id),
+        )
         which = f"{predicates.is_buried(now_us, 't.')} AND {ctx.table.up_to(last, 't.')}"
         told = []
         if ctx.callback is not None:
             where = f"{predicates.is_buried(now_us)} AND {ctx.table.up_to(last)}"
             told = ctx.tasks.read(where, ctx.table.in_order, count)
-        segments = sorted(cut.segment for cut in cuts)
+        segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
         action = back_to_tube(dest, "'r'") + ", attempts = CAST(0 AS INT)"
         action += note(ctx.table, "'kick'")
         source = [Chosen(segment, None) for segment in segments]
         statement = ctx.statements.settle(source, [(which, action)], {})
-        statement = replace(statement, tasks=sum(cut.count for cut in cuts))
+        statement = replace(statement, tasks=sum(selection.count for selection in selections))
 
         def finish(affected: Affected) -> int:
             if affected.updated == 0:
@@ -308,7 +311,7 @@ def kick(ctx: TubeContext, count: int) -> int:
     if ctx.max_attempts is not None:
         # A lease that ended may have worn a task out: it is buried, but stored as taken.
         end_due(ctx, ctx.queue.now_us())
-    kicked = ctx.queue.loop.run("kick", ctx.lane, attempt)
+    kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:
-        ctx.lane.changed()
+        ctx.table_lock.changed()
     return kicked

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tubeq_spark.storage.spark.tube_table import MARKS
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,5 +64,7 @@ def _key(rows: DataFrame, image: Column) -> Column:
     """A task's id, or whose mark it is; where there are no tasks, the whole row."""
     if "task_id" not in rows.columns:
         return image.cast("string")
-    mark = F.concat_ws("/", F.lit("mark"), "tube", "owner")
-    return F.when(F.col("segment") == MARKS, mark).otherwise(F.col("task_id").cast("string"))
+    tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")
+    return F.when(F.col("segment") == SEGMENT_0, tombstone).otherwise(
+        F.col("task_id").cast("string")
+    )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.storage.spark.tube_table import MARKS
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ __all__ = [
     "FORMAT_VERSION",
     "PARTITION",
     "NewTable",
-    "leftover_marks",
+    "leftover_tombstones",
     "new_registry",
     "new_sessions",
     "new_taken_utubes",
@@ -179,9 +179,9 @@ def new_tube_table(
     return NewTable(table, _columns(columns), (PARTITION,), _properties(config) | properties)
 
 
-def leftover_marks(table: str) -> str:
+def leftover_tombstones(table: str) -> str:
     """The query for what a new tube keeps of a table: the marks of earlier drops."""
-    return f"SELECT * FROM {table} WHERE segment = {bigint(MARKS)}"
+    return f"SELECT * FROM {table} WHERE segment = {bigint(SEGMENT_0)}"
 
 
 def set_property(table: str, name: str, value: str) -> str:

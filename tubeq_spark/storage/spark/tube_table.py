@@ -11,14 +11,14 @@ from tubeq_spark.storage.spark.quoting import bigint
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["MARKS", "Cut", "TubeTable"]
+__all__ = ["SEGMENT_0", "OrderPosition", "TubeTable"]
 
 #: The segment of marks: no task is ever in it.
-MARKS = 0
+SEGMENT_0 = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class OrderPosition:
     """A place in the order of a tube: everything up to it, itself included."""
 
     pri: int
@@ -52,11 +52,11 @@ class TubeTable:
         """The tube's order, for ORDER BY."""
         return ", ".join(self.order)
 
-    def up_to(self, cut: Cut, alias: str = "") -> str:
+    def up_to(self, position: OrderPosition, alias: str = "") -> str:
         """Everything up to a place in the tube's order."""
         if self.order == ("task_id",):
-            return f"{alias}task_id <= {bigint(cut.task_id)}"
+            return f"{alias}task_id <= {bigint(position.task_id)}"
         return (
-            f"({alias}pri < {cut.pri} OR "
-            f"({alias}pri = {cut.pri} AND {alias}task_id <= {bigint(cut.task_id)}))"
+            f"({alias}pri < {position.pri} OR "
+            f"({alias}pri = {position.pri} AND {alias}task_id <= {bigint(position.task_id)}))"
         )

@@ -13,33 +13,33 @@ from typing import TYPE_CHECKING
 from tubeq_spark.rules.segment_layout import hash_of
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Engine, Merge
+from tubeq_spark.storage.spark.engine import Engine, Statement
 from tubeq_spark.storage.spark.inline_rows import rows_source
 from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.locking import TableLock
 
-__all__ = ["TakenUtube", "TakenUtubes", "bucket_of"]
+__all__ = ["UtubeLock", "UtubeLocks", "bucket_of"]
 
 _BUCKETS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class TakenUtube:
+class UtubeLock:
     """A claim on a sub-queue.
 
     Attributes:
         utube: The sub-queue; `None` is one too.
-        claim: Token of the take: the segment its tasks were moved to.
+        take_id: Token of the take: the segment its tasks were moved to.
         owner: Session and epoch that claimed it.
         taken_at: When, in microseconds.
     """
 
     utube: str | None
-    claim: int
+    take_id: int
     owner: str
     taken_at: int
 
@@ -49,36 +49,36 @@ def bucket_of(utube: str | None) -> int:
     return hash_of(utube) % _BUCKETS
 
 
-class TakenUtubes:
+class UtubeLocks:
     """The claims on one tube's sub-queues."""
 
-    def __init__(self, engine: Engine, table: str, tube: int, lane: Lane) -> None:
+    def __init__(self, engine: Engine, table: str, tube: int, table_lock: TableLock) -> None:
         """Use the claims of a tube (its id) in `table` (a SQL name)."""
         self._engine = engine
         self._table = table
         self._tube = tube
-        self.lane = lane
+        self.table_lock = table_lock
 
-    def all(self) -> list[TakenUtube]:
+    def all(self) -> list[UtubeLock]:
         """Every claim, orphans included."""
         found = self._engine.arrow(
-            "SELECT utube, claim, owner, unix_micros(taken_at) AS taken_at "
+            "SELECT utube, claim AS take_id, owner, unix_micros(taken_at) AS taken_at "
             f"FROM {self._table} WHERE tube_id = {bigint(self._tube)}"
         )
-        return [TakenUtube(**row) for row in found.to_pylist()]
+        return [UtubeLock(**row) for row in found.to_pylist()]
 
     def tubes(self) -> set[int]:
         """The ids of all tubes of the location with claims, orphans included."""
         found = self._engine.rows(f"SELECT DISTINCT tube_id FROM {self._table}")
         return {row["tube_id"] for row in found}
 
-    def claim(
+    def acquire(
         self,
         wanted: Sequence[tuple[str | None, int, int | None]],
         owner: str,
         now_us: int,
-        marker: int,
-    ) -> Merge:
+        operation_id: int,
+    ) -> Statement:
         """Claim sub-queues: all or none where orphans are taken over, else those that are free.
 
         To insert only is a third cheaper than to look for matches, too.
@@ -87,10 +87,10 @@ class TakenUtubes:
             wanted: Sub-queue, token, and the token of the orphan that it takes over.
             owner: Who claims.
             now_us: The moment.
-            marker: A number that was never used.
+            operation_id: A number that was never used.
         """
         columns = {"bucket": "INT", "utube": "STRING", "claim": "BIGINT", "seen": "BIGINT"}
-        rows = [(bucket_of(utube), utube, claim, seen) for utube, claim, seen in wanted]
+        rows = [(bucket_of(utube), utube, take_id, seen) for utube, take_id, seen in wanted]
         source, frames = rows_source(columns, rows)
         at, taken_over = moment(now_us), ""
         if any(seen is not None for _, _, seen in wanted):
@@ -103,13 +103,15 @@ class TakenUtubes:
             f"MERGE INTO {self._table} t USING {source} s ON {noted('t.tube_id')} "
             f"AND t.tube_id = {bigint(self._tube)} "
             f"AND t.bucket IN ({_buckets(utube for utube, _, _ in wanted)}) AND t.bucket = s.bucket "
-            f"AND t.utube <=> s.utube AND t.claim <> {bigint(marker)} "
+            f"AND t.utube <=> s.utube AND t.claim <> {bigint(operation_id)} "
             f"{taken_over}WHEN NOT MATCHED THEN INSERT (tube_id, bucket, utube, owner, claim, taken_at) "
             f"VALUES ({bigint(self._tube)}, s.bucket, s.utube, {string(owner)}, s.claim, {at})"
         )
-        return Merge(self._table, sql, marker, frames, len(wanted))
+        return Statement(self._table, sql, operation_id, frames, len(wanted))
 
-    def free(self, claims: Iterable[int], utubes: Collection[str | None], marker: int) -> Merge:
+    def free(
+        self, take_ids: Iterable[int], utubes: Collection[str | None], operation_id: int
+    ) -> Statement:
         """Remove claims by their tokens, of some sub-queues only."""
         columns = {"bucket": "INT", "utube": "STRING"}
         rows = [(bucket_of(utube), utube) for utube in utubes]
@@ -118,25 +120,25 @@ class TakenUtubes:
             f"MERGE INTO {self._table} t USING {source} s ON {noted('t.tube_id')} "
             f"AND t.tube_id = {bigint(self._tube)} "
             f"AND t.bucket IN ({_buckets(utubes)}) AND t.bucket = s.bucket "
-            f"AND t.utube <=> s.utube AND t.claim IN ({bigints([*claims, marker])}) "
+            f"AND t.utube <=> s.utube AND t.claim IN ({bigints([*take_ids, operation_id])}) "
             "WHEN MATCHED THEN DELETE"
         )
-        return Merge(self._table, sql, marker, frames, len(rows))
+        return Statement(self._table, sql, operation_id, frames, len(rows))
 
     def free_all(
-        self, claims: Iterable[int], utubes: Collection[str | None] | None, marker: int
-    ) -> Merge:
+        self, take_ids: Iterable[int], utubes: Collection[str | None] | None, operation_id: int
+    ) -> Statement:
         """Remove claims by their tokens.
 
         Args:
-            claims: The tokens.
+            take_ids: The tokens.
             utubes: All their sub-queues, where they are known: it meets no claim on others.
-            marker: A number that was never used.
+            operation_id: A number that was never used.
         """
         near = "" if utubes is None else f" AND bucket IN ({_buckets(utubes)})"
-        where = f"tube_id = {bigint(self._tube)} AND claim IN ({bigints([*claims, marker])}){near}"
+        where = f"tube_id = {bigint(self._tube)} AND claim IN ({bigints([*take_ids, operation_id])}){near}"
         sql = f"DELETE FROM {self._table} WHERE {noted('tube_id')} AND {where}"
-        return Merge(self._table, sql, marker)
+        return Statement(self._table, sql, operation_id)
 
 
 def _buckets(utubes: Iterable[str | None]) -> str:
