@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
 
-#: Makes an action from a fresh segment, and from the fresh claim of each claim.
+#: Makes an action from a fresh segment, and from where each lease segment moves to.
 _Action = Callable[[int, dict[int, int]], str]
 
 
@@ -51,7 +51,7 @@ class Whole:
     """A batch that is acked as a whole.
 
     Attributes:
-        take_id: Its claim.
+        take_id: The take that it comes from.
         ack: Removes its tasks; returns how many.
     """
 
@@ -61,7 +61,7 @@ class Whole:
 
 def ack_whole(ctx: TubeContext, batches: Sequence[Whole]) -> list[int | Exception]:
     """Ack the batches of several threads: a commit each, and one that frees their sub-queues."""
-    # Held to the end: a take in between would find claims without tasks, and burn them.
+    # Held to the end: a take in between would find utube locks without tasks, and fence them.
     with ctx.table_lock.writing(ctx.queue.engine.committer):
         acked = each(lambda batch: batch.ack(), batches)
         done = [b.take_id for b, n in zip(batches, acked, strict=True) if isinstance(n, int)]
@@ -71,7 +71,7 @@ def ack_whole(ctx: TubeContext, batches: Sequence[Whole]) -> list[int | Exceptio
 
 
 class Batch:
-    """Tasks that this session holds together, as one claim; a context manager.
+    """Tasks that this session holds together, as one lease segment; a context manager.
 
     Leaving the block acks what is left; on an exception it releases it. An empty batch (nothing
     was ready) has `count` 0 and an empty `df`; all its methods do nothing. When the first lease in it
@@ -91,7 +91,7 @@ class Batch:
         self.count = leased.count
         self._take_id = leased.take_id
         self._owner = leased.lease.owner
-        #: Where its tasks are: the claim it was handed out in, unless others took some out of it.
+        #: Where its tasks are: the segment it was handed out in, unless others took some out of it.
         self._lease_segments = leased.segments
         self._until = leased.until
         self._left = leased.count > 0
@@ -136,8 +136,8 @@ class Batch:
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
 
-        Commits: 1. All that is left: a deletion of the claim's partition. Conflicts only with
-        whoever ends one of these leases.
+        Commits: 1. All that is left: a deletion of the lease segment's partition. Conflicts only
+        with whoever ends one of these leases.
         """
         return self._settle("ack", df, lambda _dest, _moves: "DELETE", done=True)
 
@@ -291,7 +291,7 @@ class Batch:
         self._ctx.queue.holdings.drop_batch(self._take_id)
 
     def _find(self) -> None:
-        """Find out where the tasks are, when others took some out of the claim."""
+        """Find out where the tasks are, when others took some out of the lease segment."""
         segments = self._ctx.tasks.lease_segments_of(self._take_id, self._owner)
         if not segments:
             self._forget()
@@ -342,7 +342,7 @@ class Batch:
         return gone
 
     def _plan_some(self, named: set[int], action: _Action) -> Plan[int]:
-        """Some of what is left; the rest of the claim moves."""
+        """Some of what is left; the rest of the lease segment moves."""
         rows = self._ctx.tasks.ids_in(self._lease_segments)
         if not rows:
             raise Stale

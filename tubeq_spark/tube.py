@@ -5,8 +5,8 @@ the first of a queue object leases its number slot, about one in ten minutes ren
 
 In types with sub-queues a take commits once more, to `_tubeq_taken_utubes`, before it takes, and
 whatever gives back the last task of a sub-queue once after it; these conflict with takes and ends of
-sub-queues in the same bucket (one of 16), and are retried. A take that meets the claim of one that
-was stopped commits once more to the tube, and begins anew when that one comes first.
+sub-queues in the same bucket (one of 16), and are retried. A take that meets the utube lock of one
+that was stopped commits once more to the tube, and begins anew when that one comes first.
 """
 
 from __future__ import annotations
@@ -269,10 +269,10 @@ class Tube:
 
         Commits: 1, none when nothing is ready; one more when it meets leases that have ended, or
         tasks that it buries, and one to `_tubeq_sessions` with a session's first take and in the
-        second half of its lease.
-        One more where the commit took more than a quarter of a ttr: it renews the leases. Where it goes
-        on being so slow, leases are made longer by as much as takes take, five minutes at most.
-        Conflicts only with takes (and folds) of tasks in the same segment; never with a put.
+        second half of its lease. One more where the commit took more than a quarter of a ttr: it
+        renews the leases. Where it goes on being so slow, leases are made longer by as much as
+        takes take, five minutes at most. Conflicts only with takes (and compactions) of tasks in
+        the same segment; never with a put.
         """
         limit = arguments.timeout(timeout)
         tasks = self._take(TakeRequest(1), limit)
@@ -440,7 +440,7 @@ class Tube:
         Raises:
             NotTakenError: It is not held by this session, or its ttr has passed.
 
-        Commits: 1, a deletion of the claim's partition when the claim holds nothing else, else a
+        Commits: 1, a deletion of the lease segment's partition when it holds nothing else, else a
         MERGE; shared with acks of other threads. Conflicts only with whoever ends this lease.
         """
         return self.ack_many([task_id])[0]
@@ -698,15 +698,15 @@ class Tube:
         self._verb(lambda: empty.truncate(self._ctx))
 
     def drop(self) -> None:
-        """Remove the tube with all its tasks; its table stays, empty but for a mark.
+        """Remove the tube with all its tasks; its table stays, empty but for a tombstone.
 
-        The mark refuses late puts of whoever does not know of the drop yet.
+        The tombstone refuses late puts of whoever does not know of the drop yet.
 
         Raises:
             TubeBusyError: Tasks are taken.
             TubeNotFoundError: It was dropped before.
 
-        Commits: 2 to the registry (mark, then remove), 1 to the tube in between. Stopped after the
+        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between. Stopped after the
         first, whoever sweeps or creates the tube next finishes it.
         """
         self._verb(self._drop)
@@ -743,20 +743,20 @@ class Tube:
 
         Returns:
             A streaming DataFrame, a row a change: `task_id, state, change, at, version, step, pri,
-            utube, data, created, ttl, ttr, next_event, attempts, owner`. `change` is the name of its
-            counter, `state` the one after it, `at` the time of the commit by the storage's clock,
-            `version` the commit; `step` orders what one commit did to a task, such as a delay that
-            was over (0) and the take (1). The other columns are those of `df`, as the commit left
-            them. Without order between the tasks of a commit. What time alone has changed appears
-            when it is written down, by a verb or a sweep; what folding moves never does, nor what
-            `truncate` and `drop` remove.
+            utube, data, created, ttl, ttr, next_event, attempts, owner`. `change` is the name of
+            its counter, `state` the one after it, `at` the time of the commit by the storage's
+            clock, `version` the commit; `step` orders what one commit did to a task, such as a
+            delay that was over (0) and the take (1). The other columns are those of `df`, as the
+            commit left them. Without order between the tasks of a commit. What time alone has
+            changed appears when it is written down, by a verb or a sweep; what compaction moves
+            never does, nor what `truncate` and `drop` remove.
 
         Raises:
             InvalidOptionError: The tube was created without `change_feed`, or `starting` is bad.
 
         Commits: an empty one for `None` (or a moment after the last commit), which conflicts with
         nothing but another such call; else none. A tube with a feed writes each changed row up to
-        three times, and a task that was removed by other than an ack stays as a mark for the sweep.
+        three times, and a task that was removed by other than an ack stays as a row until a sweep.
         """
         return self._verb(lambda: changes.changes(self._ctx, starting))
 

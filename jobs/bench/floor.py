@@ -102,7 +102,7 @@ class Floor:
         )
 
     def take(self) -> int:
-        """SELECT of the next tasks in order, MERGE that moves them by their ids to the claim."""
+        """SELECT of the next tasks in order, MERGE that moves them by id to a lease segment."""
         columns = "*" if self._form is Form.MANY else "segment, task_id"
         ready = f"SELECT {columns} FROM {self._table} WHERE state = 'r' ORDER BY task_id"
         found = self._spark.sql(f"{ready} LIMIT {self._batch}").toArrow()
@@ -121,7 +121,7 @@ class Floor:
         return self._affected(f"MERGE INTO {self._table} t USING ({rows}) s {clauses}")
 
     def ack(self) -> int:
-        """DELETE of the claim's partition."""
+        """DELETE of the lease segment's partition."""
         return self._affected(
             f"DELETE FROM {self._table} WHERE segment = {bigint(self._lease_segment)}"
         )

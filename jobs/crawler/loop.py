@@ -2,7 +2,7 @@
 
 The order of the commits is what makes the crawl safe to kill at any moment:
 
-1. `take_df` claims a batch, and with it the host. Its URLs whose pages are stored already are not
+1. `take_df` takes a batch, and with it the host. Its URLs whose pages are stored already are not
    fetched again.
 2. The others are fetched on the executors while their rows are appended to the page table: one
    commit for the batch, and the only evaluation of the DataFrame that fetches. Everything
@@ -12,7 +12,7 @@ The order of the commits is what makes the crawl safe to kill at any moment:
 4. Failures are released with a delay; the tube buries them after `MAX_ATTEMPTS`.
 5. The rest is acked, and the host is free.
 
-A crash after 1 or during 2 leaves claimed tasks: once the lease of the dead session has run out
+A crash after 1 or during 2 leaves taken tasks: once the lease of the dead session has run out
 they are taken again, and fetched as if for the first time (some servers were asked twice).
 After 2 the pages are stored but their links are not queued: the tasks come back, are not fetched
 again, and step 3 takes the links from the stored rows. After 3 the same, and it finds no unseen

@@ -53,7 +53,7 @@ def put(world: World, letters: str) -> list[int]:
 
 
 def taken(world: World, letters: str) -> list[int]:
-    """Tasks that the interrupted session holds, as one claim."""
+    """Tasks that the interrupted session holds, in one lease segment."""
     put(world, letters)
     return ids_of(world.tube.take_many(len(letters)))
 

@@ -80,7 +80,7 @@ def put(world: World, letters: str) -> list[int]:
 
 
 def taken(world: World, letters: str, count: int | None = None) -> list[int]:
-    """Tasks of which this session has taken the first, as one claim."""
+    """Tasks of which this session has taken the first, in one lease segment."""
     put(world, letters)
     return ids_of(world.tube.take_many(len(letters) if count is None else count))
 
@@ -91,7 +91,7 @@ def taken_by_rival(world: World, letters: str) -> list[int]:
 
 
 def taken_apart(world: World, letters: str) -> list[int]:
-    """Tasks that this session has taken, each in a claim of its own."""
+    """Tasks that this session has taken, each in a lease segment of its own."""
     put(world, letters)
     return [task_id for _ in letters for task_id in ids_of(world.tube.take_many(1))]
 
@@ -111,7 +111,7 @@ def batch_of(world: World, letters: str) -> Batch:
 
 
 def due(world: World) -> None:
-    """A lease that ends, beside one that lasts in the same claim; a delay, and a life."""
+    """A lease that ends, beside one that lasts in the same segment; a delay, and a life."""
     items = [PutItem("a"), PutItem("d", ttr=10_000)]
     world.rival.put_many([*items, PutItem("b", delay=PAST_TTR), PutItem("c", ttl=PAST_TTR)])
     world.tube.take_many(2)

@@ -52,7 +52,7 @@ class Subqueues(Hosts):
         self.rivals.sweep()
 
     def locks(self) -> int:
-        """How many sub-queues are claimed."""
+        """How many sub-queues are locked."""
         return len(self.rival._ctx.utube_locks.all())
 
 
@@ -71,7 +71,7 @@ def pair_of_hosts(open_queue: OpenQueue, clock: ManualClock) -> Subqueues:
 
 @pytest.fixture
 def hosts(pair_of_hosts: Subqueues) -> Subqueues:
-    """The module's tube, emptied, and nothing claimed."""
+    """The module's tube, emptied, and nothing locked."""
     pair_of_hosts.rival.truncate()
     if pair_of_hosts.locks():  # most tests leave none, and a sweep is ten queries
         pair_of_hosts.mine.sweep()
@@ -160,7 +160,7 @@ def test_take_when_it_stops_after_it_locked_one_of_two_subqueues_blocks_neither(
         taken.append(names(hosts.rival.take_many(1)))
 
     with hosts.probe.interrupted("decided", "claim", come_first):
-        # Its claim of the other one is a commit; then it frees that, and begins anew.
+        # Its lock of the other one is a commit; then it frees that, and begins anew.
         assert hosts.probe.stopped_after(commits + 1, lambda: hosts.tube.take_many(2))
 
     assert taken == ["a"]

@@ -310,7 +310,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
-        """No sub-queue stays claimed."""
+        """No sub-queue stays locked."""
         if hasattr(self, "model"):
             self.tubes["rival"].release_all()
 

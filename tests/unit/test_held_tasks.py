@@ -1,4 +1,4 @@
-"""What a queue object remembers of its claims: whole claims or nothing."""
+"""What a queue object remembers of its lease segments: whole ones or nothing."""
 
 from __future__ import annotations
 
@@ -188,16 +188,16 @@ def test_touched_when_the_lease_segment_is_not_remembered_knows_no_more_than_the
 
 
 class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
-    """Claims are made, change by ours and others' doing, and are read at any time.
+    """Lease segments are made, change by ours and others' doing, and are read at any time.
 
-    Whatever is remembered of a claim, it is all that was put into it when it was made.
+    Whatever is remembered of one, it is all that was put into it when it was made.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.holdings = Holdings()
         self.numbers = itertools.count(1)
-        #: The table: the claim of each task that is taken, and what each claim was made of.
+        #: The table: where each taken task is, and what each lease segment was made of.
         self.place: dict[int, int] = {}
         self.made: dict[int, frozenset[int]] = {}
 
@@ -208,7 +208,7 @@ class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
         return lease_segment
 
     def _draw(self, data: st.DataObject) -> tuple[set[int], dict[int, int]]:
-        """Tasks leave their claims in the table; the rests move."""
+        """Tasks leave their lease segments in the table; the rests move."""
         ids = set(data.draw(st.lists(st.sampled_from(sorted(self.place)), min_size=1)))
         moves = {}
         for lease_segment in {self.place[task_id] for task_id in ids}:
@@ -241,7 +241,7 @@ class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
     @precondition(lambda self: self.place)
     @rule(data=st.data(), seen=st.booleans())
     def touch(self, data: st.DataObject, *, seen: bool) -> None:
-        """The whole claim moves."""
+        """The whole lease segment moves."""
         task_id = data.draw(st.sampled_from(sorted(self.place)))
         before = self.place[task_id]
         after = self._make(self.made[before])
@@ -257,7 +257,7 @@ class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
-        """A statement has found nothing in a claim, or a sweep has ended its leases."""
+        """A statement has found nothing in a lease segment, or a sweep has ended its leases."""
         lease_segments = data.draw(st.lists(st.sampled_from([-1, *self.made])))
         self.holdings.forget(lease_segments)
 

@@ -1,4 +1,4 @@
-"""What keeps tables small: folding a tube's tiny segments, leftovers of drops, dead files.
+"""Keeps tables small: merges tiny segments, removes leftovers of drops and dead files.
 
 Nothing here is needed for a verb to be right, all of it yields to whoever commits first.
 """
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 #: Stands for the system tables; ids of tubes are greater.
 SYSTEM = 0
-#: Segments at the head of the queue that folding leaves to the takes.
+#: Segments at the head of the queue that a compaction leaves to the takes.
 _HEAD = 4
 #: Removals of dead files that long writes put off, before they are no longer asked.
 _PUT_OFF = 4
@@ -59,7 +59,7 @@ def compact(ctx: TubeContext) -> int:
     """Move the rows of many tiny segments without taken tasks into one.
 
     Returns:
-        How many segments went. At most one commit; a fold that meets a rival gives up.
+        How many segments went. At most one commit; a compaction that meets a rival gives up.
     """
     config = ctx.queue.config
 

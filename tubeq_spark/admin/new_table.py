@@ -130,7 +130,7 @@ def finish_creation(
 
 
 def _fitting(engine: Engine, table: str, record: TubeRecord, operation_id: int) -> Append:
-    """The commit after which no earlier tube's creator changes the table; the marks of drops stay."""
+    """The commit after which no earlier tube's creator changes the table; tombstones stay."""
     tombstones = _leftover(engine, table)
     once = (_APP, record.id)
     if _has_payload_of(tombstones, record):

@@ -1,4 +1,4 @@
-"""One pass over all tubes: write down what time has changed, free what the dead hold, tidy up."""
+"""The sweeper, one pass over all tubes: writes down timeouts, frees what the dead hold, tidies up."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Pass:
         self._locked: set[int] | None = None
 
     def has_locks(self, ctx: TubeContext) -> bool:
-        """Whether sub-queues of a tube are claimed; read once, by the first tube that has any."""
+        """Whether a tube has utube locks; read once, by the first tube with sub-queues."""
         if not ctx.driver.subqueues:
             return False
         if self._locked is None:
@@ -75,7 +75,7 @@ def sweep_tubes(
             log.exception("sweep of tube %s failed", name)
             report.tubes[name] = TubeSweep(error=f"{type(error).__name__}: {reason_of(error)}")
     least = queue.config.fold_heartbeats
-    # A fold that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
+    # A compaction that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
     for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
         if replaced >= least:
             with contextlib.suppress(ConflictError):

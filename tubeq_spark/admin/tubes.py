@@ -1,10 +1,10 @@
-"""Creating, opening and dropping tubes.
+"""Creates, opens and drops tubes.
 
 create: check, make the table, register (the commit that decides who creates); where the name was in
 use before, register, make the table fit, set live (see `new_table`). Stopped in between, whoever comes
 upon the name goes on. Rows carry the tube's id, so leftovers of an earlier tube are never seen.
-drop: mark in the registry, delete all rows unless one is taken, remove from the registry. Stopped
-in between, the next sweep or creation under that name goes on.
+drop: the registry says dropping; all rows are deleted and a tombstone is left, unless one is taken;
+the registry says dropped. Stopped in between, the next sweep or creation under that name goes on.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None
 
 
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
-    """Remove a drained tube from the registry: the mark in its table has decided.
+    """Remove a drained tube from the registry: the tombstone in its table has decided.
 
     The table stays, in a catalog too: by now it may belong to a new tube of that name.
     """

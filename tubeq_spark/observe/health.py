@@ -1,4 +1,4 @@
-"""What is wrong with a queue: things that go on working, but not for long, or not as they should."""
+"""Health checks: what still works in a queue, but not for long, or not as it should."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Problem:
     Attributes:
         kind: `sweeper` (due tasks that nobody writes down), `clock` (it differs from the
             storage's), `settings` (of the Spark session), `storage` (unsafe for several drivers),
-            `claims` (sub-queues claimed for nobody), `sessions` (dead ones that hold tasks),
+            `claims` (utube locks that nobody uses), `sessions` (dead ones that hold tasks),
             `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done) or
             `bury_unreadable`.
         tube: The tube, if it is about one.
@@ -164,7 +164,7 @@ def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:
         yield Problem("sweeper", name, f"{message}: is a sweeper running?")
     if metrics.files > limits.files:
         message = f"{metrics.files} files: takes and sweeps read their statistics each time"
-        yield Problem("files", name, f"{message}; put in larger batches, and let a sweeper fold")
+        yield Problem("files", name, f"{message}; put in larger batches, and let a sweeper compact")
     if metrics.log_commits is not None and metrics.log_commits > _LOG_COMMITS:
         message = f"{metrics.log_commits} commits since the last checkpoint of its log"
         yield Problem("log", name, f"{message}: every reader goes through them all")
@@ -178,7 +178,7 @@ def _unused_locks(ctx: TubeContext, limits: Limits) -> Iterator[Problem]:
     empty = [*seen.fresh, *seen.orphans]
     orphans = [o for o in empty if now_us - o.taken_at > limits.overdue * US]
     if orphans:
-        message = f"{len(orphans)} sub-queues are claimed for nobody; a take or a sweep frees them"
+        message = f"{len(orphans)} sub-queues are locked for nobody; a take or a sweep frees them"
         yield Problem("claims", ctx.record.name, message)
 
 

@@ -1,4 +1,4 @@
-"""Measures what a queue looks like from outside: depth, ages, leases, conflicts, files. Reads only."""
+"""Metrics of a queue: depth, ages, leases, conflicts, files. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs of a tube are given, checked against its type before anything is done."""
+"""Checks the arguments of a tube's verbs against its type, before anything is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs, and time, make of a task's row: the arrows of `lifecycle`, applied.
+"""Computes a task's row after a verb or a timeout: the transitions of `lifecycle`, applied.
 
 `row_changes` and `storage.spark.predicates` render the same as SQL.
 """
@@ -74,7 +74,7 @@ def released_row(
 
 
 def touched_row(row: StoredTask, segment: int, increment_us: int) -> StoredTask:
-    """The row after a touch, in the claim that it moves to."""
+    """The row after a touch, in the lease segment that it moves to."""
     ttl = _longer(row.ttl, increment_us)
     return replace(
         row,

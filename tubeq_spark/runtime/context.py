@@ -1,4 +1,4 @@
-"""What the verbs work with: everything a queue object shares, and everything of one tube."""
+"""The contexts that verbs work with: what a queue object shares, and what belongs to one tube."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class TubeContext:
     events: TubeEvents
     #: Asks the registry whether the tube is still there.
     is_live: Callable[[], bool] = lambda: True
-    #: When claims without tasks were first seen, by their tokens.
+    #: When utube locks without tasks were first seen, by their take ids.
     sightings: dict[int, int] = field(default_factory=dict)
     #: How long takes take.
     headroom: Headroom = field(default_factory=Headroom)

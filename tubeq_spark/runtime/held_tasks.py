@@ -1,10 +1,11 @@
-"""What this queue object remembers of the tasks it has taken: a memory, never the truth.
+"""Remembers the tasks that this queue object has taken: it saves reads; the table has the truth.
 
-A claim is written once, and its rows leave it all at once (rule 3 of ARCHITECTURE.md, "Segments").
-So its members, once known, are remembered unchanged until a statement was seen to end it, or are
-forgotten together: what is remembered is never less than what is there. A lease that ends takes no
-row out of its claim. A verb that finds its memory wrong forgets it and reads the tube. Only the
-current epoch's claims are remembered, so a session that died cannot act on what it held before.
+A lease segment is written once, and its rows leave it all at once (rule 3 of ARCHITECTURE.md,
+"Segments"). So its members, once known, are remembered unchanged until a statement was seen to end
+it, or are forgotten together: what is remembered is never less than what is there. A lease that
+ends takes no row out of its lease segment. A verb that finds its memory wrong forgets it and reads
+the tube. Only the current epoch's lease segments are remembered, so a session that died cannot act
+on what it held before.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ __all__ = ["Holdings"]
 
 
 class Holdings:
-    """Held tasks by tube and id, and the claims they sit in."""
+    """Held tasks by tube and id, and the lease segments they sit in."""
 
     def __init__(self) -> None:
         """Hold nothing."""
         self._rows: dict[tuple[int, int], StoredTask] = {}
-        #: All tasks of each claim; every one of them is in `_rows`.
+        #: All tasks of each lease segment; every one of them is in `_rows`.
         self._lease_segments: dict[int, frozenset[tuple[int, int]]] = {}
-        #: Ends of the first lease in batches, whose single tasks are not remembered, by claim.
+        #: Ends of the first lease in batches, whose single tasks are not remembered, by take id.
         self._batches: dict[int, int | None] = {}
-        #: Ends of leases of tasks that are held as far as we know, but whose claims we do not.
+        #: Ends of leases of tasks that are held as far as we know, in lease segments unknown.
         self._loose: dict[tuple[int, int], int | None] = {}
         self._lock = threading.Lock()
 
     def add(self, tube_id: int, rows: Iterable[StoredTask]) -> None:
-        """Remember whole claims that were just made.
+        """Remember whole lease segments that were just made.
 
         Args:
             tube_id: The tube.
-            rows: All rows of these claims.
+            rows: All rows of these lease segments.
         """
         made: dict[int, set[tuple[int, int]]] = defaultdict(set)
         with self._lock:
@@ -51,7 +52,7 @@ class Holdings:
                 key = (tube_id, row.task_id)
                 former = self._rows.get(key)
                 if former is not None:
-                    # Taken again: the claim it was in is gone, as it was remembered.
+                    # Taken again: the lease segment it was in is gone, as it was remembered.
                     self._forget(former.segment)
                 self._loose.pop(key, None)
                 self._rows[key] = row
@@ -78,18 +79,18 @@ class Holdings:
         return found if len(found) == len(rows) else None
 
     def members(self, lease_segment: int) -> list[int] | None:
-        """The ids of all tasks in a claim; `None` when it is not remembered."""
+        """The ids of all tasks in a lease segment; `None` when it is not remembered."""
         with self._lock:
             keys = self._lease_segments.get(lease_segment)
             return None if keys is None else [task_id for _, task_id in keys]
 
     def left(self, tube_id: int, ids: Iterable[int], moves: Mapping[int, int]) -> None:
-        """Some tasks were seen to leave their claims, and the rest of those claims to move.
+        """Some tasks were seen to leave their lease segments, and the rest of those to move.
 
         Args:
             tube_id: The tube.
-            ids: The tasks; of a claim that is not in `moves` all of them.
-            moves: The fresh claim of each rest.
+            ids: The tasks; of a lease segment that is not in `moves` all of them.
+            moves: Where the rest of each lease segment moved to.
         """
         keys = {(tube_id, task_id) for task_id in ids}
         with self._lock:
@@ -102,20 +103,20 @@ class Holdings:
                     self._rows |= {key: replace(row, segment=fresh) for key, row in rest.items()}
                     self._lease_segments[fresh] = frozenset(rest)
                 else:
-                    # None as a rule: else these were remembered in a claim that had more to lose.
+                    # None as a rule: else they were remembered in a segment that had more to lose.
                     self._loosen(rest)
             for key in keys:
                 self._loose.pop(key, None)
 
     def touched(self, tube_id: int, after: StoredTask, moves: Mapping[int, int]) -> None:
-        """A held task has a longer lease, and its claim has moved with all that is in it.
+        """A held task has a longer lease, and its lease segment has moved with all that is in it.
 
         Of a task that is not remembered only the lease is: another may have taken it, or a batch.
 
         Args:
             tube_id: The tube.
             after: The task as it is by now.
-            moves: The fresh claim.
+            moves: Where its lease segment moved to.
         """
         key = (tube_id, after.task_id)
         with self._lock:
@@ -134,7 +135,7 @@ class Holdings:
                 self._loose[key] = after.next_event
 
     def compare(self, tube_id: int, task_id: int, stored: StoredTask | None, *, held: bool) -> None:
-        """Forget the claim of a task that is not where it is remembered.
+        """Forget the lease segment of a task that is not where it is remembered.
 
         Args:
             tube_id: The tube.
@@ -153,7 +154,7 @@ class Holdings:
                 self._loose[key] = stored.next_event
 
     def forget(self, lease_segments: Iterable[int]) -> None:
-        """Forget claims that were not found where they were remembered; their tasks may be held."""
+        """Forget lease segments that are not where they were; their tasks may be held."""
         with self._lock:
             for lease_segment in lease_segments:
                 self._forget(lease_segment)
@@ -170,7 +171,7 @@ class Holdings:
         }
 
     def gone(self, lease_segments: Iterable[int]) -> None:
-        """Forget claims whose tasks were all given back."""
+        """Forget lease segments whose tasks were all given back."""
         with self._lock:
             for lease_segment in lease_segments:
                 self._pop(lease_segment)

@@ -1,4 +1,4 @@
-"""What a take has taken."""
+"""What a take has taken: its rows, or a leased batch whose rows were not read."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["LeasedBatch", "TakenRows", "read_back"]
 
 @dataclass(frozen=True, slots=True)
 class LeasedBatch:
-    """A claim that was taken without reading its rows.
+    """A leased batch: tasks that were taken together, without reading their rows.
 
     Attributes:
-        take_id: The token of the take: the segment that its tasks were moved to first.
+        take_id: The number of the take: the segment that its tasks were moved to first.
         segment: Where they are.
         lease: Their leases, and who holds them.
         count: How many tasks it holds.
@@ -47,7 +47,7 @@ class LeasedBatch:
 
     @property
     def take_ids(self) -> set[int]:
-        """The tokens that they are held under."""
+        """The take ids that they are held under."""
         return {self.take_id}
 
     def lasts(self, now_us: int) -> bool:
@@ -64,7 +64,7 @@ class LeasedBatch:
         return (self, segments) if segments else (None, [])
 
     def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> LeasedBatch | None:
-        """The lot after its leases were renewed, in the segment that it was moved to."""
+        """The batch after its leases were renewed, in the segment that it was moved to."""
         count = ctx.tasks.count_of(self.take_id, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
@@ -93,7 +93,7 @@ class TakenRows:
 
     @property
     def take_ids(self) -> set[int]:
-        """The tokens that they are held under."""
+        """The take ids that they are held under."""
         return {row.take_id for row in self.rows if row.take_id is not None}
 
     def lasts(self, now_us: int) -> bool:

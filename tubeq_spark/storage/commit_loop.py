@@ -2,7 +2,7 @@
 
 An attempt has three outcomes. *Committed*: the decision's result is handed out. *Conflicted* (or
 refused by one of our own guards): the whole attempt begins anew on fresh state. *Unknown*: the
-table's history is asked for the statement's marker before anything else is done.
+table's history is searched for the statement's operation id before anything else is done.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ class Tally:
         self._lock = threading.Lock()
 
     def conflicted(self, table_lock: TableLock) -> None:
-        """Count one at the table of a lane."""
+        """Count one at a table."""
         with self._lock:
             self._conflicts[table_lock] = self._conflicts.get(table_lock, 0) + 1
 
     def at(self, table_lock: TableLock) -> int:
-        """Those at the table of a lane."""
+        """Those at a table."""
         with self._lock:
             return self._conflicts.get(table_lock, 0)
 

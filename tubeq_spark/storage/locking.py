@@ -1,4 +1,4 @@
-"""What keeps writers apart: a queue of threads in each process, a file lock on local storage.
+"""Table locks keep writers apart: threads of a process by a lock, processes by a lock file.
 
 Hadoop's rename on a local file system overwrites, so two processes could both commit one version
 and one of them would lose its tasks without a word. Every write to a `file:` table therefore holds
@@ -55,7 +55,7 @@ _LOOK, _PATIENCE = 0.05, 30.0
 
 
 class TableLock:
-    """The way of all writers of this process to one table, and what wakes its waiting takes."""
+    """The lock that all writers of this process to one table share; it wakes waiting takes, too."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class TableLock:
             here: What runs on this host, as the system tells by default.
         """
         self._threads = threading.RLock()
-        # thread_local=False: the lane's own lock already lets one thread in at a time.
+        # thread_local=False: the lock of threads already lets one in at a time.
         self._file = None if lock_file is None else FileLock(lock_file, thread_local=False)
         self._note = (
             None if lock_file is None else CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
@@ -163,7 +163,7 @@ class TableLock:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether nobody else at all writes to the table while the lane is held."""
+        """Whether nobody else at all writes to the table while this lock is held."""
         return self._file is not None and not self._is_left
 
     @property
@@ -230,7 +230,7 @@ _table_locks_guard = threading.Lock()
 
 
 def table_lock_of(uri: str, name: str, directory: Path | None) -> TableLock:
-    """The lane of a table: one for each process, whatever queue object asks.
+    """The table lock of a table: one for each process, whatever queue object asks.
 
     Args:
         uri: Resolved location of the queue.

@@ -1,4 +1,4 @@
-"""Statements that run now: what a long one leaves in its table's directory is not in the log yet."""
+"""Tells which statements run for long: their files, not in the log yet, must not be removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""changes: where in the versions of a tube's table its feed of changes starts.
+"""changes: finds the version of a tube's table from which its feed of changes starts.
 
 A stream keeps its place in its own checkpoint; but Delta asks for the start again as long as that
 holds no more than the first batch, and fails when it is a later one by then. So whoever starts a

@@ -1,8 +1,8 @@
-"""Who holds which sub-queue: claims in `_tubeq_taken_utubes`, before the tasks and after them.
+"""Locks sub-queues before their tasks are taken, and frees them after these were given back.
 
-take: (orphans among the chosen: burn their tokens, look again,) claim the sub-queues, *then* read
+take: (orphans among the chosen: fence their take ids, look again,) lock the sub-queues, *then* read
 their heads, then take those. Giving back: the tube first; then whoever sees no task left under the
-token removes the claim, by its token. Stopped anywhere, at most an orphaned claim is left: one
+take id removes the lock, by its take id. Stopped anywhere, at most an orphaned lock is left: one
 without tasks, which the next take of that sub-queue takes over, and a sweep removes.
 """
 
@@ -38,13 +38,13 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-#: Who has not seen a claim before leaves it to its taker for so many times `claim_grace`.
+#: Who has not seen a lock before leaves it to its taker for so many times `claim_grace`.
 _UNSEEN = 60
 
 
 @dataclass(frozen=True, slots=True)
 class LockStates:
-    """All claims on a tube's sub-queues.
+    """All utube locks of a tube, by whether tasks are stored under them.
 
     Attributes:
         live: Those under which tasks are stored as taken. Whether their leases last is not asked:
@@ -61,7 +61,7 @@ class LockStates:
 
 
 def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
-    """Look at all claims. No commit."""
+    """Look at all utube locks. No commit."""
     everything = ctx.utube_locks.all()
     stored = ctx.subqueues.stored_under({lock.take_id for lock in everything}, now_us)
     live = [lock for lock in everything if (lock.take_id, lock.utube) in stored]
@@ -77,12 +77,12 @@ def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
 
 
 def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int]:
-    """The tokens of claims without tasks that are left to their takers.
+    """The take ids of locks without tasks that are left to their takers.
 
-    A taker commits its tasks some time after its claim, and how long after is the storage's doing:
-    the time counts from when this queue object first saw the claim. One that sees it for the first
-    time, as a sweep that runs once does, goes by the moment that the claim's taker began, which is
-    long before the claim could be seen, and leaves it that much longer.
+    A taker commits its tasks some time after its lock, and how long after depends on the storage:
+    the time counts from when this queue object first saw the lock. One that sees it for the first
+    time, as a sweep that runs once does, goes by the moment that the taker began, which is long
+    before the lock could be seen, and leaves it that much longer.
     """
     grace = round(ctx.queue.config.claim_grace * US)
     for take_id in set(ctx.sightings).difference(lock.take_id for lock in empty):
@@ -96,7 +96,7 @@ def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int
 
 
 def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[UtubeLock]:
-    """Make sure that nobody takes under these tokens any more. One commit.
+    """Make sure that nobody takes under these take ids any more. One commit.
 
     Returns:
         Those that are orphans still: their taker did not come first.
@@ -116,10 +116,10 @@ def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[U
 def acquire(
     ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
 ) -> int:
-    """Claim sub-queues (with a token, and the orphan's token each takes over). One commit.
+    """Lock sub-queues (with a take id, and the orphan's take id each takes over). One commit.
 
     Returns:
-        How many it got: fewer than were wanted when others claimed the rest first, none when it met
+        How many it got: fewer than were wanted when others locked the rest first, none when it met
         another commit.
     """
     operation_id = ctx.queue.session.segments(1)[0]
@@ -139,15 +139,15 @@ def free_locks(
     *,
     whole: bool = True,
 ) -> None:
-    """Remove claims whose tasks were all given back, or never taken. One commit.
+    """Remove utube locks whose tasks were all given back, or never taken. One commit.
 
     What fails leaves orphans: the tasks are given back all the same.
 
     Args:
         ctx: The tube.
-        take_ids: The claims.
+        take_ids: The takes that made them.
         utubes: Their sub-queues, where they are known.
-        whole: Whether all of these claims go, or those of `utubes` only.
+        whole: Whether all locks of these takes go, or those of `utubes` only.
     """
     if not take_ids:
         return
@@ -163,16 +163,16 @@ def free_locks(
     try:
         ctx.queue.loop.run("free", ctx.utube_locks.table_lock, attempt)
     except TubeqError:
-        log.warning("claims on sub-queues of %s are left to others", ctx.record.name, exc_info=True)
+        log.warning("utube locks of %s are left to others", ctx.record.name, exc_info=True)
 
 
 def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> None:
-    """Free the sub-queues of tasks that were just taken out of their claims.
+    """Free the sub-queues of tasks that were just given back or removed.
 
     Args:
         ctx: The tube.
         rows: The tasks as they were.
-        whole: Whether nothing is left of any of their claims.
+        whole: Whether nothing is left of any of their takes.
     """
     if not ctx.driver.subqueues:
         return
@@ -185,17 +185,17 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
 
 
 def held_in(ctx: TubeContext, segments: Collection[int]) -> set[tuple[int, str | None]]:
-    """Token and sub-queue of what is taken in some claims, before its leases are ended."""
+    """Take id and sub-queue of what is taken in some segments, before its leases are ended."""
     if not ctx.driver.subqueues or not segments:
         return set()
     return ctx.subqueues.taken_in(segments)
 
 
 def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
-    """Free those of these claims under which nothing is stored any more. One commit, or none.
+    """Remove those of these locks under which nothing is stored any more. One commit, or none.
 
-    Their takes have landed, so no token need be burnt. What is stored in an ended lease counts: a
-    touch that was decided before its end could still come.
+    Their takes have landed, so no take id need be fenced. What is stored in an ended lease counts:
+    a touch that was decided before its end could still come.
     """
     if pairs:
         stored = ctx.subqueues.taken_under({take_id for take_id, _ in pairs})
@@ -223,7 +223,7 @@ def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
 
 
 def free_orphans(ctx: TubeContext, now_us: int) -> None:
-    """Remove claims that hold nothing. Two commits, none when there is no such claim."""
+    """Remove utube locks that hold nothing. Two commits, none when there is no such lock."""
     if not ctx.driver.subqueues:
         return
     orphans = fence(ctx, lock_states(ctx, now_us).orphans, now_us)

@@ -1,4 +1,4 @@
-"""Which sub-queues the calls of a take get, and how many tasks of each."""
+"""Shares out sub-queues among the calls of a take: which each gets, and how many tasks of each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["AcquiredSubqueues", "shared_out", "shares_of"]
 
 @dataclass(frozen=True, slots=True)
 class AcquiredSubqueues:
-    """Sub-queues that were claimed for some calls.
+    """Sub-queues that were locked for some calls.
 
     Attributes:
         owner: Who holds them.
         now_us: The moment that the sub-queues were chosen for.
-        take_ids: The claim of each call; `None` for one that found nothing.
-        kept: Tokens of sub-queues that were held already.
+        take_ids: The take id of each call; `None` for one that found nothing.
+        kept: Take ids of sub-queues that were held already.
         quotas: For each call: how many tasks of each sub-queue.
         whole: Whether that is all that these sub-queues have.
         alone: Whether one call has it all, nobody held a sub-queue, and no other had ready tasks.
@@ -41,7 +41,7 @@ class AcquiredSubqueues:
 
     @property
     def used_take_ids(self) -> list[int]:
-        """The tokens that are used."""
+        """The take ids that are used."""
         return [take_id for take_id in self.take_ids if take_id is not None]
 
     @property
@@ -50,7 +50,7 @@ class AcquiredSubqueues:
         return {utube: n for quotas in self.quotas for utube, n in quotas.items()}
 
     def take_id_of(self) -> dict[str | None, int]:
-        """The claim of each sub-queue."""
+        """The take id of each sub-queue."""
         pairs = zip(self.take_ids, self.quotas, strict=True)
         fresh = {u: take_id for take_id, quotas in pairs if take_id is not None for u in quotas}
         return fresh | {u: take_id for u, take_id in self.kept.items() if u in fresh}

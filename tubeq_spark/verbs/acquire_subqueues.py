@@ -1,9 +1,9 @@
-"""Claiming sub-queues for a take, before it takes: choose, burn orphans, claim, and undo.
+"""Locks sub-queues for a take, before it takes: choose, fence orphans, lock; and the undoing.
 
-Between the claim and the MERGE that takes nobody else takes from these sub-queues, unless the token
-was burnt; then the MERGE fails. When it does, the claims are freed and all begins anew. When it
-moves only some of several tasks of a sub-queue, because a fold or a sweep moved others, these go
-back first.
+Between the locking and the MERGE that takes nobody else takes from these sub-queues, unless the
+take id was fenced; then the MERGE fails. When it does, the sub-queues are freed and all begins
+anew. When it moves only some of several tasks of a sub-queue, because a compaction or a sweep moved
+others, these go back first.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Take:
         self._abandoned: list[int] = []
 
     def run(self, attempt: Callable[[Take], Plan[T]], operation: str = "take") -> T:
-        """Commit what `attempt` decides; what was claimed in vain is freed."""
+        """Commit what `attempt` decides; what was locked in vain is freed."""
         try:
             result = self.ctx.queue.loop.run(operation, self.ctx.table_lock, lambda: attempt(self))
         except (ConflictError, NotTakenError):
@@ -51,15 +51,16 @@ class Take:
         return result
 
     def _free_abandoned(self) -> None:
-        # Their MERGE has failed for good: nothing was, or will be, taken under these tokens.
+        # Their MERGE has failed for good: nothing was, or will be, taken under these take ids.
         locks.free_locks(self.ctx, self._abandoned)
         self._abandoned = []
 
     def acquire(self, mine: Mapping[str | None, int] | None = None) -> AcquiredSubqueues | None:
-        """Claim sub-queues for the calls; `None` when none is free.
+        """Lock sub-queues for the calls; `None` when none is free.
 
         Args:
-            mine: Tokens of sub-queues that are held, and about to be free: these need no claim.
+            mine: Take ids of sub-queues that are held, and about to be free: these need no
+                lock.
         """
         ctx, mine = self.ctx, mine or {}
         self._free_abandoned()
@@ -95,11 +96,11 @@ class Take:
     def _free(
         self, now_us: int, mine: Mapping[str | None, int]
     ) -> tuple[list[SubqueueHead], dict[str | None, UtubeLock], bool]:
-        """Sub-queues that can be claimed.
+        """Sub-queues that can be locked.
 
         Returns:
-            The heads of those that nobody holds, one more than is wanted; the orphaned claims among
-            these; whether nobody holds any.
+            The heads of those that nobody holds, one more than is wanted; the orphaned locks
+            among these; whether nobody holds any.
         """
         ctx = self.ctx
         most = sum(request.count for request in self._requests)
@@ -121,8 +122,8 @@ class Take:
     def incomplete(self, acquired: AcquiredSubqueues) -> bool:
         """The MERGE has moved fewer tasks than were chosen: undo what could be out of order.
 
-        Of a sub-queue that gave several tasks the first may have been moved away, by a fold or a
-        sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
+        Of a sub-queue that gave several tasks the first may have been moved away, by a compaction
+        or a sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
         these tasks; stopped before they are back, their leases end. What rivals have deleted or
         buried is nobody's next task, and undoes nothing.
 
@@ -141,7 +142,7 @@ class Take:
         return True
 
     def taken(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
-        """The MERGE has committed: free what was claimed for nothing."""
+        """The MERGE has committed: free what was locked for nothing."""
         self._abandoned = []
         take_id_of = dict(acquired.kept) | acquired.take_id_of()
         empty = set(take_id_of).difference(utubes)

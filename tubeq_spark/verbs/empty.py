@@ -1,4 +1,4 @@
-"""Emptying a tube: truncate, and the end of a drop."""
+"""Empties a tube: truncate, and the second step of a drop."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> State
     ]
     if whole:
         return ctx.statements.delete_segments([span.segment for span in whole])
-    # Only segments that hold later tasks, too: a claim that was taken meanwhile. And with a change
-    # feed claims, whose rows, deleted, would be acks.
+    # Only segments that hold later tasks, too: what was taken meanwhile. And with a change feed all
+    # lease segments: their rows, deleted, would be acks.
     lease_segments = [span.segment for span in spans if span.in_lease_segment]
     gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     older = f"t.task_id <= {bigint(bound)}"

@@ -1,4 +1,4 @@
-"""exchange: ack tasks and take the next ones, in one commit where the claims are whole."""
+"""exchange: ack tasks and take the next, in one commit where whole lease segments are acked."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list[Task]:
     """Ack tasks and take the next ones in one commit.
 
-    When the named tasks are not whole claims, or nothing can be taken at once, the ack is a commit
-    of its own, and nothing is taken.
+    When the named tasks are not whole lease segments, or nothing can be taken at once, the ack is a
+    commit of its own, and nothing is taken.
     """
     done = take_subqueues.exchange if ctx.driver.subqueues else _exchange
     exchanged = done(ctx, ids, request)

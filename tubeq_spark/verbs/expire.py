@@ -1,4 +1,4 @@
-"""What ends without its holder: leases, delays and lives that time ends, sessions that died.
+"""Applies timeouts: ended leases, delays and lives, and what dead sessions hold.
 
 Each is one guarded MERGE over literal segments, decided on a fresh read. Stopped before it:
 nothing is written, and every verb still judges by the effective state. Stopped after it: done, but
@@ -40,7 +40,7 @@ __all__ = [
     "write_down",
 ]
 
-#: Groups of due rows, claims, or owners that one pass handles.
+#: Groups of due rows, lease segments, or owners that one pass handles.
 _MOST = 1_000
 #: Rows that are read for a callback in one pass.
 _MOST_TOLD = 10_000
@@ -118,7 +118,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             for row in told:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
             back, removed = affected.updated, affected.deleted
-            # The rests of claims are among the updated rows, but go elsewhere; so do gone rows.
+            # Updated, too, but elsewhere: the rests of lease segments, and rows that are gone.
             if lease_segments or ctx.table.change_feed:
                 back = ctx.tasks.count_in(dest)
             if ctx.table.change_feed:
@@ -137,7 +137,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
     """The groups, without what others had written down before the statement came.
 
-    Claims change as decided or not at all; other segments may hold less by then.
+    Lease segments change as decided or not at all; other segments may hold less by then.
 
     Args:
         groups: What was due.
@@ -237,8 +237,8 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     """Release what dead sessions hold in this tube.
 
     A session that is not known to be alive is marked dead first (one commit, which reads its rows
-    and which a renewal conflicts with), then its tasks are released (one more). Stopped in between, the mark stays, and whoever
-    looks next releases.
+    and which a renewal conflicts with), then its tasks are released (one more). Stopped in between,
+    the mark stays, and whoever looks next releases.
 
     Args:
         ctx: The tube.

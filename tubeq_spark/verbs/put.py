@@ -1,4 +1,4 @@
-"""put in all its forms: new tasks into segments that nobody else ever touches.
+"""put and put_many: insert new tasks, into segments that no other put uses.
 
 Steps: reserve ids (a commit only when the slot's bound is reached), one insert-only MERGE.
 Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there.

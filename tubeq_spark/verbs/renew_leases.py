@@ -1,4 +1,4 @@
-"""What a take hands out: leases that last, and nothing out of order.
+"""Renews the leases of a slow take, and undoes a take that would be out of order.
 
 A lease counts from the take's decision, and the commit takes its time. So after the commit a take looks
 at the clock: where most of a ttr is not left any more, it renews its leases by one more guarded commit
@@ -146,7 +146,7 @@ def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
         nonlocal first, lost
         places: list[tuple[T | None, list[int]]] = [(batch, batch.segments) for batch in batches]
         if not first:
-            # A rule of all claims: who takes a row out of one moves all the rest of it.
+            # A rule of all lease segments: who takes a row out of one moves all the rest of it.
             lost = True
             places = [batch.found(ctx) for batch in batches]
         first = False
@@ -198,12 +198,12 @@ def _renewal(
 def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: int) -> bool:
     """Undo a take that moved fewer tasks than were chosen, where it has skipped one that is ready.
 
-    What rivals have taken, deleted or buried is nobody's next task. But what a sweep or a fold has
-    moved comes before what was taken: of one consumer the order is strict.
+    What rivals have taken, deleted or buried is nobody's next task. But what a sweep or a
+    compaction has moved comes before what was taken: of one consumer the order is strict.
 
     Args:
         ctx: The tube.
-        take_ids: Where the tasks are, by the tokens of the take.
+        take_ids: Where the tasks are: the lease segments that the take has just made.
         owner: Who took them.
         now_us: The moment that they were chosen for: what became ready since then is later.
 

@@ -1,10 +1,11 @@
-"""ack, release, touch, bury, delete, kick: what becomes of tasks that are somewhere.
+"""ack, release, touch, bury, delete, kick: change or remove tasks that are stored.
 
-Each is one statement over literal segments. A whole claim is acked by deleting its partition: all of
-its tasks are known, and it is there as it was made, or gone. All else is a guarded MERGE that changes
-every task named or none, and fails where a claim holds more than is remembered of it. The rows of a claim that are not
-named move to a fresh claim with it. Stopped before the statement: nothing happened. Stopped after:
-done. A rival that moved the rows first makes the statement find nothing; then all is read anew.
+Each is one statement over literal segments. A whole lease segment is acked by deleting its
+partition: all of its tasks are known, and it is there as it was made, or gone. All else is a
+guarded MERGE that changes every task named or none, and fails where a lease segment holds more than
+is remembered of it. The rows of a lease segment that are not named move to a fresh lease segment
+with it. Stopped before the statement: nothing happened. Stopped after: done. A rival that moved the
+rows first makes the statement find nothing; then all is read anew.
 """
 
 from __future__ import annotations
@@ -71,15 +72,15 @@ def _removal(
 
 
 def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> None:
-    """Begin anew when a claim was not where it was remembered.
+    """Begin anew when a lease segment was not where it was remembered.
 
-    A MERGE changes what it names or fails. A claim that is deleted as a partition is all there or
-    gone, so its count confirms what is known by then.
+    A MERGE changes what it names or fails. A lease segment that is deleted as a partition is all
+    there or gone, so its count confirms what is known by then.
 
     Raises:
         Stale: Nothing was removed.
-        StoreError: Something else than the whole claim was: the table was changed by other means.
-            As it has landed by then, the verb raises `CommitUnknownError`.
+        StoreError: Something else than the whole lease segment was: the table was changed by other
+            means. As it has landed by then, the verb raises `CommitUnknownError`.
     """
     meant = len(found.rows)
     if affected.total == 0:
@@ -132,13 +133,13 @@ def changed(
     moves: dict[int, int],
     finish: Callable[[], list[Task]],
 ) -> Plan[list[Task]]:
-    """Take the named tasks out of their claims by an action; one commit, and the sub-queues' one.
+    """Take the named tasks out of their lease segments; one commit, and the sub-queues' one.
 
     Args:
         ctx: The tube.
-        found: The tasks, and what else is in their claims.
+        found: The tasks, and what else is in their lease segments.
         action: What becomes of them, an SQL action.
-        moves: Fresh claims for the rest of each claim.
+        moves: Where the rest of each lease segment goes.
         finish: Counts, tells, and makes the result.
     """
     moves = {} if found.whole else moves

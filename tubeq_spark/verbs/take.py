@@ -1,4 +1,4 @@
-"""take: move the next tasks, in order, to claims of one's own.
+"""take: move the next tasks, in order, to a lease segment, where this session holds them.
 
 Steps: make sure of the session's lease (at most one commit, none as a rule), read the candidates,
 one MERGE that moves them. Stopped before the MERGE: nothing happened. Stopped after it: the tasks
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def take_group(ctx: TubeContext, requests: list[TakeRequest]) -> list[list[Task] | Exception]:
-    """Take for several calls at once: each gets a claim of its own, in the order they came."""
+    """Take for several calls at once: each gets its own lease segment, in the order they came."""
 
     def take(asked: Sequence[TakeRequest]) -> list[TakenRows | None]:
         if ctx.driver.subqueues:
@@ -109,7 +109,7 @@ def ready(ctx: TubeContext, now_us: int, count: int) -> list[StoredTask]:
 def take_batches(
     ctx: TubeContext, requests: Sequence[TakeRequest]
 ) -> Sequence[LeasedBatch | Exception | None]:
-    """Take for several calls, each up to so many tasks into one claim, without reading them.
+    """Take for several calls, each so many tasks into one lease segment, without reading them.
 
     With sub-queues these takes share their commits; without, each is one anyway.
     """

@@ -1,9 +1,9 @@
 """take and exchange in tubes with sub-queues: one holder at a time for each, strictly in order.
 
-Steps of a take: make sure of the session's lease, choose free sub-queues by their heads, burn orphans
-among them, claim them (a commit to `_tubeq_taken_utubes`), read their heads again, one MERGE that
-takes them (`verbs/acquire_subqueues.py` has what comes before it and what undoes it). An
-exchange does the ack in the same MERGE, and the sub-queues that it goes on with stay claimed.
+Steps of a take: make sure of the session's lease, choose free sub-queues by their heads, fence
+orphans among them, lock them (a commit to `_tubeq_taken_utubes`), read their heads again, one
+MERGE that takes them (`verbs/acquire_subqueues.py` has what comes before it and what undoes it). An
+exchange does the ack in the same MERGE, and the sub-queues that it goes on with stay locked.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def take_group(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenR
 
 
 def _heads(ctx: TubeContext, acquired: AcquiredSubqueues) -> list[StoredTask]:
-    """The first tasks of the claimed sub-queues; what cannot be handed out is buried first."""
+    """The first tasks of the locked sub-queues; what cannot be handed out is buried first."""
 
     def read(at_least: int = 0) -> list[StoredTask]:
         each = at_least // len(acquired.quota)
@@ -94,7 +94,7 @@ def _heads(ctx: TubeContext, acquired: AcquiredSubqueues) -> list[StoredTask]:
 
 
 def take_batches(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[LeasedBatch | None]:
-    """Take for several calls at once, each into one claim, without reading the tasks."""
+    """Take for several calls at once, each into one lease segment, without reading the tasks."""
 
     def attempt(take: Take) -> Plan[list[LeasedBatch | None]]:
         acquired = take.acquire()
@@ -180,15 +180,15 @@ def _leased_batch(
 def exchange(
     ctx: TubeContext, ids: Sequence[int], request: TakeRequest
 ) -> tuple[Located, TakenRows | None] | None:
-    """Ack whole claims and take the next tasks, in one MERGE; sub-queues that go on stay claimed.
+    """Ack whole lease segments and take the next tasks in one MERGE; what goes on stays locked.
 
-    Steps: claim the sub-queues that are not held yet (none as a rule), read the heads, one MERGE,
-    free the sub-queues that do not go on. Stopped before the MERGE: a claim without tasks is left.
-    Stopped after it: the claims of the sub-queues that do not go on.
+    Steps: lock the sub-queues that are not held yet (none as a rule), read the heads, one MERGE,
+    free the sub-queues that do not go on. Stopped before the MERGE: a lock without tasks is left.
+    Stopped after it: the locks of the sub-queues that do not go on.
 
     Returns:
-        What was acked and what was taken; `None`: the tasks are not whole claims, or nothing is
-        ready. Then nothing was done.
+        What was acked and what was taken; `None`: the tasks are not whole lease segments, or
+        nothing is ready. Then nothing was done.
     """
     memory = Memory()
 
@@ -197,7 +197,7 @@ def exchange(
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         if ctx.queue.holdings.find(ctx.record.id, ids) is None:
-            # Perhaps a batch's, which goes on under its token: it must not find others' tasks there.
+            # Perhaps a batch's, which keeps its take id: it must not find others' tasks under it.
             return Plan(None, lambda _: None)
         mine = {row.utube: row.take_id for row in found.rows if row.take_id is not None}
         acquired = take.acquire(mine) if found.whole else None
@@ -227,7 +227,7 @@ def _exchange_plan(
                 for row in rows
             ]
         elif affected.updated:
-            # By their tokens, as others may have moved them by now.
+            # By their take ids, as others may have moved them by now.
             moved = ctx.tasks.held_under(sorted(set(take_id_of.values())), acquired.owner)
         had = {row.task_id for row in moved}
         write_down(ctx, [row for row in rows if row.task_id in had], acquired.now_us)
@@ -249,7 +249,7 @@ def _exchange_plan(
 
 
 def _acked(found: Located) -> list[Acked]:
-    """Every task of claims that are remembered; those that were read are what they were."""
+    """Every task of remembered lease segments; those that were read are as they were."""
     if found.remembered:
         return [Acked(row.segment, row.utube, row.task_id) for row in found.rows]
     return list(dict.fromkeys(Acked(row.segment, row.utube) for row in found.rows))

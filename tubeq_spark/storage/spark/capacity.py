@@ -1,4 +1,4 @@
-"""How many tasks a tube may hold: an admission that only puts contend for.
+"""The capacity of a tube: puts contend for the room in it, takes and acks do not.
 
 Segment 0 holds one row with a sequence, which every put to a limited tube makes one greater. A put
 counts what is stored, and its statement fails unless the sequence is still the one that was read
@@ -41,7 +41,7 @@ class Room:
     Attributes:
         sequence: Of the last put; 0 before the first.
         stored: Tasks whose life is not over, in whatever state.
-        dropped: Whether the tube bears the mark of a drop.
+        dropped: Whether the tube has a tombstone.
         version: The highest version that was put under the name; `None`: there was none.
     """
 
@@ -76,7 +76,8 @@ class Admission:
             f"SELECT max(CASE WHEN {ours} AND owner IS NULL THEN task_id END) AS sequence, "
             f"max(CASE WHEN {ours} AND {named} THEN task_id END) AS version, "
             f"count_if(segment = {bigint(SEGMENT_0)} AND {self._table.mine()}) AS tombstones, "
-            f"count_if(segment <> {bigint(SEGMENT_0)} AND {self._table.mine()} AND {alive}) AS stored "
+            f"count_if(segment <> {bigint(SEGMENT_0)} AND {self._table.mine()} AND {alive}) "
+            "AS stored "
             f"FROM {self._table.name} WHERE tube IN ({bigints([tube, -tube])})"
         )[0]
         return Room(
@@ -126,7 +127,8 @@ class Admission:
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT *, {bigint(tube)} AS tube, "
             f"CAST(NULL AS STRING) AS owner FROM {{rows}} {' '.join(beside)}) s "
-            f"ON {noted('t.segment')} AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
+            f"ON {noted('t.segment')} "
+            f"AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
             f"AND s.tube < 0L AND {same} "
             f"WHEN MATCHED AND {expected} THEN UPDATE SET task_id = s.task_id "
             f"WHEN MATCHED AND {newer} THEN UPDATE SET task_id = s.task_id, "

@@ -8,7 +8,7 @@ which events it means, NULL for a mere move, and the feed is read row by row, wi
 - a deleted row that was taken is an ack, and any other is none: acks stay what they are, mostly
   deletions of a whole partition that read and write no rows;
 - what else removes a task writes it to a segment of *gone* rows, with the negated id of its tube, as
-  marks have it, so that nobody sees them; a sweep removes these segments.
+  fences have it, so that nobody sees them; a sweep removes these segments.
 
 Events that nobody had written down go together with what came after them: "delay take".
 """

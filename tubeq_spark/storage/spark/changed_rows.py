@@ -1,4 +1,4 @@
-"""What a commit changed, counted in the table itself, where its history does not say.
+"""Counts what a commit changed in the table itself, where its history does not say.
 
 A history without metrics (`spark.databricks.delta.history.metricsEnabled=false`, or a DELETE of
 files without statistics) tells that a statement landed, but not what it did. The version that it made
@@ -61,7 +61,7 @@ def _images(rows: DataFrame, side: int) -> DataFrame:
 
 
 def _key(rows: DataFrame, image: Column) -> Column:
-    """A task's id, or whose mark it is; where there are no tasks, the whole row."""
+    """A task's id, or whose row of segment 0 it is; where there are no tasks, the whole row."""
     if "task_id" not in rows.columns:
         return image.cast("string")
     tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")

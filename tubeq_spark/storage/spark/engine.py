@@ -233,7 +233,7 @@ class Engine:
 
         Args:
             sql: The query.
-            sources: As of a `Merge`.
+            sources: As of a `Statement`.
             expected: How many rows it reads, about.
         """
         with self.reading():
@@ -374,7 +374,7 @@ class Engine:
             writer.save(path)
 
     def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit that holds `marker`; `None` when the history has none."""
+        """The version of the commit that holds `operation_id`; `None` when the history has none."""
         history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
         held = self.collect(
             history.where(F.col("userMetadata").endswith(f" marker={operation_id}")).select(

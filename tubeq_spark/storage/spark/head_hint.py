@@ -1,4 +1,4 @@
-"""Where the head of a tube is: a hint that spares a take reading what it cannot need.
+"""Remembers where the head of a tube is, so that a take need not read later segments.
 
 A look at all segments (narrow columns only) remembers the first place in the order of each. The next
 reads ask for tasks up to a place that enough tasks lie before, so that file statistics skip all

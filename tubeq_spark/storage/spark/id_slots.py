@@ -1,4 +1,4 @@
-"""The leases of number slots, in `_tubeq_sessions`: what keeps two producers' numbers apart.
+"""Leases number slots in `_tubeq_sessions`, which keep the ids of two producers apart.
 
 A lease, and each raise of its bound, is a row of its own; of one slot's rows the one with the highest
 bound counts. It is inserted by a MERGE over the literal bucket that all rivals for its slot read, unless
@@ -90,7 +90,8 @@ class Slots(SystemTable):
             return (
                 f"MERGE INTO {self._table} t USING ({highest}) s ON {noted('t.bucket')} "
                 f"AND {_slots('t.')} AND t.bucket = s.bucket AND t.slot = s.slot "
-                f"AND t.bound < s.bound AND t.seq <> {bigint(operation_id)} WHEN MATCHED THEN DELETE"
+                f"AND t.bound < s.bound AND t.seq <> {bigint(operation_id)} "
+                "WHEN MATCHED THEN DELETE"
             )
 
         replaced = f"SELECT sum(leases - 1) AS n FROM ({highest})"
@@ -154,7 +155,8 @@ class Slots(SystemTable):
         sql = (
             f"MERGE INTO {self._table} t USING (SELECT 1 AS one) s "
             f"ON {noted('t.bucket')} AND t.bucket = {bucket} AND t.kind = 'slot' "
-            f"AND t.slot = {slot} AND t.bound > {bigint(seen.bound)} AND t.seq <> {bigint(operation_id)} "
+            f"AND t.slot = {slot} AND t.bound > {bigint(seen.bound)} "
+            f"AND t.seq <> {bigint(operation_id)} "
             "WHEN NOT MATCHED THEN INSERT (bucket, kind, slot, member, bound, seq) VALUES "
             f"({bucket}, 'slot', {slot}, {string(after.holder)}, {bigint(after.bound)}, 0L)"
         )

@@ -180,7 +180,7 @@ def new_tube_table(
 
 
 def leftover_tombstones(table: str) -> str:
-    """The query for what a new tube keeps of a table: the marks of earlier drops."""
+    """The query for what a new tube keeps of a table: the tombstones of earlier drops."""
     return f"SELECT * FROM {table} WHERE segment = {bigint(SEGMENT_0)}"
 
 
@@ -200,10 +200,10 @@ def new_sessions(table: str, config: QueueConfig) -> NewTable:
 
 
 def new_taken_utubes(table: str, config: QueueConfig) -> NewTable:
-    """The table of claims on sub-queues.
+    """The table of utube locks.
 
-    By bucket, as that is what claims may conflict over; by claim, as one that is given back is then
-    deleted without reading a row.
+    By bucket, as that is what locks may conflict over; by take id (the column `claim`), as a lock
+    that is given back is then deleted without reading a row.
     """
     partitions = ("tube_id", "bucket", "claim")
     return NewTable(table, _columns(_TAKEN_UTUBES_COLUMNS), partitions, _properties(config))

@@ -1,4 +1,4 @@
-"""The sub-queues of a tube's table: what is read of them. All reads, no commits."""
+"""Reads the sub-queues of a tube's table. No commits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Subqueues:
     def rows(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[StoredTask]:
-        """The next tasks of some sub-queues, in the tube's order; arguments as of `cuts`."""
+        """The next tasks of some sub-queues, in the tube's order; arguments as of `selections`."""
         columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
         ready, frames = self._ready_among(now_us, max_attempts, quotas)
         found = self._engine.arrow(
@@ -116,13 +116,13 @@ class Subqueues:
     def all_selections(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[SubqueueSelection] | None:
-        """The cuts of all that is ready in the tube, where these quotas have room for all of it.
+        """All that is ready in the tube, where these quotas have room for all of it.
 
         Returns:
             `None` where they have not: then rows must be told apart by their sub-queues.
         """
         ready = f"SELECT * FROM {self._table.name} t WHERE {self._ready(now_us, max_attempts)}"
-        # More cuts than tasks that were asked for would be too much in any case.
+        # More selections than tasks that were asked for would be too much in any case.
         selections = self._selections(ready, quotas, {}, limited(sum(quotas.values()) + 1))
         return selections if _are_within(selections, quotas) else None
 
@@ -175,7 +175,7 @@ class Subqueues:
     def stored_under(
         self, take_ids: Collection[int], now_us: int
     ) -> dict[tuple[int, str | None], bool]:
-        """Token and sub-queue of all that is stored as taken under these tokens.
+        """Take id and sub-queue of all that is stored as taken under these take ids.
 
         Returns:
             For each whether all its leases have ended.
@@ -191,11 +191,11 @@ class Subqueues:
         return {(row["claim"], row["utube"]): row["lasting"] == 0 for row in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
-        """Token and sub-queue of all that is stored as taken in some segments."""
+        """Take id and sub-queue of all that is stored as taken in some segments."""
         return self._taken(f"segment IN ({bigints(segments)})")
 
     def taken_under(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
-        """Token and sub-queue of all that is stored as taken under these tokens."""
+        """Take id and sub-queue of all that is stored as taken under these take ids."""
         return self._taken(f"claim IN ({bigints(take_ids)})")
 
     def _taken(self, where: str) -> set[tuple[int, str | None]]:

@@ -1,8 +1,8 @@
 """The statements that take from sub-queues, and the fence around them: each is one commit.
 
-A take writes to the claim that its token names. Whoever takes over an orphaned claim of a sub-queue
-*burns* its token first: a row in a segment of its own, which the take with that token reads. So the
-take of a consumer that was paused between its two commits fails, however late it comes.
+A take writes to the lease segment that its take id names. Whoever takes over an orphaned utube lock
+*fences* its take id first, by a row in a segment of its own, which the take with that id reads. So
+the take of a consumer that was paused between its two commits fails, however late it comes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Acked", "SubqueueShare", "SubqueueStatements"]
 
-#: Far below all claims: no number will be as large for decades.
+#: From a take id to the segment of its fence, far below all lease segments: no number will be as
+#: large for decades.
 _FENCE_OFFSET = 1 << 62
 #: In place of a task id, which is never negative: a task that is not named.
 _UNNAMED = -1
@@ -34,7 +35,7 @@ _UNNAMED = -1
 
 @dataclass(frozen=True, slots=True)
 class SubqueueShare:
-    """What a take moves of one sub-queue: everything up to a place, to a claim."""
+    """What a take moves of one sub-queue: everything up to a position, to a lease segment."""
 
     utube: str | None
     last: OrderPosition
@@ -43,7 +44,7 @@ class SubqueueShare:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """What an exchange removes: a task of a claim, or all that the claim has of a sub-queue."""
+    """What an exchange removes: a task, or all that a lease segment has of a sub-queue."""
 
     segment: int
     utube: str | None
@@ -66,10 +67,10 @@ class SubqueueStatements:
         now_us: int,
         size: int,
     ) -> Statement:
-        """Move what is takeable of some sub-queues to claims, unless a token was burnt.
+        """Move what is takeable of some sub-queues to lease segments, unless a take id is fenced.
 
         Args:
-            segments: Where the candidates are; none of them a claim.
+            segments: Where the candidates are; none of them a lease segment.
             shares: What goes where.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
@@ -93,13 +94,13 @@ class SubqueueStatements:
     def take_all(
         self, segments: Iterable[int], lease_segment: int, lease: NewLease, now_us: int, size: int
     ) -> Statement:
-        """Move what is takeable in some segments to one claim, unless its token was burnt.
+        """Move what is takeable in some segments to one lease segment, unless it is fenced.
 
         The rows are not told apart by their sub-queues, so all that is ready there must be of
-        sub-queues that were claimed: a segment only loses rows.
+        sub-queues that were locked: a segment only loses rows.
 
         Args:
-            segments: Where the candidates are; none of them a claim.
+            segments: Where the candidates are; none of them a lease segment.
             lease_segment: Where they go.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
@@ -126,13 +127,13 @@ class SubqueueStatements:
         now_us: int,
         size: int,
     ) -> Statement:
-        """Remove whole claims and move what is takeable of some sub-queues to a fresh one.
+        """Remove whole lease segments and move what is takeable of some sub-queues to a fresh one.
 
         Args:
             acked: All that is removed; it is there, or nothing is changed. Where a task is named,
-                all are, and nothing else may be in these claims.
+                all are, and nothing else may be in these lease segments.
             segments: Where the candidates are.
-            shares: What is moved, each under its token: one that is new, or one that is kept.
+            shares: What is moved, each under its take id: one that is new, or one that is kept.
             lease_segment: Where all of it goes.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
@@ -160,20 +161,21 @@ class SubqueueStatements:
             )
         source, frames = rows_source(columns | {"acked": "BIGINT"}, rows)
         literals = bigints([*gone, *segments, lease_segment, *fences, operation_id])
+        taken = move_to_lease_segment(self._table, bigint(lease_segment), lease, "s.claim")
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON {noted('t.segment')} AND t.segment IN ({literals}) AND {utube} <=> s.utube "
             f"AND (({self._table.mine('t.')} AND t.segment = s.acked AND {is_acked}) "
             f"OR (s.acked IS NULL AND ({self._takeable(now_us)}))) "
             f"{guard}WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_fenced} "
-            f"WHEN MATCHED THEN {move_to_lease_segment(self._table, bigint(lease_segment), lease, 's.claim')} "
+            f"WHEN MATCHED THEN {taken} "
             f"WHEN NOT MATCHED AND s.acked IS NOT NULL AND NOT s.task_id <=> {bigint(_UNNAMED)} "
             f"THEN INSERT (segment) VALUES ({stale})"
         )
         return Statement(self._table.name, sql, operation_id, frames, size, size)
 
     def _takeable(self, now_us: int) -> str:
-        """What may be taken up to a share's place, and the mark that its token was burnt."""
+        """What may be taken up to a share's position, and the fence of its take id."""
         place = "t.task_id <= s.task_id"
         if self._table.order != ("task_id",):
             place = f"(t.pri < s.pri OR (t.pri = s.pri AND {place}))"
@@ -184,7 +186,7 @@ class SubqueueStatements:
 
     @property
     def _is_fence(self) -> str:
-        """Whether a row says that a token was burnt."""
+        """Whether a row is a fence."""
         return f"t.tube = {bigint(-self._table.id)}"
 
     @property
@@ -195,7 +197,7 @@ class SubqueueStatements:
         )
 
     def fence(self, held: Sequence[tuple[int, str | None]], now_us: int) -> Statement:
-        """Make every take under these tokens fail, for these sub-queues, for ever."""
+        """Make every take under these take ids fail, for these sub-queues, for ever."""
         operation_id = self._fresh()
         tube, at = bigint(-self._table.id), moment(now_us)
         columns = {"segment": "BIGINT", "utube": "STRING"}

@@ -1,4 +1,4 @@
-"""What the modules of the system tables share: how a table of the queue's own is read and written."""
+"""The base of the modules of the system tables: how such a table is read and written."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SystemTable:
             loop: May give up at the first conflict.
             count: A query for how many there are, as `n`.
             least: So many are enough.
-            sql: The statement that removes them, given its marker.
+            sql: The statement that removes them, given its operation id.
 
         Returns:
             How many rows went. At most one commit.

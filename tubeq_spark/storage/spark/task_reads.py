@@ -1,4 +1,4 @@
-"""What is read of a tube's table."""
+"""The queries that read a tube's table. No commits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SegmentSelection:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpan:
-    """A segment, its highest task id, and whether it is a claim."""
+    """A segment, its highest task id, and whether it is a lease segment."""
 
     segment: int
     last: int
@@ -179,7 +179,8 @@ class Tasks:
         """Where the first `limit` rows of a condition are, in the tube's order."""
         found = self.engine.arrow(
             "SELECT segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
-            "bool_or(state = 't') AS in_lease_segment, count_if(state = '~') AS delayed, min(ttr) AS ttr FROM ("
+            "bool_or(state = 't') AS in_lease_segment, count_if(state = '~') AS delayed, "
+            "min(ttr) AS ttr FROM ("
             f"SELECT segment, pri, task_id, state, ttr FROM {self._table.name} "
             f"WHERE {self._table.mine()} AND {where} "
             f"ORDER BY {self._table.in_order} {limited(limit)}) GROUP BY segment",
@@ -198,17 +199,17 @@ class Tasks:
         ]
 
     def held_under(self, take_ids: Sequence[int], owner: str | None = None) -> list[StoredTask]:
-        """All tasks that were taken under these claims and still are, wherever they moved."""
+        """All tasks that were taken under these take ids and still are, wherever they moved."""
         holder = "" if owner is None else f" AND owner = {string(owner)}"
         where = f"state = 't' AND claim IN ({bigints(take_ids)}){holder}"
         return self.read(where, self._table.in_order)
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
-        """All rows of these claims, in order."""
+        """All rows of these lease segments, in order."""
         return self.read(f"segment IN ({bigints(lease_segments)})", self._table.in_order)
 
     def is_behind(self, segments: Sequence[int], now_us: int, max_attempts: int | None) -> bool:
-        """Whether a ready task comes before the last one in some claims, of its own sub-queue."""
+        """Whether a ready task comes before the last of its sub-queue in some lease segments."""
         mine = self._table.mine()
         found = self.engine.rows(
             "SELECT 1 AS one FROM (SELECT utube, max(struct(pri, task_id)) AS last "
@@ -220,7 +221,7 @@ class Tasks:
         return bool(found)
 
     def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
-        """Segment and task id of all rows of these claims."""
+        """Segment and task id of all rows of these lease segments."""
         found = self.engine.arrow(
             f"SELECT segment, task_id FROM {self._table.name} WHERE {self._table.mine()} "
             f"AND segment IN ({bigints(lease_segments)})"
@@ -276,8 +277,8 @@ class Tasks:
     def leftover_segments(self) -> list[int]:
         """Segments with rows of tubes that had this name before; a later one may have it by now.
 
-        Rows of marks bear the negated id: a burnt token stays burnt while its tube is there. Rows
-        that are gone have been told of in the change feed, which has them in files of its own.
+        Fences bear the negated id: a fenced take id stays fenced while its tube is there.
+        Rows that are gone have been told of in the change feed, which has them in files of its own.
         """
         found = self.engine.rows(
             f"SELECT DISTINCT segment FROM {self._table.name} WHERE {self._is_leftover()} LIMIT 10000"
@@ -329,7 +330,7 @@ class Tasks:
     def taken_segments(
         self, owner: str | None, max_attempts: int | None, limit: int
     ) -> tuple[list[int], int]:
-        """Claims of one owner, or of all; and how many of their tasks are worn out."""
+        """Lease segments of one owner, or of all; and how many of their tasks are worn out."""
         mine = "" if owner is None else f" AND owner = {string(owner)}"
         worn = "FALSE" if max_attempts is None else f"attempts >= {integer(max_attempts)}"
         found = self.engine.rows(

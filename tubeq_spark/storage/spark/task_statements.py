@@ -4,9 +4,9 @@ What keeps the statements simple and safe (ARCHITECTURE.md, "Segments"):
 
 - every row that a statement changes moves to a fresh segment; other rows of its segment stay;
 - so a segment only loses rows, and a predicate over it can never match more than was decided;
-- a *claim* (the segment that a take moved rows to) is written once and leaves as a whole: whoever
-  takes a row out of it moves all the rest to a fresh claim, so that the owner's DELETE of the
-  partition finds everything or nothing.
+- a *lease segment* (the segment that a take moved rows to) is written once and leaves as a whole:
+  whoever takes a row out of it moves all the rest to a fresh lease segment, so that the owner's
+  DELETE of the partition finds everything or nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Chosen:
     Attributes:
         segment: Where the row is.
         task_id: The row; `None` is every row of the segment.
-        chosen: Whether it is changed, or only moved along with the rest of its claim.
+        chosen: Whether it is changed, or only moved along with the rest of its lease segment.
         complete: Whether the source names every row of the segment: one more fails the statement.
     """
 
@@ -67,9 +67,9 @@ def moved_segment(moves: Mapping[int, int]) -> str:
 def move_to_lease_segment(
     table: TubeTable, lease_segment: str, lease: NewLease, take_id: str | None = None
 ) -> str:
-    """The action of every take: a row moves to a claim (an SQL expression), and its lease begins.
+    """The action of every take: a row moves to a lease segment (in SQL), and its lease begins.
 
-    The claim is the token of the take, too, unless another is given.
+    The number of the lease segment is the take id, too, unless another is given.
     """
     return (
         f"UPDATE SET segment = {lease_segment}, claim = {take_id or lease_segment}, state = 't', "
@@ -80,7 +80,7 @@ def move_to_lease_segment(
 
 
 def move_as(dest: int, after: StoredTask, *, data: bool = False) -> str:
-    """The action for a single row that leaves its claim: to a fresh segment, as it is decided.
+    """The action for a single row that leaves its lease segment, for a fresh one, as decided.
 
     Args:
         dest: The segment.
@@ -104,8 +104,8 @@ class Statements:
 
         Args:
             table: The tube.
-            fresh: A number that was never used: each statement's marker. No other statement may
-                ever name it, or a lost answer would be recognised in another's commit.
+            fresh: A number that was never used: each statement's operation id. No other statement
+                may ever name it, or a lost answer would be recognised in another's commit.
         """
         self._table = table
         self._fresh = fresh
@@ -113,13 +113,14 @@ class Statements:
     def put(self, rows: Source, size: int, segments: Sequence[int]) -> Statement:
         """Insert `size` rows (columns of `INSERTED`) into segments that nobody has used."""
         values = ", ".join(stored_column(name, f"s.{name}") for name in INSERTED)
-        # Nothing is in the new segments, and nothing but the mark of a drop in segment 0: a match
+        # Nothing is in the new segments, and nothing but a tombstone in segment 0: a match
         # means that the tube is gone, and then nothing is inserted.
         operation_id = self._fresh()
         source = f"(SELECT *, {bigint(self._table.id)} AS tube FROM {{rows}})"
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON {noted('t.segment')} AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
+            f"ON {noted('t.segment')} "
+            f"AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
             f"AND t.tube = s.tube "
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(INSERTED)}, tube, attempts) "
             f"VALUES ({values}, s.tube, CAST(0 AS INT))"
@@ -147,11 +148,12 @@ class Statements:
         now_us: int,
         size: int,
     ) -> Statement:
-        """Move what is takeable in `segments`, up to the last cut, to the claims.
+        """Move what is takeable in `segments`, up to the last position, to the lease segments.
 
         Args:
-            segments: Where the candidates are; none of them a claim.
-            lease_segments: A claim for each consumer, with the last place in the order that goes there.
+            segments: Where the candidates are; none of them a lease segment.
+            lease_segments: A lease segment for each consumer, with the last position in the order
+                that goes there.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
@@ -173,7 +175,7 @@ class Statements:
         return f"{self._table.up_to(position, 't.')} AND {predicates.is_takeable(now_us, 't.')}"
 
     def taking(self, lease_segments: Sequence[tuple[OrderPosition, int]], lease: NewLease) -> str:
-        """The action of a take: rows move to the claims, each up to its cut."""
+        """The action of a take: rows move to the lease segments, each up to its position."""
         branches = "".join(
             f"WHEN {self._table.up_to(position, 't.')} THEN {bigint(lease_segment)} "
             for position, lease_segment in lease_segments[:-1]
@@ -183,7 +185,7 @@ class Statements:
         return move_to_lease_segment(self._table, lease_segment, lease)
 
     def delete_lease_segment(self, lease_segment: int) -> Statement:
-        """Remove a whole claim: only metadata is written, and all of it is found or nothing."""
+        """Remove a whole lease segment: only metadata is written; all of it is found or nothing."""
         return self.delete_segments([lease_segment])
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
@@ -195,9 +197,9 @@ class Statements:
         )
 
     def drain(self, now_us: int) -> Statement:
-        """Remove every row and leave the mark of a drop, or fail when a task is taken.
+        """Remove every row and leave a tombstone, or fail when a task is taken.
 
-        The mark refuses every later put: it reads segment 0, too.
+        The tombstone refuses every later put: it reads segment 0, too.
         """
         held = f"{predicates.effective_state(now_us, None, 't.')} = 't'"
         operation_id = self._fresh()
@@ -221,7 +223,7 @@ class Statements:
         """Change all rows of whole segments, or fail when one of these is empty.
 
         Args:
-            segments: Claims, or others where no row may have moved; at least one.
+            segments: Lease segments, or others where no row may have moved; at least one.
             action: `DELETE` or `UPDATE SET ...`.
         """
         return self.settle([Chosen(segment, None) for segment in segments], [("TRUE", action)], {})
@@ -241,7 +243,7 @@ class Statements:
                 else may be there.
             actions: Conditions, and `DELETE` or `UPDATE SET ...` for the rows that meet them; the
                 first that applies.
-            moves: For each claim that loses rows: the fresh claim of its rest.
+            moves: For each lease segment that loses rows: the fresh one of its rest.
         """
         operation_id = self._fresh()
         literals = bigints(
@@ -272,7 +274,7 @@ class Statements:
             f"AND {self._table.mine('t.')} {' '.join(clauses)} "
             f"WHEN NOT MATCHED AND s.task_id <> {_UNNAMED} THEN INSERT (segment) VALUES ({stale})"
         )
-        # Without the rest of their claims, which moves along; of whole segments nobody knows here.
+        # Without the rest of their lease segments, which moves along; of whole ones it is unknown.
         whole = any(row.task_id is None for row in rows)
         tasks = None if whole else sum(row.chosen for row in rows)
         return Statement(self._table.name, sql, operation_id, frames, len(rows), tasks)

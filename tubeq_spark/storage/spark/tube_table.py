@@ -1,4 +1,4 @@
-"""A tube's table as its statements see it: name, id, order, and places in the order."""
+"""A tube's table as its statements see it: name, id, order, and positions in the order."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SEGMENT_0", "OrderPosition", "TubeTable"]
 
-#: The segment of marks: no task is ever in it.
+#: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
 SEGMENT_0 = 0
 
 
 @dataclass(frozen=True, slots=True)
 class OrderPosition:
-    """A place in the order of a tube: everything up to it, itself included."""
+    """A position in the order of a tube: everything up to it, itself included."""
 
     pri: int
     task_id: int
@@ -53,7 +53,7 @@ class TubeTable:
         return ", ".join(self.order)
 
     def up_to(self, position: OrderPosition, alias: str = "") -> str:
-        """Everything up to a place in the tube's order."""
+        """Everything up to a position in the tube's order."""
         if self.order == ("task_id",):
             return f"{alias}task_id <= {bigint(position.task_id)}"
         return (

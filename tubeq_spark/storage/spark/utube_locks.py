@@ -1,8 +1,8 @@
-"""Which sub-queues are held, under which token: `_tubeq_taken_utubes`.
+"""Utube locks, the rows of `_tubeq_taken_utubes`: which take may hold a sub-queue.
 
-A row says that the take with this token may hold tasks of a utube; the tube says whether it does.
+A lock says that the take with this id may hold tasks of a utube; the tube says whether it does.
 It is written before the tasks are taken and removed after they are given back, so that a utube is
-never held without a row; a row without tasks is an orphan, which whoever meets it takes over.
+never held without a lock; a lock without tasks is an orphan, which whoever meets it takes over.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BUCKETS = 16
 
 @dataclass(frozen=True, slots=True)
 class UtubeLock:
-    """A claim on a sub-queue.
+    """A lock on a sub-queue.
 
     Attributes:
         utube: The sub-queue; `None` is one too.
-        take_id: Token of the take: the segment its tasks were moved to.
-        owner: Session and epoch that claimed it.
+        take_id: The number of the take: the segment its tasks were moved to.
+        owner: Session and epoch that locked it.
         taken_at: When, in microseconds.
     """
 
@@ -45,22 +45,22 @@ class UtubeLock:
 
 
 def bucket_of(utube: str | None) -> int:
-    """The bucket of a sub-queue: claims of different buckets never conflict."""
+    """The bucket of a sub-queue: locks of different buckets never conflict."""
     return hash_of(utube) % _BUCKETS
 
 
 class UtubeLocks:
-    """The claims on one tube's sub-queues."""
+    """The utube locks of one tube."""
 
     def __init__(self, engine: Engine, table: str, tube: int, table_lock: TableLock) -> None:
-        """Use the claims of a tube (its id) in `table` (a SQL name)."""
+        """Use the utube locks of a tube (its id) in `table` (a SQL name)."""
         self._engine = engine
         self._table = table
         self._tube = tube
         self.table_lock = table_lock
 
     def all(self) -> list[UtubeLock]:
-        """Every claim, orphans included."""
+        """Every utube lock, orphans included."""
         found = self._engine.arrow(
             "SELECT utube, claim AS take_id, owner, unix_micros(taken_at) AS taken_at "
             f"FROM {self._table} WHERE tube_id = {bigint(self._tube)}"
@@ -68,7 +68,7 @@ class UtubeLocks:
         return [UtubeLock(**row) for row in found.to_pylist()]
 
     def tubes(self) -> set[int]:
-        """The ids of all tubes of the location with claims, orphans included."""
+        """The ids of all tubes of the location with utube locks, orphans included."""
         found = self._engine.rows(f"SELECT DISTINCT tube_id FROM {self._table}")
         return {row["tube_id"] for row in found}
 
@@ -79,13 +79,13 @@ class UtubeLocks:
         now_us: int,
         operation_id: int,
     ) -> Statement:
-        """Claim sub-queues: all or none where orphans are taken over, else those that are free.
+        """Lock sub-queues: all or none where orphans are taken over, else those that are free.
 
         To insert only is a third cheaper than to look for matches, too.
 
         Args:
-            wanted: Sub-queue, token, and the token of the orphan that it takes over.
-            owner: Who claims.
+            wanted: Sub-queue, take id, and the take id of the orphan that it takes over.
+            owner: Who locks.
             now_us: The moment.
             operation_id: A number that was never used.
         """
@@ -112,7 +112,7 @@ class UtubeLocks:
     def free(
         self, take_ids: Iterable[int], utubes: Collection[str | None], operation_id: int
     ) -> Statement:
-        """Remove claims by their tokens, of some sub-queues only."""
+        """Remove utube locks by their take ids, of some sub-queues only."""
         columns = {"bucket": "INT", "utube": "STRING"}
         rows = [(bucket_of(utube), utube) for utube in utubes]
         source, frames = rows_source(columns, rows)
@@ -128,15 +128,16 @@ class UtubeLocks:
     def free_all(
         self, take_ids: Iterable[int], utubes: Collection[str | None] | None, operation_id: int
     ) -> Statement:
-        """Remove claims by their tokens.
+        """Remove utube locks by their take ids.
 
         Args:
-            take_ids: The tokens.
-            utubes: All their sub-queues, where they are known: it meets no claim on others.
+            take_ids: The takes.
+            utubes: All their sub-queues, where they are known: it conflicts with no lock on others.
             operation_id: A number that was never used.
         """
         near = "" if utubes is None else f" AND bucket IN ({_buckets(utubes)})"
-        where = f"tube_id = {bigint(self._tube)} AND claim IN ({bigints([*take_ids, operation_id])}){near}"
+        numbers = bigints([*take_ids, operation_id])
+        where = f"tube_id = {bigint(self._tube)} AND claim IN ({numbers}){near}"
         sql = f"DELETE FROM {self._table} WHERE {noted('tube_id')} AND {where}"
         return Statement(self._table, sql, operation_id)
 
