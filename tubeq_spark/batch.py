@@ -17,11 +17,11 @@ from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.lifecycle import due
 from tubeq_spark.rules.microseconds import FOREVER_S, plus, us_from_seconds
 from tubeq_spark.runtime.group_commit import each
-from tubeq_spark.runtime.taken import LotOfTasks
+from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark.change_feed import note
 from tubeq_spark.storage.spark.task_statements import Chosen
-from tubeq_spark.subqueues.locks import free_held, free_tokens
+from tubeq_spark.subqueues.locks import free_held, free_locks
 from tubeq_spark.verbs.expire import back_to_tube, end_due
 from tubeq_spark.verbs.locate import Memory
 from tubeq_spark.verbs.row_changes import release_action, touch_action
@@ -39,10 +39,10 @@ __all__ = ["Batch", "Whole", "ack_whole"]
 log = logging.getLogger(__name__)
 
 #: What an empty batch holds.
-_NO_LOT = LotOfTasks(claim=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
+_NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
 
-#: Makes an action from a fresh segment, and from the fresh claim of each claim.
+#: Makes an action from a fresh segment, and from where each lease segment moves to.
 _Action = Callable[[int, dict[int, int]], str]
 
 
@@ -51,27 +51,27 @@ class Whole:
     """A batch that is acked as a whole.
 
     Attributes:
-        token: Its claim.
+        take_id: The take that it comes from.
         ack: Removes its tasks; returns how many.
     """
 
-    token: int
+    take_id: int
     ack: Callable[[], int]
 
 
 def ack_whole(ctx: TubeContext, batches: Sequence[Whole]) -> list[int | Exception]:
     """Ack the batches of several threads: a commit each, and one that frees their sub-queues."""
-    # Held to the end: a take in between would find claims without tasks, and burn them.
-    with ctx.lane.writing(ctx.queue.engine.committer):
+    # Held to the end: a take in between would find utube locks without tasks, and fence them.
+    with ctx.table_lock.writing(ctx.queue.engine.committer):
         acked = each(lambda batch: batch.ack(), batches)
-        done = [b.token for b, n in zip(batches, acked, strict=True) if isinstance(n, int)]
+        done = [b.take_id for b, n in zip(batches, acked, strict=True) if isinstance(n, int)]
         if ctx.driver.subqueues:
-            free_tokens(ctx, done)
+            free_locks(ctx, done)
     return acked
 
 
 class Batch:
-    """Tasks that this session holds together, as one claim; a context manager.
+    """Tasks that this session holds together, as one lease segment; a context manager.
 
     Leaving the block acks what is left; on an exception it releases it. An empty batch (nothing
     was ready) has `count` 0 and an empty `df`; all its methods do nothing. When the first lease in it
@@ -82,19 +82,19 @@ class Batch:
     """
 
     def __init__(
-        self, ctx: TubeContext, lot: LotOfTasks | None, group: GroupCommit[Whole, int]
+        self, ctx: TubeContext, leased: LeasedBatch | None, group: GroupCommit[Whole, int]
     ) -> None:
         """Wrap what was taken; made by `Tube.take_df`."""
         self._ctx = ctx
         self._group = group
-        lot = lot or _NO_LOT
-        self.count = lot.count
-        self._token = lot.claim
-        self._owner = lot.lease.owner
-        #: Where its tasks are: the claim it was handed out in, unless others took some out of it.
-        self._claims = lot.segments
-        self._until = lot.until
-        self._left = lot.count > 0
+        leased = leased or _NOTHING_LEASED
+        self.count = leased.count
+        self._take_id = leased.take_id
+        self._owner = leased.lease.owner
+        #: Where its tasks are: the segment it was handed out in, unless others took some out of it.
+        self._lease_segments = leased.segments
+        self._until = leased.until
+        self._left = leased.count > 0
 
     @property
     def df(self) -> DataFrame:
@@ -104,7 +104,7 @@ class Batch:
         created`; durations in seconds, NULL is unlimited. Each evaluation reads the tasks as they
         are in the tube by then. No commit.
         """
-        return self._ctx.tasks.batch_frame(self._token, self._owner)
+        return self._ctx.tasks.batch_frame(self._take_id, self._owner)
 
     def __enter__(self) -> Self:
         return self
@@ -136,8 +136,8 @@ class Batch:
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
 
-        Commits: 1. All that is left: a deletion of the claim's partition. Conflicts only with
-        whoever ends one of these leases.
+        Commits: 1. All that is left: a deletion of the lease segment's partition. Conflicts only
+        with whoever ends one of these leases.
         """
         return self._settle("ack", df, lambda _dest, _moves: "DELETE", done=True)
 
@@ -210,7 +210,7 @@ class Batch:
         )
         self._until = plus(self._until, amount_us)
         if changed:
-            self._ctx.queue.holdings.add_lot(self._token, self._until)
+            self._ctx.queue.holdings.add_batch(self._take_id, self._until)
         return changed
 
     # -- inside -------------------------------------------------------------------------------
@@ -236,21 +236,21 @@ class Batch:
             return self._plan(event, action) if named is None else self._plan_some(named, action)
 
         def run() -> int:
-            return self._ctx.queue.loop.run(event, self._ctx.lane, attempt)
+            return self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
 
         shared = done and named is None
-        changed = self._group.submit(Whole(self._token, run)) if shared else run()
+        changed = self._group.submit(Whole(self._take_id, run)) if shared else run()
         self._ctx.count(event, changed, changed if done else 0)
         self._ctx.count("bury", worn)
         if event != "touch":
-            self._ctx.lane.changed()
+            self._ctx.table_lock.changed()
         return changed
 
     def _worn(self, named: set[int] | None) -> int:
         """How many of the tasks a release buries."""
         if self._ctx.max_attempts is None:
             return 0
-        worn = self._ctx.tasks.worn_in(self._claims, self._ctx.max_attempts)
+        worn = self._ctx.tasks.worn_in(self._lease_segments, self._ctx.max_attempts)
         return len(worn if named is None else named.intersection(worn))
 
     def _require_lease(self) -> None:
@@ -269,8 +269,8 @@ class Batch:
         end_due(ctx, ctx.queue.now_us())
 
         def attempt() -> Plan[int]:
-            self._claims = ctx.tasks.claims_of(self._token, self._owner)
-            if not self._claims:
+            self._lease_segments = ctx.tasks.lease_segments_of(self._take_id, self._owner)
+            if not self._lease_segments:
                 return Plan(None, lambda _: 0)
             worn = self._worn(None)
             dest = ctx.queue.session.segments(1)[0]
@@ -280,24 +280,24 @@ class Batch:
                 ctx.count("bury", worn)
                 return affected.total
 
-            return Plan(ctx.statements.settle_segments(self._claims, action), finish)
+            return Plan(ctx.statements.settle_segments(self._lease_segments, action), finish)
 
-        ctx.count("release", ctx.queue.loop.run("release", ctx.lane, attempt))
-        free_held(ctx, self._token, whole=True)
-        ctx.lane.changed()
+        ctx.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
+        free_held(ctx, self._take_id, whole=True)
+        ctx.table_lock.changed()
 
     def _forget(self) -> None:
         self._left = False
-        self._ctx.queue.holdings.drop_lot(self._token)
+        self._ctx.queue.holdings.drop_batch(self._take_id)
 
     def _find(self) -> None:
-        """Find out where the tasks are, when others took some out of the claim."""
-        segments = self._ctx.tasks.claims_of(self._token, self._owner)
+        """Find out where the tasks are, when others took some out of the lease segment."""
+        segments = self._ctx.tasks.lease_segments_of(self._take_id, self._owner)
         if not segments:
             self._forget()
             msg = "the batch's tasks are no longer held by this session"
             raise NotTakenError(msg)
-        self._claims = segments
+        self._lease_segments = segments
 
     def _named(self, df: DataFrame) -> set[int]:
         """The ids in a DataFrame: evaluated once, and no more of them than the batch can have."""
@@ -312,18 +312,20 @@ class Batch:
 
     def _plan(self, event: str, action: _Action) -> Plan[int]:
         """All that is left."""
-        if event == "ack" and len(self._claims) == 1:
-            return Plan(self._ctx.statements.delete_claim(self._claims[0]), self._all_acked)
-        dest, *fresh = self._ctx.queue.session.segments(1 + len(self._claims))
-        moves = dict(zip(self._claims, fresh, strict=True))
-        statement = self._ctx.statements.settle_segments(self._claims, action(dest, moves))
+        if event == "ack" and len(self._lease_segments) == 1:
+            return Plan(
+                self._ctx.statements.delete_lease_segment(self._lease_segments[0]), self._all_acked
+            )
+        dest, *fresh = self._ctx.queue.session.segments(1 + len(self._lease_segments))
+        moves = dict(zip(self._lease_segments, fresh, strict=True))
+        statement = self._ctx.statements.settle_segments(self._lease_segments, action(dest, moves))
         if event == "ack":
             return Plan(statement, self._all_acked)
         if event != "touch":
             return Plan(statement, self._all_gone)
 
         def moved(affected: Affected) -> int:
-            self._claims = fresh
+            self._lease_segments = fresh
             return affected.total
 
         return Plan(statement, moved)
@@ -336,12 +338,12 @@ class Batch:
 
     def _all_gone(self, affected: Affected) -> int:
         gone = self._all_acked(affected)
-        free_held(self._ctx, self._token, whole=True)
+        free_held(self._ctx, self._take_id, whole=True)
         return gone
 
     def _plan_some(self, named: set[int], action: _Action) -> Plan[int]:
-        """Some of what is left; the rest of the claim moves."""
-        rows = self._ctx.tasks.ids_in(self._claims)
+        """Some of what is left; the rest of the lease segment moves."""
+        rows = self._ctx.tasks.ids_in(self._lease_segments)
         if not rows:
             raise Stale
         foreign = named.difference(task_id for _, task_id in rows)
@@ -349,16 +351,16 @@ class Batch:
             self._refuse(foreign)
         if not named:
             return Plan(None, lambda _: 0)
-        dest, *fresh = self._ctx.queue.session.segments(1 + len(self._claims))
-        moves = dict(zip(self._claims, fresh, strict=True))
+        dest, *fresh = self._ctx.queue.session.segments(1 + len(self._lease_segments))
+        moves = dict(zip(self._lease_segments, fresh, strict=True))
         source = [Chosen(segment, task_id, task_id in named) for segment, task_id in rows]
         statement = self._ctx.statements.settle(source, [("s.chosen", action(dest, moves))], moves)
 
         def changed(_affected: Affected) -> int:
-            self._claims = fresh
+            self._lease_segments = fresh
             if len(named) == len(rows):
                 self._forget()
-            free_held(self._ctx, self._token, whole=len(named) == len(rows))
+            free_held(self._ctx, self._take_id, whole=len(named) == len(rows))
             return len(named)
 
         return Plan(statement, changed)

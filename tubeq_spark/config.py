@@ -31,16 +31,17 @@ class QueueConfig:
         session_check: Seconds between two searches for dead sessions by takes that find nothing.
         clock_skew: Seconds added before anyone but the owner judges a session's lease ended; by
             default 2, and 0 on local files, whose writers have one clock.
-        claim_grace: Seconds for which a sub-queue that was claimed, but of which nothing is taken, is
-            left to its taker, counted from when this queue object first sees the claim. One that sees
-            it for the first time (a sweep that runs once) does not wait where the taker began, by its
-            own clock, 60 times as long ago. On storage with lock files nobody needs it.
+        claim_grace: Seconds for which a utube lock without tasks
+            is left to its taker, counted from when this queue object first sees the lock. One
+            that sees it for the first time (a sweep that runs once) does not wait where the taker
+            began, by its own clock, 60 times as long ago. On storage with lock files nobody needs
+            it.
         number_horizon: Seconds ahead for which numbers are reserved, > 0.
-        fold_segments: A sweep folds a tube's tiny ready segments when there are more than this.
+        fold_segments: A sweep compacts a tube's tiny ready segments when there are more than this.
         fold_rows: A segment of at most so many rows is tiny.
-        fold_heartbeats: A sweep folds heartbeats that newer ones have replaced, those of sessions
-            that have ended, and leases of numbers that later ones have replaced, when there are at
-            least so many.
+        fold_heartbeats: A sweep compacts heartbeats that newer ones have replaced, those of
+            sessions that have ended, and leases of numbers that later ones have replaced, when
+            there are at least so many.
         retention_hours: Hours that deleted files and old log entries are kept; no reader may take
             longer. A write may: it is never lost, see `Queue.sweep`.
         key_days: Days for which the key of a `put_df` is remembered.

@@ -130,7 +130,7 @@ class Queue:
             engine,
             self._opened.location.table(TUBES),
             self._context.loop,
-            self._opened.lane(TUBES),
+            self._opened.table_lock(TUBES),
             self._context.random,
         )
         self._tubes: dict[str, Tube] = {}
@@ -157,9 +157,9 @@ class Queue:
         tally = Tally(clock, lambda: str(name))
         loop = CommitLoop(engine, config, wall, source.random, tally)
         counters, holdings = Counters(), Holdings()
-        table, lane = self._opened.location.table(SESSIONS), self._opened.lane(SESSIONS)
-        sessions = Sessions(engine, table, loop, lane, source)
-        slots = Slots(engine, table, loop, lane, source)
+        table, table_lock = self._opened.location.table(SESSIONS), self._opened.table_lock(SESSIONS)
+        sessions = Sessions(engine, table, loop, table_lock, source)
+        slots = Slots(engine, table, loop, table_lock, source)
         session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
         return QueueContext(
             engine=engine,
@@ -599,11 +599,11 @@ class Queue:
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Look for what wants attention; see `Problem.kind` for what is looked for.
 
-        Reads as `metrics` does, and the claims and owners of each tube.
+        Reads as `metrics` does, and the utube locks and owners of each tube.
 
         Args:
             overdue: Seconds that the work of a sweep may wait, >= 0: tasks that time has changed,
-                tasks of dead sessions, sub-queues that were claimed for nobody.
+                tasks of dead sessions, utube locks that nobody uses.
             drift: Seconds that clocks may be from the storage's commit times, >= 0.
             files: Data files that a tube may have, >= 1.
 
@@ -644,9 +644,9 @@ class Queue:
         """Write down what time has changed in all tubes: one pass of the sweeper.
 
         Ended leases, delays and lives; tasks of dead sessions, and their temporary tubes; drops and
-        creations that were not finished; tiny segments and dead files. Any number of sweepers may work
-        at once. Where there is nothing to do it reads the registry, the sessions and the claims on
-        sub-queues once, and each tube once.
+        creations that were not finished; tiny segments and dead files. Any number of sweepers may
+        work at once. Where there is nothing to do it reads the registry, the sessions and the utube
+        locks once, and each tube once.
 
         Args:
             now: The moment to judge by, timezone-aware; the clock's by default. Temporary tubes are
@@ -658,14 +658,14 @@ class Queue:
         Raises:
             InvalidOptionError: `now` is no aware datetime.
 
-        Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a fold, and
-        2 where claims on sub-queues were left behind; none when there is nothing to do. Conflicts
-        with takes of the same segments, and is retried. To the sessions at most 3, for heartbeats and
-        for leases of numbers that were replaced and for what long writes asked that have ended, which
-        give up when others write there. Each `vacuum_hours` those of Delta's VACUUM, of the system tables too, which conflict with nothing.
-        Before that, on storage without lock files, one change of each table, with which everything
-        that is being written there conflicts: it begins anew. A write of more than five minutes asks
-        to wait, and it is put off, four times at most.
+        Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
+        and 2 where utube locks were left behind; none when there is nothing to do. Conflicts with
+        takes of the same segments, and is retried. To the sessions at most 3, for heartbeats and for
+        leases of numbers that were replaced and for what long writes asked that have ended, which
+        give up when others write there. Each `vacuum_hours` those of Delta's VACUUM, of the system
+        tables too, which conflict with nothing. Before that, on storage without lock files, one
+        change of each table, with which everything that is being written there conflicts: it begins
+        anew. A write of more than five minutes asks to wait, and it is put off, four times at most.
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
@@ -692,7 +692,9 @@ class Queue:
         names = [TUBES, SESSIONS]
         if any(record.type in known and known[record.type].subqueues for record in records):
             names.append(TAKEN_UTUBES)
-        tables = [(self._opened.location.table(name), self._opened.lane(name)) for name in names]
+        tables = [
+            (self._opened.location.table(name), self._opened.table_lock(name)) for name in names
+        ]
         since_us = min((record.created_us for record in records), default=now_us)
         return Tables(SYSTEM, tables, since_us)
 

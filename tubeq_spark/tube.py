@@ -5,8 +5,8 @@ the first of a queue object leases its number slot, about one in ten minutes ren
 
 In types with sub-queues a take commits once more, to `_tubeq_taken_utubes`, before it takes, and
 whatever gives back the last task of a sub-queue once after it; these conflict with takes and ends of
-sub-queues in the same bucket (one of 16), and are retried. A take that meets the claim of one that
-was stopped commits once more to the tube, and begins anew when that one comes first.
+sub-queues in the same bucket (one of 16), and are retried. A take that meets the utube lock of one
+that was stopped commits once more to the tube, and begins anew when that one comes first.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch, Whole, ack_whole
 from tubeq_spark.rules import arguments, validation
-from tubeq_spark.rules.arguments import PutRequest, Wanted
+from tubeq_spark.rules.arguments import PutRequest, TakeRequest
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
-from tubeq_spark.runtime.taken import LotOfTasks
+from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.put_identity import PutIdentity
 from tubeq_spark.streams import changes, process, sink
 from tubeq_spark.streams.ticks import start_ticking
@@ -67,9 +67,11 @@ class Tube:
         self._puts = GroupCommit[PutRequest, list[Task]](
             lambda requests: put.put_group(ctx, requests)
         )
-        self._takes = GroupCommit[Wanted, list[Task]](lambda wanted: taking.take_group(ctx, wanted))
-        self._lots = GroupCommit[Wanted, LotOfTasks | None](
-            lambda wanted: taking.take_lots(ctx, wanted)
+        self._takes = GroupCommit[TakeRequest, list[Task]](
+            lambda requests: taking.take_group(ctx, requests)
+        )
+        self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
+            lambda requests: taking.take_batches(ctx, requests)
         )
         self._batches = GroupCommit[Whole, int](lambda batches: ack_whole(ctx, batches))
         self._acks = GroupCommit[list[int], list[Task]](
@@ -267,13 +269,13 @@ class Tube:
 
         Commits: 1, none when nothing is ready; one more when it meets leases that have ended, or
         tasks that it buries, and one to `_tubeq_sessions` with a session's first take and in the
-        second half of its lease.
-        One more where the commit took more than a quarter of a ttr: it renews the leases. Where it goes
-        on being so slow, leases are made longer by as much as takes take, five minutes at most.
-        Conflicts only with takes (and folds) of tasks in the same segment; never with a put.
+        second half of its lease. One more where the commit took more than a quarter of a ttr: it
+        renews the leases. Where it goes on being so slow, leases are made longer by as much as
+        takes take, five minutes at most. Conflicts only with takes (and compactions) of tasks in
+        the same segment; never with a put.
         """
         limit = arguments.timeout(timeout)
-        tasks = self._take(Wanted(1), limit)
+        tasks = self._take(TakeRequest(1), limit)
         return tasks[0] if tasks else None
 
     def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
@@ -293,15 +295,15 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
-        wanted = arguments.wanted("n", n, per_utube, self._ctx.driver)
+        request = arguments.take_request("n", n, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
-        return self._take(wanted, limit)
+        return self._take(request, limit)
 
-    def _take(self, wanted: Wanted, timeout: float | None) -> list[Task]:
+    def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
         def verb() -> list[Task]:
-            if not wanted.count:
+            if not request.count:
                 return []
-            look = lambda: self._takes.submit(wanted) or None  # noqa: E731
+            look = lambda: self._takes.submit(request) or None  # noqa: E731
             return taking.wait_for(self._ctx, timeout, look) or []
 
         return self._verb(verb)
@@ -323,14 +325,14 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
-        wanted = arguments.wanted("n", n, per_utube, self._ctx.driver)
+        request = arguments.take_request("n", n, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
-            if not wanted.count:
+            if not request.count:
                 return Batch(self._ctx, None, self._batches)
-            lot = taking.wait_for(self._ctx, limit, lambda: self._lots.submit(wanted))
-            return Batch(self._ctx, lot, self._batches)
+            leased = taking.wait_for(self._ctx, limit, lambda: self._batch_takes.submit(request))
+            return Batch(self._ctx, leased, self._batches)
 
         return self._verb(verb)
 
@@ -355,18 +357,18 @@ class Tube:
         Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE; else as `ack_many`
         and `take_many`, as for tasks of a batch in types with sub-queues. Conflicts as theirs.
         """
-        wanted = arguments.wanted("take", take, per_utube, self._ctx.driver)
+        request = arguments.take_request("take", take, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
         ids = arguments.task_ids(ack)
 
         def verb() -> list[Task]:
             if not ids:
-                return self._take(wanted, limit)
-            if not wanted.count:
+                return self._take(request, limit)
+            if not request.count:
                 self._acks.submit(ids)
                 return []
-            taken = exchange.exchange(self._ctx, ids, wanted)
-            return taken or self._take(wanted, limit)
+            taken = exchange.exchange(self._ctx, ids, request)
+            return taken or self._take(request, limit)
 
         return self._verb(verb)
 
@@ -413,7 +415,7 @@ class Tube:
         if not callable(handler):
             validation.refuse("handler", handler, "a function of a DataFrame")
         size = validation.count("batch_size", batch_size, least=1)
-        arguments.wanted("batch_size", size, per_utube, self._ctx.driver)
+        arguments.take_request("batch_size", size, per_utube, self._ctx.driver)
         self._ctx.queue.require_running()
         unsettled: list[Batch] = []
 
@@ -438,7 +440,7 @@ class Tube:
         Raises:
             NotTakenError: It is not held by this session, or its ttr has passed.
 
-        Commits: 1, a deletion of the claim's partition when the claim holds nothing else, else a
+        Commits: 1, a deletion of the lease segment's partition when it holds nothing else, else a
         MERGE; shared with acks of other threads. Conflicts only with whoever ends this lease.
         """
         return self.ack_many([task_id])[0]
@@ -696,15 +698,15 @@ class Tube:
         self._verb(lambda: empty.truncate(self._ctx))
 
     def drop(self) -> None:
-        """Remove the tube with all its tasks; its table stays, empty but for a mark.
+        """Remove the tube with all its tasks; its table stays, empty but for a tombstone.
 
-        The mark refuses late puts of whoever does not know of the drop yet.
+        The tombstone refuses late puts of whoever does not know of the drop yet.
 
         Raises:
             TubeBusyError: Tasks are taken.
             TubeNotFoundError: It was dropped before.
 
-        Commits: 2 to the registry (mark, then remove), 1 to the tube in between. Stopped after the
+        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between. Stopped after the
         first, whoever sweeps or creates the tube next finishes it.
         """
         self._verb(self._drop)
@@ -741,20 +743,20 @@ class Tube:
 
         Returns:
             A streaming DataFrame, a row a change: `task_id, state, change, at, version, step, pri,
-            utube, data, created, ttl, ttr, next_event, attempts, owner`. `change` is the name of its
-            counter, `state` the one after it, `at` the time of the commit by the storage's clock,
-            `version` the commit; `step` orders what one commit did to a task, such as a delay that
-            was over (0) and the take (1). The other columns are those of `df`, as the commit left
-            them. Without order between the tasks of a commit. What time alone has changed appears
-            when it is written down, by a verb or a sweep; what folding moves never does, nor what
-            `truncate` and `drop` remove.
+            utube, data, created, ttl, ttr, next_event, attempts, owner`. `change` is the name of
+            its counter, `state` the one after it, `at` the time of the commit by the storage's
+            clock, `version` the commit; `step` orders what one commit did to a task, such as a
+            delay that was over (0) and the take (1). The other columns are those of `df`, as the
+            commit left them. Without order between the tasks of a commit. What time alone has
+            changed appears when it is written down, by a verb or a sweep; what compaction moves
+            never does, nor what `truncate` and `drop` remove.
 
         Raises:
             InvalidOptionError: The tube was created without `change_feed`, or `starting` is bad.
 
         Commits: an empty one for `None` (or a moment after the last commit), which conflicts with
         nothing but another such call; else none. A tube with a feed writes each changed row up to
-        three times, and a task that was removed by other than an ack stays as a mark for the sweep.
+        three times, and a task that was removed by other than an ack stays as a row until a sweep.
         """
         return self._verb(lambda: changes.changes(self._ctx, starting))
 

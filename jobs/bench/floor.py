@@ -76,13 +76,13 @@ class Floor:
         self._batch = batch
         self._segment_rows = segment_rows
         self._firsts = itertools.count(1_000_000_000, batch)
-        self._claims = itertools.count(-1_000_000_000, -1)
-        self._first = self._claim = 0
+        self._lease_segments = itertools.count(-1_000_000_000, -1)
+        self._first = self._lease_segment = 0
         self._source: Callable[[], DataFrame] = self._frame
 
     def prepare(self) -> None:
         """Make the rows, ids included; what Spark has to do about them is measured."""
-        self._first, self._claim = next(self._firsts), next(self._claims)
+        self._first, self._lease_segment = next(self._firsts), next(self._lease_segments)
         if self._form is Form.MANY:
             table = self._arrow()
             self._source = lambda: self._spark.createDataFrame(table)
@@ -102,17 +102,17 @@ class Floor:
         )
 
     def take(self) -> int:
-        """SELECT of the next tasks in order, MERGE that moves them by their ids to the claim."""
+        """SELECT of the next tasks in order, MERGE that moves them by id to a lease segment."""
         columns = "*" if self._form is Form.MANY else "segment, task_id"
         ready = f"SELECT {columns} FROM {self._table} WHERE state = 'r' ORDER BY task_id"
         found = self._spark.sql(f"{ready} LIMIT {self._batch}").toArrow()
         ids = found["task_id"].to_pylist()
-        segments = {*found["segment"].to_pylist(), self._claim}
+        segments = {*found["segment"].to_pylist(), self._lease_segment}
         clauses = (
             f"ON t.segment IN ({bigints(segments)}) AND t.task_id = s.task_id AND t.state = 'r' "
-            f"WHEN MATCHED THEN UPDATE SET segment = {bigint(self._claim)}, state = 't', "
+            f"WHEN MATCHED THEN UPDATE SET segment = {bigint(self._lease_segment)}, state = 't', "
             f"owner = 'floor', attempts = t.attempts + 1, taken_at = {_MOMENT}, "
-            f"claim = {bigint(self._claim)}"
+            f"claim = {bigint(self._lease_segment)}"
         )
         if len(ids) > _INLINE:
             source = pa.table({"task_id": pa.array(ids, pa.int64())})
@@ -121,8 +121,10 @@ class Floor:
         return self._affected(f"MERGE INTO {self._table} t USING ({rows}) s {clauses}")
 
     def ack(self) -> int:
-        """DELETE of the claim's partition."""
-        return self._affected(f"DELETE FROM {self._table} WHERE segment = {bigint(self._claim)}")
+        """DELETE of the lease segment's partition."""
+        return self._affected(
+            f"DELETE FROM {self._table} WHERE segment = {bigint(self._lease_segment)}"
+        )
 
     def version(self) -> int:
         """The latest version of the table."""

@@ -2,12 +2,12 @@
 
 In this order, so that it is safe to kill at any moment:
 
-1. `take_df` claims a batch.
+1. `take_df` takes a batch.
 2. The handler gets it as a DataFrame. If it returns one, that is evaluated while it is added to the
    table of results: one commit, which leaves out tasks that have rows there already.
 3. The batch is acked.
 
-A crash after 1 or during 2 leaves claimed tasks, which are taken again once the lease of the dead
+A crash after 1 or during 2 leaves taken tasks, which are taken again once the lease of the dead
 session, or of the tasks, has run out. After 2 the same: the handler does the batch once more, and
 its results add nothing. So results are there once, and whatever else a handler does may happen
 twice.

@@ -2,7 +2,7 @@
 
 The order of the commits is what makes the crawl safe to kill at any moment:
 
-1. `take_df` claims a batch, and with it the host. Its URLs whose pages are stored already are not
+1. `take_df` takes a batch, and with it the host. Its URLs whose pages are stored already are not
    fetched again.
 2. The others are fetched on the executors while their rows are appended to the page table: one
    commit for the batch, and the only evaluation of the DataFrame that fetches. Everything
@@ -12,7 +12,7 @@ The order of the commits is what makes the crawl safe to kill at any moment:
 4. Failures are released with a delay; the tube buries them after `MAX_ATTEMPTS`.
 5. The rest is acked, and the host is free.
 
-A crash after 1 or during 2 leaves claimed tasks: once the lease of the dead session has run out
+A crash after 1 or during 2 leaves taken tasks: once the lease of the dead session has run out
 they are taken again, and fetched as if for the first time (some servers were asked twice).
 After 2 the pages are stored but their links are not queued: the tasks come back, are not fetched
 again, and step 3 takes the links from the stored rows. After 3 the same, and it finds no unseen
@@ -152,23 +152,23 @@ class Consumer:
 
     def _work(self, batch: Batch) -> dict[str, int]:
         name = str(uuid.uuid4())
-        claimed = urls_of(batch.df, "task_id", F.col("attempts").alias("attempt"))
+        leased = urls_of(batch.df, "task_id", F.col("attempts").alias("attempt"))
         self._step(f"fetching {batch.count}")
-        self._fetch(claimed, name, self._shared.hosts.scope())
+        self._fetch(leased, name, self._shared.hosts.scope())
         outcomes = self._pages.outcomes_of(name)
         self._step("linking")
         unfetched = batch.count - sum(outcomes.values())
-        self._put_links(claimed, name, had_stored_pages=unfetched > 0)
+        self._put_links(leased, name, had_stored_pages=unfetched > 0)
         self._step("acking")
         if outcomes.get(Outcome.FAILED):
             self._release_failures(batch, name)
         batch.ack()
         return outcomes
 
-    def _fetch(self, claimed: DataFrame, name: str, scope: Scope) -> None:
+    def _fetch(self, leased: DataFrame, name: str, scope: Scope) -> None:
         """Step 2."""
         stored = self._pages.settled().select("url")
-        missing = claimed.join(stored, "url", "left_anti").dropDuplicates(["url"])
+        missing = leased.join(stored, "url", "left_anti").dropDuplicates(["url"])
         # Written down first: an append that read the table it goes to would lose to other appends,
         # and all that it fetched with it.
         spread = missing.localCheckpoint().repartition(self._settings.partitions)
@@ -176,11 +176,11 @@ class Consumer:
         with self._ledger.while_fetching():
             self._pages.append(fetched, consumer=self._name, batch=name)
 
-    def _put_links(self, claimed: DataFrame, name: str, *, had_stored_pages: bool) -> None:
+    def _put_links(self, leased: DataFrame, name: str, *, had_stored_pages: bool) -> None:
         """Step 3."""
         pages = self._pages.of_batch(name)
         if had_stored_pages:
-            pages = self._pages.settled().join(claimed.select("url"), "url", "left_semi")
+            pages = self._pages.settled().join(leased.select("url"), "url", "left_semi")
         links = pages.select(F.explode("links").alias("url"), (F.col("depth") + 1).alias("depth"))
         nearest = links.groupBy("url").agg(F.min("depth").alias("depth"))
         self._frontier.add(nearest, key=f"links of {name}")

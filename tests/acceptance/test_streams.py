@@ -419,7 +419,7 @@ def test_changes_when_tasks_are_exchanged_tell_of_both_ends(
 
 
 @pytest.mark.thorough
-def test_changes_when_segments_are_folded_and_marks_removed_tell_nothing(
+def test_changes_when_segments_are_compacted_and_tombstones_removed_tell_nothing(
     spark: SparkSession, location: str, listener: Listener
 ) -> None:
     config = QueueConfig(fold_segments=1)

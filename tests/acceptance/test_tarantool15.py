@@ -134,7 +134,9 @@ def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
 
 
 @pytest.mark.thorough
-def test_requeue_when_it_is_one_of_a_claim_leaves_the_rest_held(queue: Queue, old: Queue15) -> None:
+def test_requeue_when_it_is_one_of_a_lease_segment_leaves_the_rest_held(
+    queue: Queue, old: Queue15
+) -> None:
     put(old, "a", "b", "c")
     ids = [task.task_id for task in queue[JOBS].take_many(3)]
 

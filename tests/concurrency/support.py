@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tubeq_spark.storage.locking import Lane
+from tubeq_spark.storage.locking import TableLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -172,8 +172,8 @@ def on_another_host(queue: Queue) -> Queue:
     """
     opened = queue._opened
     queue._opened = replace(opened, uri=f"{opened.uri}#{queue.session_uuid}", locks=None)
-    queue._context.sessions._lane = queue._registry._lane = Lane(None)
-    queue._context.session._slots._lane = queue._context.sessions._lane
+    queue._context.sessions._table_lock = queue._registry._table_lock = TableLock(None)
+    queue._context.session._slots._table_lock = queue._context.sessions._table_lock
     return queue
 
 

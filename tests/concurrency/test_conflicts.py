@@ -194,7 +194,7 @@ MEETINGS = (
         "b",
     ),
     Meeting(
-        "take, ack of another claim",
+        "take, ack of another lease segment",
         lambda w: one_taken_by_rival(w, "ab"),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, ids: w.rival.ack_many(ids),
@@ -203,7 +203,7 @@ MEETINGS = (
         "b",
     ),
     Meeting(
-        "take, release of another claim",
+        "take, release of another lease segment",
         lambda w: one_taken_by_rival(w, "ab"),
         lambda w, _: names(w.tube.take_many(1)),
         lambda w, ids: w.rival.release_many(ids),
@@ -230,7 +230,7 @@ MEETINGS = (
         "a",
     ),
     Meeting(
-        "ack of a part, bury in the same claim",
+        "ack of a part, bury in the same lease segment",
         lambda w: taken(w, "abc", 3),
         lambda w, ids: names(w.tube.ack_many(ids[:1])),
         lambda w, ids: w.rival.bury(ids[1]),
@@ -266,7 +266,7 @@ MEETINGS = (
         1,
     ),
     Meeting(
-        "fold, take of its tasks",
+        "compaction, take of its tasks",
         lambda w: in_segments_of_one(w, "abcdefg"),
         lambda w, _: w.mine.sweep().tubes["shared"].folded,
         lambda w, _: w.rival.take_many(7),
@@ -309,13 +309,13 @@ def overlapped(
 #: They meet as others do that stay.
 MORE = {
     "put, put",
-    "take, ack of another claim",
-    "take, release of another claim",
+    "take, ack of another lease segment",
+    "take, release of another lease segment",
     "ack of a part, take of others",
     "sweep of what is due, take of some of it",
     "release_all, ack",
-    "fold, take of its tasks",
-    "ack of a part, bury in the same claim",
+    "compaction, take of its tasks",
+    "ack of a part, bury in the same lease segment",
     "take, delete of a candidate",
 }
 

@@ -1,4 +1,4 @@
-"""Folding of heartbeats: what a sweep may forget, and what it adds up in the same commit."""
+"""Compaction of heartbeats: what a sweep may forget, and what it adds up in the same commit."""
 
 from __future__ import annotations
 

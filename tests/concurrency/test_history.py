@@ -98,7 +98,7 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
     meter("release", lambda: tube.release(b))
     meter("touch", lambda: tube.touch(c, 5))
     meter("touch of nothing", lambda: tube.touch(c, 0))
-    meter("ack_many of two claims", lambda: tube.ack_many([c, d, e]))
+    meter("ack_many of two lease segments", lambda: tube.ack_many([c, d, e]))
     meter("ack_many of none", lambda: tube.ack_many([]))
     meter("bury_many", lambda: tube.bury_many([b, f]))
     meter("bury again", lambda: tube.bury(f))
@@ -120,7 +120,7 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
         "release": 1,
         "touch": 1,
         "touch of nothing": 0,
-        "ack_many of two claims": 1,
+        "ack_many of two lease segments": 1,
         "ack_many of none": 0,
         "bury_many": 1,
         "bury again": 0,
@@ -224,7 +224,7 @@ def test_create_and_drop_make_the_commits_to_the_registry_that_their_docstrings_
     assert registry.spent == {"create": 1, "create if not exists": 0, "open": 0, "drop": 2}
 
 
-def test_ack_of_a_whole_claim_only_removes_files(world: World) -> None:
+def test_ack_of_a_whole_lease_segment_only_removes_files(world: World) -> None:
     world.tube.put_many(list("abc"))
     tasks = world.tube.take_many(2)
     world.tube.ack_many(ids_of(tasks))

@@ -147,7 +147,7 @@ CASES = (
         "at bt cr",
     ),
     Case(
-        "ack of a whole claim",
+        "ack of a whole lease segment",
         lambda w: taken(w, "ab"),
         lambda w, ids: names(w.tube.ack_many(ids)),
         "ack",
@@ -226,7 +226,7 @@ def no_metrics(pair: World) -> Iterator[World]:
 
 
 #: One for each kind of statement, and what only its table can tell where the history has no metrics.
-KINDS = {"put", "put_df with a key", "take", "ack of a whole claim", "exchange"}
+KINDS = {"put", "put_df with a key", "take", "ack of a whole lease segment", "exchange"}
 WITHOUT_METRICS = {*KINDS, "put_df", "kick"}
 FEW = {("put_df with a key", "no_metrics"), ("take", "no_metrics")} | {
     (name, "world") for name in KINDS

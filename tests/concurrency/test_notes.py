@@ -69,7 +69,7 @@ def test_notes_of_all_verbs_tell_the_verb_the_session_and_the_tasks(world: World
         ("exchange", 3, 0),
         ("end_due", 1, 0),
     ]
-    # Between them the sweep may have folded.
+    # Between them the sweep may have compacted.
     assert seen[-1][0] == "truncate"
     sessions = {row["session"] for row in tube.history().where(f"version > {since}").collect()}
     assert sessions == {str(world.mine.session_uuid)}

@@ -1,4 +1,4 @@
-"""Folding of the leases of number slots: what a sweep may remove, and that no number comes twice."""
+"""Compaction of number slots' leases: what a sweep removes, and that no number comes twice."""
 
 from __future__ import annotations
 

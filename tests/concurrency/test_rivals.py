@@ -53,7 +53,7 @@ def put(world: World, letters: str) -> list[int]:
 
 
 def taken(world: World, letters: str) -> list[int]:
-    """Tasks that the interrupted session holds, as one claim."""
+    """Tasks that the interrupted session holds, in one lease segment."""
     put(world, letters)
     return ids_of(world.tube.take_many(len(letters)))
 
@@ -179,7 +179,7 @@ def sibling_of(world: World) -> Tube:
 
 
 @pytest.mark.thorough
-def test_ack_when_a_member_of_its_session_acks_one_of_the_claim_acks_all_or_none(
+def test_ack_when_a_member_of_its_session_acks_one_of_the_lease_segment_acks_all_or_none(
     world: World,
 ) -> None:
     sibling = sibling_of(world)
@@ -198,7 +198,7 @@ def test_ack_when_a_member_of_its_session_acks_one_of_the_claim_acks_all_or_none
 
 
 @pytest.mark.thorough
-def test_ack_after_a_touch_by_a_member_of_the_session_leaves_the_rest_of_the_claim(
+def test_ack_after_a_touch_by_a_member_of_the_session_leaves_the_rest_of_the_lease_segment(
     world: World,
 ) -> None:
     sibling = sibling_of(world)
@@ -226,7 +226,7 @@ def test_ack_of_one_task_of_a_batch_after_its_touch_leaves_the_rest_of_the_batch
 
 
 @pytest.mark.thorough
-def test_ack_after_a_touch_of_what_a_rival_moved_leaves_the_rest_of_the_claim(
+def test_ack_after_a_touch_of_what_a_rival_moved_leaves_the_rest_of_the_lease_segment(
     world: World,
 ) -> None:
     a, _, c = taken(world, "abc")
@@ -239,7 +239,7 @@ def test_ack_after_a_touch_of_what_a_rival_moved_leaves_the_rest_of_the_claim(
 
 
 @pytest.mark.parametrize("verb", ["bury", *thorough("delete")])
-def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_claim_acks_the_rest(
+def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_lease_segment_acks_the_rest(
     world: World, verb: str
 ) -> None:
     a, b, c = taken(world, "abc")
@@ -251,7 +251,7 @@ def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_claim_acks_the_rest(
 
 
 @pytest.mark.parametrize("verb", ["delete", *thorough("bury")])
-def test_ack_of_all_when_a_rival_takes_one_out_of_the_claim_acks_none(
+def test_ack_of_all_when_a_rival_takes_one_out_of_the_lease_segment_acks_none(
     world: World, verb: str
 ) -> None:
     a, b, c = taken(world, "abc")
@@ -267,7 +267,7 @@ def test_ack_of_all_when_a_rival_takes_one_out_of_the_claim_acks_none(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mine", ["release", *thorough("bury", "touch")])
-def test_verb_on_the_rest_when_a_rival_takes_one_out_of_the_claim_works_on_the_rest(
+def test_verb_on_the_rest_when_a_rival_takes_one_out_of_the_lease_segment_works_on_the_rest(
     world: World, mine: str
 ) -> None:
     a, b, _ = taken(world, "abc")
@@ -508,12 +508,14 @@ def test_sweep_when_a_rival_takes_some_of_what_is_due_counts_only_what_it_change
 
 
 @pytest.mark.thorough
-def test_take_when_a_fold_moves_its_candidates_takes_what_is_left_in_place(world: World) -> None:
-    folding = world.open_queue(fold_segments=1)
+def test_take_when_a_compaction_moves_its_candidates_takes_what_is_left_in_place(
+    world: World,
+) -> None:
+    compacting = world.open_queue(fold_segments=1)
     for letter in "abcdefg":
         world.rival.put(letter)
 
-    with world.probe.interrupted("decided", "take", folding.sweep):
+    with world.probe.interrupted("decided", "take", compacting.sweep):
         mine = names(world.tube.take_many(7))
 
     assert mine in ("abcd", "abcdefg")
@@ -521,7 +523,7 @@ def test_take_when_a_fold_moves_its_candidates_takes_what_is_left_in_place(world
 
 
 @pytest.mark.thorough
-def test_fold_when_a_rival_takes_its_tasks_gives_up(world: World) -> None:
+def test_compaction_when_a_rival_takes_its_tasks_gives_up(world: World) -> None:
     for letter in "abcdefg":
         world.rival.put(letter)
 

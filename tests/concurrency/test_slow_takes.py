@@ -113,7 +113,7 @@ def sides(tubes: dict[str, Sides], request: pytest.FixtureRequest) -> Sides:
     chosen = tubes[request.param]
     if stored(chosen.rival):
         chosen.rival.truncate()
-    if chosen.rival._ctx.taken_utubes.all():
+    if chosen.rival._ctx.utube_locks.all():
         chosen.rivals.sweep()
     for _ in range(2):
         chosen.tube._ctx.headroom.took(0)

@@ -80,7 +80,7 @@ def put(world: World, letters: str) -> list[int]:
 
 
 def taken(world: World, letters: str, count: int | None = None) -> list[int]:
-    """Tasks of which this session has taken the first, as one claim."""
+    """Tasks of which this session has taken the first, in one lease segment."""
     put(world, letters)
     return ids_of(world.tube.take_many(len(letters) if count is None else count))
 
@@ -91,7 +91,7 @@ def taken_by_rival(world: World, letters: str) -> list[int]:
 
 
 def taken_apart(world: World, letters: str) -> list[int]:
-    """Tasks that this session has taken, each in a claim of its own."""
+    """Tasks that this session has taken, each in a lease segment of its own."""
     put(world, letters)
     return [task_id for _ in letters for task_id in ids_of(world.tube.take_many(1))]
 
@@ -111,7 +111,7 @@ def batch_of(world: World, letters: str) -> Batch:
 
 
 def due(world: World) -> None:
-    """A lease that ends, beside one that lasts in the same claim; a delay, and a life."""
+    """A lease that ends, beside one that lasts in the same segment; a delay, and a life."""
     items = [PutItem("a"), PutItem("d", ttr=10_000)]
     world.rival.put_many([*items, PutItem("b", delay=PAST_TTR), PutItem("c", ttl=PAST_TTR)])
     world.tube.take_many(2)
@@ -206,10 +206,13 @@ CASES = (
         "take_df", lambda w: put(w, "abc"), lambda w, _: w.tube.take_df(2), ("ar br cr", "at bt cr")
     ),
     Case(
-        "ack_whole_claim", lambda w: taken(w, "ab"), lambda w, i: w.tube.ack_many(i), ("at bt", "")
+        "ack_whole_lease_segment",
+        lambda w: taken(w, "ab"),
+        lambda w, i: w.tube.ack_many(i),
+        ("at bt", ""),
     ),
     Case(
-        "ack_part_of_a_claim",
+        "ack_part_of_a_lease_segment",
         lambda w: taken(w, "abc"),
         lambda w, i: w.tube.ack(i[0]),
         ("at bt ct", "bt ct"),
@@ -217,7 +220,7 @@ CASES = (
         then=ack_the_rest,
     ),
     Case(
-        "ack_several_claims",
+        "ack_several_lease_segments",
         lambda w: taken_apart(w, "ab"),
         lambda w, i: w.tube.ack_many(i),
         ("at bt", ""),
@@ -237,7 +240,7 @@ CASES = (
         then=ack_the_rest,
     ),
     Case(
-        "touch_part_of_a_claim",
+        "touch_part_of_a_lease_segment",
         lambda w: taken(w, "ab"),
         lambda w, i: w.tube.touch(i[0], 100),
         ("at bt", "at bt"),
@@ -299,7 +302,7 @@ CASES = (
         swept="ar dt br",
     ),
     Case(
-        "sweep_that_folds",
+        "sweep_that_compacts",
         lambda w: in_segments_of_one(w, "abcdef"),
         lambda w, _: w.mine.sweep(),
         ("ar br cr dr er fr", "ar br cr dr er fr"),
@@ -344,7 +347,7 @@ CASES = (
 MORE = {case.name for case in CASES} - {
     "put_df_with_a_key",
     "take_where_leases_have_ended",
-    "ack_whole_claim",
+    "ack_whole_lease_segment",
     "exchange_in_two_commits",
     "sweep_that_finds_a_dead_session",
     "close",

@@ -51,9 +51,9 @@ class Subqueues(Hosts):
         """What the rival's sweeper does."""
         self.rivals.sweep()
 
-    def claims(self) -> int:
-        """How many sub-queues are claimed."""
-        return len(self.rival._ctx.taken_utubes.all())
+    def locks(self) -> int:
+        """How many sub-queues are locked."""
+        return len(self.rival._ctx.utube_locks.all())
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +71,15 @@ def pair_of_hosts(open_queue: OpenQueue, clock: ManualClock) -> Subqueues:
 
 @pytest.fixture
 def hosts(pair_of_hosts: Subqueues) -> Subqueues:
-    """The module's tube, emptied, and nothing claimed."""
+    """The module's tube, emptied, and nothing locked."""
     pair_of_hosts.rival.truncate()
-    if pair_of_hosts.claims():  # most tests leave none, and a sweep is ten queries
+    if pair_of_hosts.locks():  # most tests leave none, and a sweep is ten queries
         pair_of_hosts.mine.sweep()
-        assert pair_of_hosts.claims() == 0
+        assert pair_of_hosts.locks() == 0
     return pair_of_hosts
 
 
-def test_take_when_its_claim_was_taken_over_while_it_paused_takes_nothing(hosts: Subqueues) -> None:
+def test_take_when_its_lock_was_taken_over_while_it_paused_takes_nothing(hosts: Subqueues) -> None:
     hosts.put("ab")
     taken: list[str] = []
 
@@ -91,11 +91,11 @@ def test_take_when_its_claim_was_taken_over_while_it_paused_takes_nothing(hosts:
 
     assert taken == ["a"]
     assert stored(hosts.tube) == "at br"
-    assert hosts.claims() == 1
+    assert hosts.locks() == 1
 
 
 @pytest.mark.thorough
-def test_take_when_its_claim_was_taken_over_and_given_back_gets_the_next_one(
+def test_take_when_its_lock_was_taken_over_and_given_back_gets_the_next_one(
     hosts: Subqueues,
 ) -> None:
     hosts.put("ab")
@@ -106,7 +106,7 @@ def test_take_when_its_claim_was_taken_over_and_given_back_gets_the_next_one(
     with hosts.probe.interrupted("committed", "claim", take_over_and_ack):
         assert names(hosts.tube.take_many(1)) == "b"
 
-    assert hosts.claims() == 1
+    assert hosts.locks() == 1
     assert hosts.rival.take(0) is None
 
 
@@ -123,7 +123,7 @@ def test_take_when_a_rival_takes_and_acks_the_head_it_chose_gets_the_one_after(
         assert names(hosts.tube.take_many(1)) == "b"
 
 
-def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Subqueues) -> None:
+def test_take_when_a_rival_locks_the_subqueue_first_looks_elsewhere(hosts: Subqueues) -> None:
     hosts.put("ab", "one")
     hosts.put("x", "two")
 
@@ -134,7 +134,7 @@ def test_take_when_a_rival_claims_the_subqueue_first_looks_elsewhere(hosts: Subq
 
 
 @pytest.mark.thorough
-def test_take_of_two_subqueues_when_a_rival_claims_one_of_them_first_takes_the_other(
+def test_take_of_two_subqueues_when_a_rival_locks_one_of_them_first_takes_the_other(
     hosts: Subqueues,
 ) -> None:
     hosts.put("ab", "one")
@@ -144,12 +144,12 @@ def test_take_of_two_subqueues_when_a_rival_claims_one_of_them_first_takes_the_o
         assert names(hosts.tube.take_many(2)) == "x"
 
     assert stored(hosts.tube) == "at br xt"
-    assert hosts.claims() == 2
+    assert hosts.locks() == 2
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("commits", [1, *thorough(0)])
-def test_take_when_it_stops_after_it_claimed_one_of_two_subqueues_blocks_neither(
+def test_take_when_it_stops_after_it_locked_one_of_two_subqueues_blocks_neither(
     hosts: Subqueues, commits: int
 ) -> None:
     hosts.put("a", "one")
@@ -160,20 +160,20 @@ def test_take_when_it_stops_after_it_claimed_one_of_two_subqueues_blocks_neither
         taken.append(names(hosts.rival.take_many(1)))
 
     with hosts.probe.interrupted("decided", "claim", come_first):
-        # Its claim of the other one is a commit; then it frees that, and begins anew.
+        # Its lock of the other one is a commit; then it frees that, and begins anew.
         assert hosts.probe.stopped_after(commits + 1, lambda: hosts.tube.take_many(2))
 
     assert taken == ["a"]
     assert names(hosts.rival.take_many(2)) == "x"
     assert hosts.tube.take(0) is None
-    assert hosts.claims() == 2
+    assert hosts.locks() == 2
 
 
 # A take of all that is ready, while nobody holds a sub-queue, does not tell rows apart by theirs.
 
 
 @pytest.mark.thorough
-def test_take_of_all_when_its_claim_was_taken_over_while_it_paused_takes_nothing(
+def test_take_of_all_when_its_lock_was_taken_over_while_it_paused_takes_nothing(
     hosts: Subqueues,
 ) -> None:
     hosts.put("ab")
@@ -188,7 +188,7 @@ def test_take_of_all_when_its_claim_was_taken_over_while_it_paused_takes_nothing
 @pytest.mark.parametrize(
     ("step", "operation"), [("committed", "claim"), *thorough(("decided", "take"))]
 )
-def test_take_of_all_when_more_is_put_after_its_claim_leaves_what_it_has_not_claimed(
+def test_take_of_all_when_more_is_put_after_its_lock_leaves_what_it_has_not_locked(
     hosts: Subqueues, step: str, operation: str
 ) -> None:
     hosts.put("ab", "one")
@@ -213,9 +213,9 @@ def test_take_of_all_when_a_rival_deletes_one_of_them_counts_what_it_got(hosts: 
         batch = hosts.tube.take_df(9)
 
     assert batch.count == 1
-    assert hosts.claims() == 1
+    assert hosts.locks() == 1
     assert batch.ack() == 1
-    assert hosts.claims() == 0
+    assert hosts.locks() == 0
 
 
 @pytest.mark.thorough
@@ -238,7 +238,7 @@ def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
 
     assert ("committed", "give_back") in hosts.probe.events[-30:]
     assert stored(hosts.tube) == "at bt cr"
-    assert hosts.claims() == 1
+    assert hosts.locks() == 1
 
 
 @pytest.mark.thorough
@@ -259,7 +259,7 @@ def test_take_when_a_rival_removes_the_first_of_several_tasks_keeps_the_others(
     # What is buried is nobody's next task: nothing of the take is undone.
     assert ("committed", "give_back") not in hosts.probe.events[seen:]
     assert stored(hosts.tube) == "a! bt cr xt"
-    assert hosts.claims() == 2
+    assert hosts.locks() == 2
 
 
 @pytest.mark.thorough
@@ -282,7 +282,7 @@ def test_take_when_it_is_undone_counts_the_delay_that_it_ended(hosts: Subqueues)
 
 
 @pytest.mark.thorough
-def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(
+def test_take_when_its_subqueue_is_emptied_after_the_lock_leaves_no_lock(
     hosts: Subqueues,
 ) -> None:
     ids = hosts.put("a")
@@ -290,7 +290,7 @@ def test_take_when_its_subqueue_is_emptied_after_the_claim_leaves_no_claim(
     with hosts.probe.interrupted("committed", "claim", lambda: hosts.rival.delete(ids[0])):
         assert hosts.tube.take(0) is None
 
-    assert hosts.claims() == 0
+    assert hosts.locks() == 0
 
 
 @pytest.mark.thorough
@@ -337,7 +337,7 @@ def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
     with hosts.probe.interrupted("decided", "ack", lambda: joined[hosts.tube.name].ack(second)):
         hosts.tube.ack(first)
 
-    assert hosts.claims() == 0
+    assert hosts.locks() == 0
     assert names(hosts.rival.take_many(1)) == "c"
 
 
@@ -345,7 +345,7 @@ def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
 
 
 @pytest.mark.parametrize("verb", ["take", *thorough("sweep")])
-def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_burns_its_token_is_not_doubled(
+def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_fences_its_take_id_is_not_doubled(
     hosts: Subqueues, open_queue: OpenQueue, verb: str
 ) -> None:
     slow_clock = ManualClock(hosts.clock.now())
@@ -401,12 +401,12 @@ def test_release_of_some_of_a_batch_when_the_other_lease_has_just_ended_frees_on
     with hosts.probe.interrupted("committed", "release", lambda: hosts.clock.advance(11)):
         assert batch.release(some) == 1
 
-    assert [claimed.utube for claimed in hosts.rival._ctx.taken_utubes.all()] == ["u"]
+    assert [lock.utube for lock in hosts.rival._ctx.utube_locks.all()] == ["u"]
     assert names(hosts.rival.take_many(2)) == "ab"
 
 
 @pytest.mark.thorough
-def test_take_when_its_claim_was_made_long_after_it_began_is_left_the_time(
+def test_take_when_its_lock_was_made_long_after_it_began_is_left_the_time(
     hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
     looker = on_another_host(open_queue(claim_grace=10))[hosts.tube.name]
@@ -443,13 +443,13 @@ def test_orphan_when_each_sweep_sees_it_for_the_first_time_is_freed_in_the_end(
 ) -> None:
     hosts.put("ab")
     assert hosts.probe.stopped_after(1, lambda: hosts.tube.take(0))
-    claims = []
+    locks = []
     for _ in range(2):
         hosts.clock.advance(300)
         on_another_host(open_queue(claim_grace=10)).sweep()
-        claims.append(hosts.claims())
+        locks.append(hosts.locks())
 
-    assert claims == [1, 0]
+    assert locks == [1, 0]
 
 
 @pytest.mark.parametrize("verb", ["bury", *thorough("delete")])
@@ -459,7 +459,7 @@ def test_foreign_verb_on_the_taken_task_frees_its_subqueue(hosts: Subqueues, ver
 
     getattr(hosts.rival, verb)(held.task_id)
 
-    assert hosts.claims() == 0
+    assert hosts.locks() == 0
     with pytest.raises(NotTakenError):
         hosts.tube.ack(held.task_id)
     assert names(hosts.tube.take_many(1)) == "b"
@@ -518,7 +518,7 @@ def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_n
 
 
 @pytest.mark.thorough
-def test_take_when_leases_have_ended_frees_their_subqueues_and_burns_no_token(
+def test_take_when_leases_have_ended_frees_their_subqueues_and_fences_no_take_id(
     hosts: Subqueues,
 ) -> None:
     hosts.put("ab", "one")
@@ -531,7 +531,7 @@ def test_take_when_leases_have_ended_frees_their_subqueues_and_burns_no_token(
 
     commits = [operation for step, operation in hosts.probe.events[first:] if step == "committed"]
     assert commits == ["end_due", "free", "claim", "take"]
-    assert hosts.claims() == 1
+    assert hosts.locks() == 1
 
 
 @pytest.mark.thorough
@@ -555,17 +555,17 @@ def test_end_of_leases_when_it_stops_between_any_two_commits_blocks_no_subqueue(
         hosts.rival.truncate()
     assert ("committed", "free") in hosts.probe.events[-9:]  # a sweep looks at sessions after it
     assert commits > 2
-    assert hosts.claims() == 0
+    assert hosts.locks() == 0
 
 
 @pytest.mark.thorough
-def test_sweep_frees_the_claim_of_a_take_that_stopped_and_its_take_never_lands(
+def test_sweep_frees_the_lock_of_a_take_that_stopped_and_its_take_never_lands(
     hosts: Subqueues,
 ) -> None:
     hosts.put("a")
     with hosts.probe.interrupted("committed", "claim", hosts.sweep_as_rival):
         assert names(hosts.tube.take_many(1)) == "a"
-    assert hosts.claims() == 1
+    assert hosts.locks() == 1
 
 
 def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Subqueues) -> None:
@@ -584,9 +584,9 @@ def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Subqueues)
     assert hosts.rival.take(0) is None
     # Held until all of it is done.
     hosts.tube.ack(held[0].task_id)
-    assert hosts.claims() == 1
+    assert hosts.locks() == 1
     hosts.tube.ack(held[1].task_id)
-    assert hosts.claims() == 0
+    assert hosts.locks() == 0
 
 
 @pytest.mark.thorough
@@ -597,7 +597,7 @@ def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Subqueu
     hosts.put("b", "u")
 
     assert names(hosts.tube.exchange(ack=ids_of(held), take=1)) == "x"
-    assert hosts.claims() == 1
+    assert hosts.locks() == 1
     assert names(hosts.rival.take_many(1)) == "b"
 
 

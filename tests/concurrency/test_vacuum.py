@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.concurrency.support import FOR_EVER, WAIT, on_another_host
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.locking import Lane
+from tubeq_spark.storage.locking import TableLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +164,7 @@ def test_sweep_when_a_writer_that_asked_to_wait_has_ended_removes_what_it_asked(
     sessions = mine._context.sessions
 
     def ask(queue: Queue, name: str) -> None:
-        with queue._context.loop.tally.running.running(name, Lane(None)):
+        with queue._context.loop.tally.running.running(name, TableLock(None)):
             clock.advance(300)
             queue._context.session.beat_if_needed()
 

@@ -54,8 +54,10 @@ def taken(tube: Tube) -> list[int]:
 
 def lose_from_memory(holdings: Holdings, ids: list[int]) -> None:
     """Remember of each lease segment all but these tasks."""
-    for claim, keys in holdings._claims.items():
-        holdings._claims[claim] = frozenset(key for key in keys if key[1] not in ids)
+    for lease_segment, keys in holdings._lease_segments.items():
+        holdings._lease_segments[lease_segment] = frozenset(
+            key for key in keys if key[1] not in ids
+        )
 
 
 def add_to_memory(holdings: Holdings, task_id: int, another: int) -> None:
@@ -64,7 +66,7 @@ def add_to_memory(holdings: Holdings, task_id: int, another: int) -> None:
     row = holdings._rows[key]
     added = (key[0], task_id)
     holdings._rows[added] = replace(row, task_id=task_id)
-    holdings._claims[row.segment] |= {added}
+    holdings._lease_segments[row.segment] |= {added}
 
 
 @pytest.mark.thorough

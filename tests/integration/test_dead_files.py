@@ -88,7 +88,7 @@ def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
         report = queue.sweep()
         made = list(calls)
 
-    # The registry, the sessions, the claims, and three tubes.
+    # The registry, the sessions, the utube locks, and three tubes.
     assert made == ["rows"] * 6
     assert report.idle
     assert sorted(report.tubes) == ["fifo", "utube", "utubettl"]

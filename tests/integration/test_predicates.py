@@ -57,7 +57,7 @@ def expected(row: Stored, max_attempts: int | None) -> dict[str, Any]:
     return {
         "effective_state": state,
         "is_ready": state is TaskState.READY,
-        # Ended leases are in claims: they are written down before they are taken.
+        # Ended leases are in lease segments: they are written down before they are taken.
         "is_takeable": state is TaskState.READY and row.state is not TaskState.TAKEN,
         # A worn out task whose lease has ended is buried too, once that is written down.
         "is_buried": state is TaskState.BURIED and row.state is TaskState.BURIED,

@@ -310,7 +310,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
-        """No sub-queue stays claimed."""
+        """No sub-queue stays locked."""
         if hasattr(self, "model"):
             self.tubes["rival"].release_all()
 
@@ -349,7 +349,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         """What is stored as taken by `main`, in leases that last or not, by takes."""
         takes: dict[int | None, list[StoredTask]] = {}
         for row in self.model.taken_by("main"):
-            takes.setdefault(row.claim, []).append(row)
+            takes.setdefault(row.take_id, []).append(row)
         return list(takes.values())
 
     def _settle(self, who: str, verb: str, ids: list[int], *, lost: bool = False) -> None:
@@ -366,7 +366,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         """What is left of a batch."""
         opened = opened or self.open
         assert opened is not None
-        return [row.task_id for row in self.model.held_by("main") if row.claim == opened.lease]
+        return [row.task_id for row in self.model.held_by("main") if row.take_id == opened.lease]
 
     def _batch_verb(self, batch: Batch, verb: str, ids: Sequence[int]) -> Callable[[], int]:
         if verb == "touch":

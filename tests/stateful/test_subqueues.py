@@ -89,7 +89,7 @@ class FourSessions(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Empty the tube; claims that are left are orphans."""
+        """Empty the tube; locks that are left are orphans."""
         self.hosts.tubes[0].truncate()
         self.numbers = itertools.count()
         self.there: dict[int, str] = {}

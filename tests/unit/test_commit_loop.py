@@ -25,9 +25,9 @@ from tubeq_spark import (
 )
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.committer import Committer, CommitterFile
-from tubeq_spark.storage.locking import Lane
+from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Affected, Append, Merge
+from tubeq_spark.storage.spark.engine import Affected, Append, Statement
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.spark.commit_tags import Note
 
-MARKER = 4711
+OPERATION_ID = 4711
 JVM = Committer("app", 1)
 STATEMENTS = {
-    "merge": Merge("t", "MERGE INTO t", MARKER, tasks=2),
-    "append": Append("t", None, MARKER, size=2),  # type: ignore[arg-type]
+    "merge": Statement("t", "MERGE INTO t", OPERATION_ID, tasks=2),
+    "append": Append("t", None, OPERATION_ID, size=2),  # type: ignore[arg-type]
 }
 #: Two rows, as the statement itself or the history tells.
 TWO = Affected(updated=2)
@@ -93,18 +93,18 @@ class FakeEngine:
     answers: list[Affected | BaseException | None] = field(default_factory=list)
     told: list[Affected | BaseException | None] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
-    asked: list[Merge | Append] = field(default_factory=list)
+    asked: list[Statement | Append] = field(default_factory=list)
     while_running: Callable[[], object] = lambda: None
 
     def committer(self) -> Committer:
         return JVM
 
-    def execute(self, statement: Merge | Append, note: Note) -> Affected | None:
+    def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         self.notes.append(note)
         self.while_running()
         return _given(self.answers)
 
-    def find(self, statement: Merge | Append) -> Affected | None:
+    def find(self, statement: Statement | Append) -> Affected | None:
         self.asked.append(statement)
         return _given(self.told)
 
@@ -139,7 +139,7 @@ class Run:
             self.wall,
             lambda: 1.0,
         )
-        self.lane = Lane(lock_file, ManualClock())
+        self.table_lock = TableLock(lock_file, ManualClock())
         self.note = (
             None if lock_file is None else CommitterFile(lock_file.with_suffix(".committing"))
         )
@@ -151,7 +151,7 @@ class Run:
 
     def __call__(
         self,
-        statement: Merge | Append | None = STATEMENTS["merge"],
+        statement: Statement | Append | None = STATEMENTS["merge"],
         finish: Callable[[Affected], Any] = lambda affected: affected.total,
         attempt: Callable[[], object] = lambda: None,
     ) -> Any:
@@ -159,7 +159,7 @@ class Run:
             attempt()
             return Plan(statement, finish)
 
-        return self.loop.run("take", self.lane, decide)
+        return self.loop.run("take", self.table_lock, decide)
 
     @property
     def executed(self) -> int:
@@ -171,9 +171,9 @@ class Run:
         got: list[bool] = []
 
         def get() -> None:
-            got.append(self.lane._threads.acquire(blocking=False))
+            got.append(self.table_lock._threads.acquire(blocking=False))
             if got[0]:
-                self.lane._threads.release()
+                self.table_lock._threads.release()
 
         thread = threading.Thread(target=get)
         thread.start()
@@ -243,7 +243,7 @@ def run_case(run: Run, case: Case, kind: str = "merge") -> None:
             run(STATEMENTS[kind])
         assert type(e.value) is case.expect
         if isinstance(e.value, CommitUnknownError):
-            assert e.value.operation_id == MARKER
+            assert e.value.operation_id == OPERATION_ID
     else:
         # What begins anew is answered plainly the next time.
         assert run(STATEMENTS[kind]) == (2 if case.expect is None else case.expect)
@@ -276,7 +276,7 @@ def test_commit_when_others_came_first_once_ends_as_without_them(case: Case) -> 
 
     conflicts = 2 if case.expect is None else 1
     assert [note.conflicts for note in run.engine.notes] == list(range(conflicts + 1))
-    assert run.loop.conflicts == run.loop.tally.at(run.lane) == conflicts
+    assert run.loop.conflicts == run.loop.tally.at(run.table_lock) == conflicts
     assert run.steps.count("conflicted") == conflicts
     assert run.steps.count("read") == run.steps.count("decided") == conflicts + 1
 
@@ -314,7 +314,7 @@ def test_commit_when_the_way_breaks_after_it_landed_asks_the_history(
     else:
         with pytest.raises(CommitUnknownError) as caught:
             run()
-        assert caught.value.operation_id == MARKER
+        assert caught.value.operation_id == OPERATION_ID
     assert run.executed == len(run.engine.asked) == 1
 
 
@@ -428,7 +428,7 @@ def test_finish_when_it_fails_after_the_commit_says_that_it_landed(
     assert type(caught.value) is expected
     assert run.executed == 1
     if isinstance(caught.value, CommitUnknownError):
-        assert caught.value.operation_id == MARKER
+        assert caught.value.operation_id == OPERATION_ID
         assert caught.value.__cause__ is error
 
 
@@ -456,10 +456,12 @@ def test_commit_that_is_impatient_gives_up_at_the_first_conflict_and_is_counted_
     run = Run([conflict()])
 
     with pytest.raises(ConflictError):
-        run.loop.impatient().run("take", run.lane, lambda: Plan(STATEMENTS["merge"], lambda a: a))
+        run.loop.impatient().run(
+            "take", run.table_lock, lambda: Plan(STATEMENTS["merge"], lambda a: a)
+        )
 
     assert run.executed == 1
-    assert run.loop.tally.total() == run.loop.tally.at(run.lane) == 1
+    assert run.loop.tally.total() == run.loop.tally.at(run.table_lock) == 1
 
 
 def test_commit_when_its_time_is_up_begins_no_further_attempt() -> None:

@@ -11,7 +11,7 @@ from delta.exceptions import MetadataChangedException
 from tubeq_spark import QueueConfig
 from tubeq_spark.admin.compaction import Tables, remove_dead_files
 from tubeq_spark.storage.committer import Committer
-from tubeq_spark.storage.locking import Lane
+from tubeq_spark.storage.locking import TableLock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,9 +48,9 @@ class FakeQueue:
             raise self.fails
 
 
-def removed(queue: FakeQueue, lane: Lane, hours: int = 1) -> list[str]:
+def removed(queue: FakeQueue, table_lock: TableLock, hours: int = 1) -> list[str]:
     """The statements of a removal so many hours after the table was made."""
-    tables = Tables(1, [("t", lane)], 0)
+    tables = Tables(1, [("t", table_lock)], 0)
     remove_dead_files(cast("QueueContext", queue), tables, hours * HOUR, None)
     return queue.ran
 
@@ -58,13 +58,13 @@ def removed(queue: FakeQueue, lane: Lane, hours: int = 1) -> list[str]:
 def test_remove_dead_files_where_no_lock_keeps_writers_off_makes_them_begin_anew_first(
     tmp_path: Path,
 ) -> None:
-    assert removed(FakeQueue(), Lane(None)) == ["ALTER", "VACUUM"]
-    assert removed(FakeQueue(), Lane(tmp_path / "t.lock")) == ["VACUUM"]
+    assert removed(FakeQueue(), TableLock(None)) == ["ALTER", "VACUUM"]
+    assert removed(FakeQueue(), TableLock(tmp_path / "t.lock")) == ["VACUUM"]
 
 
 def test_remove_dead_files_when_a_rival_does_it_leaves_it_to_the_rival() -> None:
     queue = FakeQueue(fails=MetadataChangedException("m"))
-    assert removed(queue, Lane(None)) == ["ALTER"]
+    assert removed(queue, TableLock(None)) == ["ALTER"]
     # Who does it says so.
     assert queue.noted == []
 
@@ -72,14 +72,14 @@ def test_remove_dead_files_when_a_rival_does_it_leaves_it_to_the_rival() -> None
 def test_remove_dead_files_when_the_change_before_it_fails_removes_nothing() -> None:
     queue = FakeQueue(fails=ConnectionResetError())
     with pytest.raises(ConnectionResetError):
-        removed(queue, Lane(None))
+        removed(queue, TableLock(None))
     assert queue.ran == ["ALTER"]
     assert queue.noted == [True]
 
 
 def test_remove_dead_files_when_it_failed_waits_for_a_part_of_the_interval() -> None:
     queue = FakeQueue()
-    tables = Tables(1, [("t", Lane(None))], 0)
+    tables = Tables(1, [("t", TableLock(None))], 0)
 
     def is_done(now_us: int) -> bool:
         return remove_dead_files(cast("QueueContext", queue), tables, now_us, None, 2 * HOUR)
@@ -94,9 +94,9 @@ def test_remove_dead_files_when_it_failed_waits_for_a_part_of_the_interval() -> 
 def test_remove_dead_files_when_long_writes_ask_to_wait_does_so_four_times_at_most(
     hours: int, ran: list[str]
 ) -> None:
-    assert removed(FakeQueue(asked=True), Lane(None), hours) == ran
+    assert removed(FakeQueue(asked=True), TableLock(None), hours) == ran
 
 
 def test_remove_dead_files_where_a_lock_keeps_writers_off_asks_nobody(tmp_path: Path) -> None:
     queue: Any = FakeQueue(asked=True)
-    assert removed(queue, Lane(tmp_path / "t.lock")) == ["VACUUM"]
+    assert removed(queue, TableLock(tmp_path / "t.lock")) == ["VACUUM"]

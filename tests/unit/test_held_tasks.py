@@ -1,4 +1,4 @@
-"""What a queue object remembers of its claims: whole claims or nothing."""
+"""What a queue object remembers of its lease segments: whole ones or nothing."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ TUBE = 1
 NOW = 1_000
 
 
-def row(task_id: int, claim: int, lease_until: int | None = None) -> StoredTask:
+def row(task_id: int, lease_segment: int, lease_until: int | None = None) -> StoredTask:
     return StoredTask(
-        segment=claim,
+        segment=lease_segment,
         task_id=task_id,
         state=TaskState.TAKEN,
         pri=0,
@@ -42,14 +42,14 @@ def row(task_id: int, claim: int, lease_until: int | None = None) -> StoredTask:
         expires_at=None,
         owner="me/1",
         attempts=1,
-        claim=claim,
+        take_id=lease_segment,
     )
 
 
-def holding(*claims: tuple[int, list[int]]) -> Holdings:
+def holding(*lease_segments: tuple[int, list[int]]) -> Holdings:
     holdings = Holdings()
-    for claim, ids in claims:
-        holdings.add(TUBE, [row(task_id, claim) for task_id in ids])
+    for lease_segment, ids in lease_segments:
+        holdings.add(TUBE, [row(task_id, lease_segment) for task_id in ids])
     return holdings
 
 
@@ -66,7 +66,7 @@ def test_find_when_any_is_unknown_is_none() -> None:
     assert holdings.find(TUBE + 1, [1]) is None
 
 
-def test_left_when_some_leave_moves_the_rest_to_the_fresh_claim() -> None:
+def test_left_when_some_leave_moves_the_rest_to_the_fresh_lease_segment() -> None:
     holdings = holding((-1, [1, 2, 3]), (-2, [4]))
 
     holdings.left(TUBE, [1], {-1: -9})
@@ -77,7 +77,7 @@ def test_left_when_some_leave_moves_the_rest_to_the_fresh_claim() -> None:
     assert sorted(holdings.members(-9) or []) == [2, 3]
 
 
-def test_left_when_all_leave_forgets_the_claim() -> None:
+def test_left_when_all_leave_forgets_the_lease_segment() -> None:
     holdings = holding((-1, [1, 2]))
 
     holdings.left(TUBE, [1, 2], {})
@@ -86,7 +86,7 @@ def test_left_when_all_leave_forgets_the_claim() -> None:
     assert not holdings.any_at(NOW)
 
 
-def test_forget_drops_whole_claims() -> None:
+def test_forget_drops_whole_lease_segments() -> None:
     holdings = holding((-1, [1, 2]), (-2, [3]))
 
     holdings.forget([-1, -7])
@@ -96,7 +96,7 @@ def test_forget_drops_whole_claims() -> None:
     assert found(holdings, 3) == [(3, -2)]
 
 
-def test_add_when_a_task_was_taken_again_knows_it_in_its_new_claim_only() -> None:
+def test_add_when_a_task_was_taken_again_knows_it_in_its_new_lease_segment_only() -> None:
     holdings = holding((-1, [1, 2]), (-2, [1, 3]))
 
     holdings.forget([-1])
@@ -104,7 +104,7 @@ def test_add_when_a_task_was_taken_again_knows_it_in_its_new_claim_only() -> Non
     assert found(holdings, 1, 3) == [(1, -2), (3, -2)]
 
 
-def test_left_when_a_task_was_taken_again_does_not_trip_over_its_former_claim() -> None:
+def test_left_when_a_task_was_taken_again_does_not_trip_over_its_former_lease_segment() -> None:
     holdings = holding((-1, [1, 2]), (-2, [1, 3]))
 
     holdings.left(TUBE, [1], {-2: -9})
@@ -121,18 +121,18 @@ def test_any_at_counts_leases_that_last_and_batches() -> None:
     assert not holdings.any_at(NOW)
     assert holdings.any_at(NOW - 1)
 
-    holdings.add_lot(-5, NOW + 1)
+    holdings.add_batch(-5, NOW + 1)
     assert holdings.any_at(NOW)
-    holdings.drop_lot(-5)
-    holdings.drop_lot(-5)
+    holdings.drop_batch(-5)
+    holdings.drop_batch(-5)
     assert not holdings.any_at(NOW)
 
-    holdings.add_lot(-6, None)
+    holdings.add_batch(-6, None)
     holdings.clear()
     assert not holdings.any_at(0)
 
 
-def test_left_when_a_claim_that_does_not_move_had_more_forgets_it() -> None:
+def test_left_when_a_lease_segment_that_does_not_move_had_more_forgets_it() -> None:
     holdings = holding((-1, [1, 2]))
 
     holdings.left(TUBE, [1], {})
@@ -142,7 +142,7 @@ def test_left_when_a_claim_that_does_not_move_had_more_forgets_it() -> None:
     assert holdings.any_at(NOW)
 
 
-def test_compare_when_only_the_lease_has_ended_keeps_the_claim_whole() -> None:
+def test_compare_when_only_the_lease_has_ended_keeps_the_lease_segment_whole() -> None:
     holdings = holding((-1, [1, 2]))
 
     holdings.compare(TUBE, 1, row(1, -1, lease_until=NOW), held=False)
@@ -151,7 +151,7 @@ def test_compare_when_only_the_lease_has_ended_keeps_the_claim_whole() -> None:
 
 
 @pytest.mark.parametrize("stored", [None, row(1, -7)])
-def test_compare_when_a_task_is_elsewhere_forgets_its_claim_but_not_that_the_rest_is_held(
+def test_compare_when_a_task_is_elsewhere_forgets_its_lease_segment_but_not_that_the_rest_is_held(
     stored: StoredTask | None,
 ) -> None:
     holdings = holding((-1, [1, 2]), (-2, [3]))
@@ -165,7 +165,7 @@ def test_compare_when_a_task_is_elsewhere_forgets_its_claim_but_not_that_the_res
     assert not holdings.any_at(NOW)
 
 
-def test_touched_moves_the_whole_claim_and_knows_the_longer_lease() -> None:
+def test_touched_moves_the_whole_lease_segment_and_knows_the_longer_lease() -> None:
     holdings = Holdings()
     holdings.add(TUBE, [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW)])
 
@@ -177,7 +177,7 @@ def test_touched_moves_the_whole_claim_and_knows_the_longer_lease() -> None:
     assert not holdings.any_at(NOW + 1)
 
 
-def test_touched_when_the_claim_is_not_remembered_knows_no_more_than_the_lease() -> None:
+def test_touched_when_the_lease_segment_is_not_remembered_knows_no_more_than_the_lease() -> None:
     holdings = Holdings()
 
     holdings.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
@@ -187,34 +187,34 @@ def test_touched_when_the_claim_is_not_remembered_knows_no_more_than_the_lease()
     assert holdings.any_at(NOW)
 
 
-class ClaimsAsTheyWereMade(RuleBasedStateMachine):
-    """Claims are made, change by ours and others' doing, and are read at any time.
+class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
+    """Lease segments are made, change by ours and others' doing, and are read at any time.
 
-    Whatever is remembered of a claim, it is all that was put into it when it was made.
+    Whatever is remembered of one, it is all that was put into it when it was made.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.holdings = Holdings()
         self.numbers = itertools.count(1)
-        #: The table: the claim of each task that is taken, and what each claim was made of.
+        #: The table: where each taken task is, and what each lease segment was made of.
         self.place: dict[int, int] = {}
         self.made: dict[int, frozenset[int]] = {}
 
     def _make(self, ids: Collection[int]) -> int:
-        claim = -next(self.numbers)
-        self.made[claim] = frozenset(ids)
-        self.place |= dict.fromkeys(ids, claim)
-        return claim
+        lease_segment = -next(self.numbers)
+        self.made[lease_segment] = frozenset(ids)
+        self.place |= dict.fromkeys(ids, lease_segment)
+        return lease_segment
 
     def _draw(self, data: st.DataObject) -> tuple[set[int], dict[int, int]]:
-        """Tasks leave their claims in the table; the rests move."""
+        """Tasks leave their lease segments in the table; the rests move."""
         ids = set(data.draw(st.lists(st.sampled_from(sorted(self.place)), min_size=1)))
         moves = {}
-        for claim in {self.place[task_id] for task_id in ids}:
-            rest = self.made[claim] - ids
+        for lease_segment in {self.place[task_id] for task_id in ids}:
+            rest = self.made[lease_segment] - ids
             if rest:
-                moves[claim] = self._make(rest)
+                moves[lease_segment] = self._make(rest)
         for task_id in ids:
             del self.place[task_id]
         return ids, moves
@@ -224,9 +224,11 @@ class ClaimsAsTheyWereMade(RuleBasedStateMachine):
         """Tasks that nobody holds."""
         ids -= self.place.keys()
         if ids:
-            claim = self._make(ids)
+            lease_segment = self._make(ids)
             if mine:
-                self.holdings.add(TUBE, [row(task_id, claim, NOW + claim) for task_id in ids])
+                self.holdings.add(
+                    TUBE, [row(task_id, lease_segment, NOW + lease_segment) for task_id in ids]
+                )
 
     @precondition(lambda self: self.place)
     @rule(data=st.data(), seen=st.booleans())
@@ -239,7 +241,7 @@ class ClaimsAsTheyWereMade(RuleBasedStateMachine):
     @precondition(lambda self: self.place)
     @rule(data=st.data(), seen=st.booleans())
     def touch(self, data: st.DataObject, *, seen: bool) -> None:
-        """The whole claim moves."""
+        """The whole lease segment moves."""
         task_id = data.draw(st.sampled_from(sorted(self.place)))
         before = self.place[task_id]
         after = self._make(self.made[before])
@@ -249,21 +251,21 @@ class ClaimsAsTheyWereMade(RuleBasedStateMachine):
     @rule(task_id=st.integers(1, 6), held=st.booleans())
     def read(self, task_id: int, *, held: bool) -> None:
         """A verb on a task that was refused, or not."""
-        claim = self.place.get(task_id)
-        stored = None if claim is None else row(task_id, claim)
+        lease_segment = self.place.get(task_id)
+        stored = None if lease_segment is None else row(task_id, lease_segment)
         self.holdings.compare(TUBE, task_id, stored, held=held and stored is not None)
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
-        """A statement has found nothing in a claim, or a sweep has ended its leases."""
-        claims = data.draw(st.lists(st.sampled_from([-1, *self.made])))
-        self.holdings.forget(claims)
+        """A statement has found nothing in a lease segment, or a sweep has ended its leases."""
+        lease_segments = data.draw(st.lists(st.sampled_from([-1, *self.made])))
+        self.holdings.forget(lease_segments)
 
     @invariant()
-    def what_is_remembered_of_a_claim_is_all_of_it(self) -> None:
+    def what_is_remembered_of_a_lease_segment_is_all_of_it(self) -> None:
         """Never less, whatever was learned of single tasks."""
-        for claim, ids in self.made.items():
-            members = self.holdings.members(claim)
+        for lease_segment, ids in self.made.items():
+            members = self.holdings.members(lease_segment)
             assert members is None or sorted(members) == sorted(ids)
         for task_id in range(1, 7):
             known = self.holdings.find(TUBE, [task_id])
@@ -271,9 +273,9 @@ class ClaimsAsTheyWereMade(RuleBasedStateMachine):
                 assert task_id in (self.holdings.members(known[0].segment) or [])
 
 
-def test_members_of_a_claim_whatever_is_learned_are_all_that_it_was_made_of() -> None:
+def test_members_of_a_lease_segment_whatever_is_learned_are_all_that_it_was_made_of() -> None:
     run_state_machine_as_test(
-        ClaimsAsTheyWereMade,
+        LeaseSegmentsAsTheyWereMade,
         settings=settings(
             max_examples=200, stateful_step_count=20, deadline=None, derandomize=True
         ),

@@ -12,7 +12,7 @@ import pytest
 
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.committer import Committer, CommitterFile
-from tubeq_spark.storage.locking import Lane
+from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.processes import Host, processes
 from tubeq_spark.testing import ManualClock
 
@@ -67,10 +67,10 @@ def note(tmp_path: Path) -> CommitterFile:
     return CommitterFile(tmp_path / "work.committing")
 
 
-def lane(
+def table_lock(
     lock_file: Path, running: FakeProcesses | None = None, wall: ManualClock | None = None
-) -> Lane:
-    return Lane(lock_file, wall or ManualClock(), running or FakeProcesses())
+) -> TableLock:
+    return TableLock(lock_file, wall or ManualClock(), running or FakeProcesses())
 
 
 def mine() -> Committer:
@@ -80,7 +80,7 @@ def mine() -> Committer:
 def test_committing_while_the_statement_runs_names_its_jvm(
     lock_file: Path, note: CommitterFile
 ) -> None:
-    own = lane(lock_file)
+    own = table_lock(lock_file)
     with own.writing(mine):
         assert note.read() is None
         with own.committing(mine):
@@ -93,7 +93,7 @@ def test_committing_while_the_statement_runs_names_its_jvm(
 def test_committing_when_no_answer_came_leaves_the_note_whatever_follows_in_the_same_jvm(
     lock_file: Path, note: CommitterFile, error: BaseException
 ) -> None:
-    own = lane(lock_file)
+    own = table_lock(lock_file)
     with pytest.raises(type(error)), own.changing(mine):
         raise error
     assert note.read() == MINE
@@ -102,7 +102,7 @@ def test_committing_when_no_answer_came_leaves_the_note_whatever_follows_in_the_
         assert not own.is_exclusive
     assert note.read() == MINE
     # Another client of that JVM may go on, too, and must not remove it either.
-    with lane(lock_file).changing(lambda: replace(MINE, application="restarted")):
+    with table_lock(lock_file).changing(lambda: replace(MINE, application="restarted")):
         pass
     assert note.read() == MINE
 
@@ -110,7 +110,7 @@ def test_committing_when_no_answer_came_leaves_the_note_whatever_follows_in_the_
 def test_committing_when_the_statement_was_answered_by_an_error_clears_the_note(
     lock_file: Path, note: CommitterFile
 ) -> None:
-    own = lane(lock_file)
+    own = table_lock(lock_file)
     with pytest.raises(StoreError), own.changing(mine):
         raise StoreError
     assert note.read() is None
@@ -125,7 +125,7 @@ def test_committing_when_the_statement_was_answered_by_an_error_clears_the_note(
 def test_committing_when_the_note_cannot_be_written_runs_nothing(
     lock_file: Path, note: CommitterFile
 ) -> None:
-    own, ran = lane(lock_file), False
+    own, ran = table_lock(lock_file), False
     with own.writing(mine):
         note.path.mkdir()
         with pytest.raises(StoreError, match="nothing is committed"), own.committing(mine):
@@ -136,7 +136,7 @@ def test_committing_when_the_note_cannot_be_written_runs_nothing(
 def test_writing_when_the_noted_jvm_is_gone_goes_on(lock_file: Path, note: CommitterFile) -> None:
     note.write(OTHER)
     # Its process id belongs to another process by now.
-    with lane(lock_file, FakeProcesses({2: "300"})).writing(mine):
+    with table_lock(lock_file, FakeProcesses({2: "300"})).writing(mine):
         assert note.read() is None
 
 
@@ -147,7 +147,7 @@ def test_writing_when_the_noted_jvm_ends_meanwhile_waits_for_it(
     running = FakeProcesses({2: "200"})
     wall = Waits(running.running.clear)
     began = wall.monotonic()
-    with lane(lock_file, running, wall).writing(mine):
+    with table_lock(lock_file, running, wall).writing(mine):
         assert wall.monotonic() > began
         assert note.read() is None
 
@@ -156,7 +156,7 @@ def test_writing_when_the_noted_jvm_lives_on_refuses_and_says_what_helps(
     lock_file: Path, note: CommitterFile
 ) -> None:
     note.write(OTHER)
-    own = lane(lock_file, FakeProcesses({2: "200"}))
+    own = table_lock(lock_file, FakeProcesses({2: "200"}))
     for _ in range(2):
         with pytest.raises(StoreError, match=r"process 2 on host .* remove .*work\.committing"):
             own.writing(mine).__enter__()
@@ -177,10 +177,10 @@ def test_writing_when_who_waits_is_killed_leaves_the_note_to_the_next(
         raise SystemExit
 
     with pytest.raises(SystemExit):
-        lane(lock_file, running, Waits(die)).writing(mine).__enter__()
+        table_lock(lock_file, running, Waits(die)).writing(mine).__enter__()
     assert note.read() == OTHER
     running.running.clear()
-    with lane(lock_file, running).writing(mine):
+    with table_lock(lock_file, running).writing(mine):
         assert note.read() is None
 
 
@@ -190,7 +190,7 @@ def test_writing_when_the_note_cannot_be_read_refuses(
 ) -> None:
     note.path.write_text(text, encoding="latin-1")
     with pytest.raises(StoreError, match="an unknown process"):
-        lane(lock_file).writing(mine).__enter__()
+        table_lock(lock_file).writing(mine).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from tubeq_spark import Queue, QueueConfig, StoreError, local_session
 from tubeq_spark.admin.compaction import SYSTEM, Tables, remove_dead_files
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.locking import lane_of
+from tubeq_spark.storage.locking import table_lock_of
 from tubeq_spark.storage.spark.open_location import OpenedLocation, unsafe_storage
 
 JOBS = Path(__file__).parents[2] / "jobs"
@@ -197,8 +197,8 @@ def test_dead_files_of_a_catalog_managed_table_are_left_to_the_catalog(
     detail: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     catalog: Any = Catalog(managed=detail, own={}, last={})
-    lane = lane_of("catalog", "t", None)
-    tables = Tables(SYSTEM, [("own", lane), ("managed", lane), ("last", lane)], 0)
+    table_lock = table_lock_of("catalog", "t", None)
+    tables = Tables(SYSTEM, [("own", table_lock), ("managed", table_lock), ("last", table_lock)], 0)
 
     with caplog.at_level(logging.INFO, "tubeq_spark"):
         assert remove_dead_files(catalog, tables, HOUR_US, catalog.last_vacuum())

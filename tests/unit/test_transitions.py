@@ -33,8 +33,8 @@ def row(
     ttl: int | None = None,
 ) -> StoredTask:
     new = NewTask(0, state, 0, None, ttl, None, next_event, expires_at)
-    owner, claim = ("session/1", 1) if state is T else (None, None)
-    return replace(new_row((1, 2), new, "null"), owner=owner, claim=claim, attempts=attempts)
+    owner, take_id = ("session/1", 1) if state is T else (None, None)
+    return replace(new_row((1, 2), new, "null"), owner=owner, take_id=take_id, attempts=attempts)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_released_row_is_nobodys_and_a_delay_makes_its_life_longer() -> None:
     held = row(T, NOW + 5, NOW + 20, ttl=30)
 
     ready = released_row(held, 0, NOW, None)
-    assert (ready.state, ready.next_event, ready.owner, ready.claim) == (R, NOW + 20, None, None)
+    assert (ready.state, ready.next_event, ready.owner, ready.take_id) == (R, NOW + 20, None, None)
     delayed = released_row(held, 7, NOW, None)
     assert (delayed.state, delayed.next_event) == (D, NOW + 7)
     assert (delayed.ttl, delayed.expires_at) == (37, NOW + 27)

@@ -1,4 +1,4 @@
-"""What keeps tables small: folding a tube's tiny segments, leftovers of drops, dead files.
+"""Keeps tables small: merges tiny segments, removes leftovers of drops and dead files.
 
 Nothing here is needed for a verb to be right, all of it yields to whoever commits first.
 """
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.locking import TableLock
     from tubeq_spark.storage.spark.engine import Affected
 
 __all__ = [
     "SYSTEM",
     "Tables",
-    "fold",
-    "is_worth_folding",
+    "compact",
+    "is_worth_compacting",
     "remove_dead_files",
     "remove_leftovers",
 ]
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 #: Stands for the system tables; ids of tubes are greater.
 SYSTEM = 0
-#: Segments at the head of the queue that folding leaves to the takes.
+#: Segments at the head of the queue that a compaction leaves to the takes.
 _HEAD = 4
 #: Removals of dead files that long writes put off, before they are no longer asked.
 _PUT_OFF = 4
@@ -50,16 +50,16 @@ _AGAIN = 24
 _CLOCKS = 3_600_000_000
 
 
-def is_worth_folding(ctx: TubeContext, tiny: int) -> bool:
+def is_worth_compacting(ctx: TubeContext, tiny: int) -> bool:
     """Whether so many tiny segments are too many."""
     return tiny - _HEAD > ctx.queue.config.fold_segments
 
 
-def fold(ctx: TubeContext) -> int:
+def compact(ctx: TubeContext) -> int:
     """Move the rows of many tiny segments without taken tasks into one.
 
     Returns:
-        How many segments went. At most one commit; a fold that meets a rival gives up.
+        How many segments went. At most one commit; a compaction that meets a rival gives up.
     """
     config = ctx.queue.config
 
@@ -78,7 +78,7 @@ def fold(ctx: TubeContext) -> int:
         return Plan(statement, finish)
 
     try:
-        return ctx.queue.once.run("fold", ctx.lane, attempt)
+        return ctx.queue.once.run("fold", ctx.table_lock, attempt)
     except ConflictError:
         return 0
 
@@ -94,7 +94,7 @@ class Tables:
     """
 
     key: int
-    names: Sequence[tuple[str, Lane]]
+    names: Sequence[tuple[str, TableLock]]
     since_us: int
 
 
@@ -138,7 +138,7 @@ def remove_dead_files(
     if not _is_due(queue, tables, now_us, last_us, failed_us):
         return False
     try:
-        done = [_vacuum(queue, name, lane, now_us) for name, lane in tables.names]
+        done = [_vacuum(queue, name, table_lock, now_us) for name, table_lock in tables.names]
     except Exception:
         with suppress(TubeqError):
             queue.sessions.note_vacuum(tables.key, now_us, failed=True)
@@ -168,18 +168,18 @@ def _is_due(
         return False
     late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * interval
     return now_us >= late or not any(
-        not lane.is_exclusive and queue.sessions.asked_to_wait(name, now_us)
-        for name, lane in tables.names
+        not table_lock.is_exclusive and queue.sessions.asked_to_wait(name, now_us)
+        for name, table_lock in tables.names
     )
 
 
-def _vacuum(queue: QueueContext, name: str, lane: Lane, now_us: int) -> bool:
+def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) -> bool:
     """Remove a table's dead files; False when that is left to another sweeper, who is at it."""
     if is_catalog_managed(queue.engine, name):
         log.info("%s is left to its catalog, which alone may remove its dead files", name)
         return True
-    with lane.changing(queue.engine.committer):
-        if not lane.is_exclusive and not _fence(queue, name, now_us):
+    with table_lock.changing(queue.engine.committer):
+        if not table_lock.is_exclusive and not _fence(queue, name, now_us):
             return False
         queue.engine.run(f"VACUUM {name}")
     return True
@@ -215,4 +215,4 @@ def remove_leftovers(ctx: TubeContext) -> int:
         statement = ctx.statements.delete_segments(segments)
         return Plan(statement, lambda affected: affected.deleted)
 
-    return ctx.queue.loop.run("leftovers", ctx.lane, attempt)
+    return ctx.queue.loop.run("leftovers", ctx.table_lock, attempt)

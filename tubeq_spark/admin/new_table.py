@@ -30,7 +30,7 @@ from tubeq_spark.storage.spark.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.spark.schema import (
     CHANGE_FEED,
     PARTITION,
-    leftover_marks,
+    leftover_tombstones,
     new_tube_table,
     set_property,
 )
@@ -60,7 +60,7 @@ def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) 
         payload,
         change_feed=record.options.change_feed,
     )
-    with opened.lane(record.name).changing(queue.engine.committer):
+    with opened.table_lock(record.name).changing(queue.engine.committer):
         create_table(queue.engine, new)
 
 
@@ -103,21 +103,21 @@ def finish_creation(
         InvalidOptionError: Delta refuses the payload's columns; the tube is dropped again.
         StoreError: There is something else in the place of its table.
     """
-    table, lane = opened.location.table(record.name), opened.lane(record.name)
+    table, table_lock = opened.location.table(record.name), opened.table_lock(record.name)
 
     def fit() -> Plan[None]:
-        marker = -queue.random.getrandbits(62) - 1
-        return Plan(_fitting(queue.engine, table, record, marker), lambda _: None)
+        operation_id = -queue.random.getrandbits(62) - 1
+        return Plan(_fitting(queue.engine, table, record, operation_id), lambda _: None)
 
     try:
         with _refusing(record):
             make_table(queue, opened, record)
-            queue.loop.run("fit_table", lane, fit)
+            queue.loop.run("fit_table", table_lock, fit)
     except InvalidOptionError:
         with contextlib.suppress(TubeNotFoundError):  # another one was faster
             registry.move(record, (TubeStatus.CREATING,), TubeStatus.DROPPED)
         raise
-    with lane.changing(queue.engine.committer):
+    with table_lock.changing(queue.engine.committer):
         _fit_feed(queue.engine, table, registry, record)
     try:
         registry.move(record, (TubeStatus.CREATING,), TubeStatus.LIVE)
@@ -125,31 +125,31 @@ def finish_creation(
         # Another one was faster, and may have dropped it by now.
         current = registry.find(record.name)
         if current is None or current.id != record.id:
-            lane.dropped.add(record.id)
+            table_lock.dropped.add(record.id)
     return replace(record, status=TubeStatus.LIVE)
 
 
-def _fitting(engine: Engine, table: str, record: TubeRecord, marker: int) -> Append:
-    """The commit after which no earlier tube's creator changes the table; the marks of drops stay."""
-    marks = _leftover(engine, table)
+def _fitting(engine: Engine, table: str, record: TubeRecord, operation_id: int) -> Append:
+    """The commit after which no earlier tube's creator changes the table; tombstones stay."""
+    tombstones = _leftover(engine, table)
     once = (_APP, record.id)
-    if _has_payload_of(marks, record):
-        return Append(table, marks.where("FALSE"), marker, once)
-    emptied = marks.withColumn("data", F.lit(None).cast(payload_type(record)))
-    return Append(table, emptied, marker, once, replaces=PARTITION)
+    if _has_payload_of(tombstones, record):
+        return Append(table, tombstones.where("FALSE"), operation_id, once)
+    emptied = tombstones.withColumn("data", F.lit(None).cast(payload_type(record)))
+    return Append(table, emptied, operation_id, once, replaces=PARTITION)
 
 
 def _leftover(engine: Engine, table: str) -> DataFrame:
     try:
-        marks = engine.frame(leftover_marks(table))
-        fields = marks.schema.names
+        tombstones = engine.frame(leftover_tombstones(table))
+        fields = tombstones.schema.names
     except AnalysisException as error:
         msg = f"{table} cannot be used: there is something else in its place: {reason_of(error)}"
         raise StoreError(msg) from None
     if not {"data", "tube"} <= {*fields}:
         msg = f"{table} cannot be used: it is not the table of a tube"
         raise StoreError(msg)
-    return marks
+    return tombstones
 
 
 def _has_payload_of(rows: DataFrame, record: TubeRecord) -> bool:

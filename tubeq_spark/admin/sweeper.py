@@ -1,4 +1,4 @@
-"""One pass over all tubes: write down what time has changed, free what the dead hold, tidy up."""
+"""The sweeper, one pass over all tubes: writes down timeouts, frees what the dead hold, tidies up."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class _Pass:
 
     def __init__(self, queue: QueueContext, now_us: int, survey: Survey, dead: DeadOwners) -> None:
         self.queue, self.now_us, self.survey, self.dead = queue, now_us, survey, dead
-        self._claimed: set[int] | None = None
+        self._locked: set[int] | None = None
 
-    def has_claims(self, ctx: TubeContext) -> bool:
-        """Whether sub-queues of a tube are claimed; read once, by the first tube that has any."""
+    def has_locks(self, ctx: TubeContext) -> bool:
+        """Whether a tube has utube locks; read once, by the first tube with sub-queues."""
         if not ctx.driver.subqueues:
             return False
-        if self._claimed is None:
-            self._claimed = ctx.taken_utubes.tubes()
-        return ctx.record.id in self._claimed
+        if self._locked is None:
+            self._locked = ctx.utube_locks.tubes()
+        return ctx.record.id in self._locked
 
     def remove_dead_files(self, tables: Tables) -> bool:
         """Remove those of some tables, if it is time."""
@@ -75,11 +75,11 @@ def sweep_tubes(
             log.exception("sweep of tube %s failed", name)
             report.tubes[name] = TubeSweep(error=f"{type(error).__name__}: {reason_of(error)}")
     least = queue.config.fold_heartbeats
-    # A fold that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
+    # A compaction that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
     for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
         if replaced >= least:
             with contextlib.suppress(ConflictError):
-                rows.fold(least, queue.once)
+                rows.compact(least, queue.once)
     # By the clock: what is removed for a moment that lies ahead would be missed until then.
     past_us = min(now_us, queue.now_us()) - (us_from_seconds(queue.config.skew) or 0)
     if survey.ended_asks(past_us):
@@ -105,12 +105,14 @@ def _sweep(ctx: TubeContext, sweep: _Pass, report: SweepReport) -> TubeSweep:
         if not passed.total:
             break
     ended.released += release_dead(ctx, found.owners, sweep.dead)
-    if sweep.has_claims(ctx):
+    if sweep.has_locks(ctx):
         free_orphans(ctx, now_us)
     removed = compaction.remove_leftovers(ctx) if found.leftovers else 0
-    folded = compaction.fold(ctx) if compaction.is_worth_folding(ctx, found.tiny) else 0
-    own = compaction.Tables(ctx.record.id, [(ctx.table.name, ctx.lane)], ctx.record.created_us)
+    compacted = compaction.compact(ctx) if compaction.is_worth_compacting(ctx, found.tiny) else 0
+    own = compaction.Tables(
+        ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us
+    )
     if sweep.remove_dead_files(own):
         report.vacuumed.append(ctx.record.name)
     ctx.events.tell()
-    return TubeSweep(ended.readied, ended.expired, ended.released, folded, removed)
+    return TubeSweep(ended.readied, ended.expired, ended.released, compacted, removed)

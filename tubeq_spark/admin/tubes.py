@@ -1,10 +1,10 @@
-"""Creating, opening and dropping tubes.
+"""Creates, opens and drops tubes.
 
 create: check, make the table, register (the commit that decides who creates); where the name was in
 use before, register, make the table fit, set live (see `new_table`). Stopped in between, whoever comes
 upon the name goes on. Rows carry the tube's id, so leftovers of an earlier tube are never seen.
-drop: mark in the registry, delete all rows unless one is taken, remove from the registry. Stopped
-in between, the next sweep or creation under that name goes on.
+drop: the registry says dropping; all rows are deleted and a tombstone is left, unless one is taken;
+the registry says dropped. Stopped in between, the next sweep or creation under that name goes on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tubeq_spark.storage.spark.subqueue_statements import SubqueueStatements
 from tubeq_spark.storage.spark.task_reads import Tasks
 from tubeq_spark.storage.spark.task_statements import Statements
 from tubeq_spark.storage.spark.tube_table import TubeTable
-from tubeq_spark.storage.spark.utube_locks import TakenUtubes
+from tubeq_spark.storage.spark.utube_locks import UtubeLocks
 from tubeq_spark.verbs import empty, expire
 
 if TYPE_CHECKING:
@@ -201,10 +201,10 @@ def make_context(
             codec = TypedCodec(arrow)
     driver = driver_of(queue.drivers, record.type)
     tube_table = TubeTable(table, record.id, driver.order, struct, record.options.change_feed)
-    taken_utubes = opened.location.table(TAKEN_UTUBES)
+    utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
-        with opened.lane(TAKEN_UTUBES).changing(queue.engine.committer):
-            create_table(queue.engine, new_taken_utubes(taken_utubes, queue.config))
+        with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
+            create_table(queue.engine, new_taken_utubes(utube_locks, queue.config))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     return TubeContext(
         queue,
@@ -216,8 +216,8 @@ def make_context(
         Admission(queue.engine, tube_table, fresh),
         Subqueues(queue.engine, tube_table),
         SubqueueStatements(tube_table, fresh),
-        TakenUtubes(queue.engine, taken_utubes, record.id, opened.lane(TAKEN_UTUBES)),
-        opened.lane(record.name),
+        UtubeLocks(queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)),
+        opened.table_lock(record.name),
         codec,
         TubeEvents(queue.counters, record.id, record.name),
         is_live=lambda: any(r.id == record.id and is_live(r) for r in registry.records()),
@@ -289,13 +289,13 @@ def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None
 
 
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
-    """Remove a drained tube from the registry: the mark in its table has decided.
+    """Remove a drained tube from the registry: the tombstone in its table has decided.
 
     The table stays, in a catalog too: by now it may belong to a new tube of that name.
     """
     with contextlib.suppress(TubeNotFoundError):  # another one was faster
         registry.move(record, (TubeStatus.DROPPING, TubeStatus.LIVE), TubeStatus.DROPPED)
-    opened.lane(record.name).dropped.add(record.id)
+    opened.table_lock(record.name).dropped.add(record.id)
 
 
 def finish_stopped(

@@ -1,4 +1,4 @@
-"""Reading ahead: Spark learns what is in the tables of the next statements while others run."""
+"""Makes Spark read the tables of the next statements ahead, while others run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of tubes in memory."""
+"""Measures tubes in memory, for their metrics and statistics."""
 
 from __future__ import annotations
 

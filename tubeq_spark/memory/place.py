@@ -35,7 +35,7 @@ class StoredTube:
         owner: The session and epoch that a temporary tube ends with.
         rows: Its tasks by their ids.
         last_id: The id of the task that was put last.
-        takes: How many takes there were: each has its number as the claim of what it took.
+        takes: How many takes there were: its number is the take id of what it took.
         changes: Grows when tasks, or room, may have come.
         dropped: Whether it is gone; who still has it is refused.
     """

@@ -406,7 +406,7 @@ class InMemoryQueue(Queue):
         register_driver(self._own.drivers, type_name, driver)
 
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:
-        """As `Queue.sweep`; there is nothing to fold, and no file to remove."""
+        """As `Queue.sweep`; there is nothing to compact, and no file to remove."""
         own = self._own
         own.require_running()
         clock_us = own.now_us()

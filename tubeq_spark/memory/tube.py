@@ -119,13 +119,13 @@ class InMemoryTube(Tube):
 
     def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
         """As `Tube.take_many`."""
-        wanted = arguments.wanted("n", n, per_utube, self._verbs.driver)
-        return self._take(wanted, arguments.timeout(timeout))
+        request = arguments.take_request("n", n, per_utube, self._verbs.driver)
+        return self._take(request, arguments.timeout(timeout))
 
-    def _take(self, wanted: arguments.Wanted, timeout: float | None) -> list[Task]:
-        if not wanted.count:
+    def _take(self, request: arguments.TakeRequest, timeout: float | None) -> list[Task]:
+        if not request.count:
             return self._do(list)
-        return self._wait_for(lambda: self._verbs.take(wanted) or None, timeout)
+        return self._wait_for(lambda: self._verbs.take(request) or None, timeout)
 
     def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """Raises `StoreError`."""
@@ -135,15 +135,15 @@ class InMemoryTube(Tube):
         self, *, ack: Sequence[int], take: int, timeout: float | None = 0, per_utube: int = 1
     ) -> list[Task]:
         """As `Tube.exchange`."""
-        wanted = arguments.wanted("take", take, per_utube, self._verbs.driver)
+        request = arguments.take_request("take", take, per_utube, self._verbs.driver)
         limit, ids = arguments.timeout(timeout), arguments.task_ids(ack)
 
         def exchange() -> list[Task]:
             self._verbs.ack(ids)
-            return self._verbs.take(wanted) if wanted.count else []
+            return self._verbs.take(request) if request.count else []
 
         taken = self._do(exchange) if ids else []
-        return taken or self._take(wanted, limit)
+        return taken or self._take(request, limit)
 
     def process(
         self,

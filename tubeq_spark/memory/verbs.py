@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.memory.context import MemoryContext
     from tubeq_spark.memory.place import StoredTube
-    from tubeq_spark.rules.arguments import PutRequest, Wanted
+    from tubeq_spark.rules.arguments import PutRequest, TakeRequest
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.rules.tube_types import Driver
     from tubeq_spark.runtime.dead_owners import DeadOwners
@@ -97,19 +97,19 @@ class Verbs:
         self.tube.last_id = rows[-1].task_id
         return self.events.happened("put", rows)
 
-    def take(self, wanted: Wanted) -> list[Task]:
+    def take(self, request: TakeRequest) -> list[Task]:
         """Take the next tasks, looking among those of dead sessions when there are none."""
         self.queue.session.hold()
-        chosen = self._next(wanted)
+        chosen = self._next(request)
         if not chosen and self.release_dead(self.queue.dead_owners()):
-            chosen = self._next(wanted)
+            chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
         taken = [taken_row(row, self.tube.takes, lease) for row in self._written_down(chosen)]
         self.tube.rows.update((row.task_id, row) for row in taken)
         return self.events.happened("take", taken)
 
-    def _next(self, wanted: Wanted) -> list[StoredTask]:
+    def _next(self, request: TakeRequest) -> list[StoredTask]:
         """The first ready tasks; of sub-queues, of those that nobody holds, by their heads."""
         ready = self.in_state(TaskState.READY)
         if self.driver.subqueues:
@@ -118,8 +118,8 @@ class Verbs:
             for row in ready:
                 if row.utube not in busy:
                     free.setdefault(row.utube, []).append(row)
-            ready = [row for rows in free.values() for row in rows[: wanted.per_utube]]
-        return ready[: wanted.count]
+            ready = [row for rows in free.values() for row in rows[: request.per_utube]]
+        return ready[: request.count]
 
     # -- settling -----------------------------------------------------------------------------
 

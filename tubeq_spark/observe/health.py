@@ -1,4 +1,4 @@
-"""What is wrong with a queue: things that go on working, but not for long, or not as they should."""
+"""Health checks: what still works in a queue, but not for long, or not as it should."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
 from tubeq_spark.storage.spark.open_location import unsafe_storage
 from tubeq_spark.storage.spark.registry import TubeStatus
 from tubeq_spark.storage.spark.spark_settings import SETTINGS, missing_settings
-from tubeq_spark.subqueues.locks import claims
+from tubeq_spark.subqueues.locks import lock_states
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -39,7 +39,7 @@ class Problem:
     Attributes:
         kind: `sweeper` (due tasks that nobody writes down), `clock` (it differs from the
             storage's), `settings` (of the Spark session), `storage` (unsafe for several drivers),
-            `claims` (sub-queues claimed for nobody), `sessions` (dead ones that hold tasks),
+            `claims` (utube locks that nobody uses), `sessions` (dead ones that hold tasks),
             `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done) or
             `bury_unreadable`.
         tube: The tube, if it is about one.
@@ -115,7 +115,7 @@ def examine(
             with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
                 metrics = measure_tube(ctx, [], 0)
-                found += [*_tube(record.name, metrics, limits), *_claims(ctx, limits)]
+                found += [*_tube(record.name, metrics, limits), *_unused_locks(ctx, limits)]
                 for owner in ctx.tasks.owners(_MOST):
                     owners[owner].add(record.name)
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
@@ -164,21 +164,21 @@ def _tube(name: str, metrics: TubeMetrics, limits: Limits) -> Iterator[Problem]:
         yield Problem("sweeper", name, f"{message}: is a sweeper running?")
     if metrics.files > limits.files:
         message = f"{metrics.files} files: takes and sweeps read their statistics each time"
-        yield Problem("files", name, f"{message}; put in larger batches, and let a sweeper fold")
+        yield Problem("files", name, f"{message}; put in larger batches, and let a sweeper compact")
     if metrics.log_commits is not None and metrics.log_commits > _LOG_COMMITS:
         message = f"{metrics.log_commits} commits since the last checkpoint of its log"
         yield Problem("log", name, f"{message}: every reader goes through them all")
 
 
-def _claims(ctx: TubeContext, limits: Limits) -> Iterator[Problem]:
+def _unused_locks(ctx: TubeContext, limits: Limits) -> Iterator[Problem]:
     if not ctx.driver.subqueues:
         return
     now_us = ctx.queue.now_us()
-    seen = claims(ctx, now_us)
+    seen = lock_states(ctx, now_us)
     empty = [*seen.fresh, *seen.orphans]
     orphans = [o for o in empty if now_us - o.taken_at > limits.overdue * US]
     if orphans:
-        message = f"{len(orphans)} sub-queues are claimed for nobody; a take or a sweep frees them"
+        message = f"{len(orphans)} sub-queues are locked for nobody; a take or a sweep frees them"
         yield Problem("claims", ctx.record.name, message)
 
 

@@ -1,4 +1,4 @@
-"""Measures what a queue looks like from outside: depth, ages, leases, conflicts, files. Reads only."""
+"""Metrics of a queue: depth, ages, leases, conflicts, files. Reads only."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def measure_tube(
         leases_ending=tasks.leases_ending,
         unswept=tasks.unswept,
         unswept_age=_age(tasks.unswept_since_us, now_us),
-        conflicts=ctx.queue.loop.tally.at(ctx.lane),
+        conflicts=ctx.queue.loop.tally.at(ctx.table_lock),
         calls=calls_of(ctx.record.id, calls),
         commits=table.version,
         last_commit=from_us(table.committed_us),

@@ -1,4 +1,4 @@
-"""How many tasks there are, in which state, and how often the verbs were called."""
+"""Statistics: how many tasks there are, in which state, and how often the verbs were called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the verbs of a tube are given, checked against its type before anything is done."""
+"""Checks the arguments of a tube's verbs against its type, before anything is done."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 __all__ = [
     "PutCall",
     "PutRequest",
-    "Wanted",
+    "TakeRequest",
     "delay",
     "increment",
     "prepare",
     "put_call",
+    "take_request",
     "task_ids",
     "task_state",
     "timeout",
-    "wanted",
 ]
 
 _PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
@@ -50,7 +50,7 @@ class PutRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TakeRequest:
     """How many tasks one call asks for, and how many of one sub-queue at most."""
 
     count: int
@@ -106,9 +106,11 @@ def timeout(value: Any) -> float | None:
     return None if value is None else validation.seconds("timeout", value)
 
 
-def wanted(name: str, count: Any, per_utube: Any, driver: Driver) -> Wanted:
+def take_request(name: str, count: Any, per_utube: Any, driver: Driver) -> TakeRequest:
     """How many tasks a take asks for; `name` is that of the argument."""
-    asked = Wanted(validation.count(name, count), validation.count("per_utube", per_utube, least=1))
+    asked = TakeRequest(
+        validation.count(name, count), validation.count("per_utube", per_utube, least=1)
+    )
     if asked.per_utube != 1 and not driver.subqueues:
         validation.refuse("per_utube", per_utube, f"1: a {driver.name} has no sub-queues")
     return asked

@@ -1,4 +1,4 @@
-"""How often and how long an operation is tried again: capped exponential waits, full jitter."""
+"""Retries: how often and after which waits (capped exponential, full jitter)."""
 
 from __future__ import annotations
 

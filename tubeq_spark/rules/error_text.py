@@ -1,4 +1,4 @@
-"""The sentence that tells why something failed: of an error of Spark's, its cause in the storage."""
+"""Turns an error into one sentence for people; of a Spark error, its cause in the storage."""
 
 from __future__ import annotations
 

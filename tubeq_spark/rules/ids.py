@@ -1,4 +1,4 @@
-"""Numbers that are unique for ever: task ids, and the segments that rows are moved to.
+"""Generates numbers that are unique for ever: task ids, and segments that rows are moved to.
 
 A tick is `milliseconds since 2024 * 4096 + position`: 53 bits that only grow. A producer owns a
 slot of 10 bits, so `id = milliseconds << 22 | slot << 12 | position` orders tasks by time and keeps

@@ -1,4 +1,4 @@
-"""How long a take's leases last: from when the take has them, not from when it was decided."""
+"""Lease durations: they count from when a take has its tasks, not from when it was decided."""
 
 from __future__ import annotations
 

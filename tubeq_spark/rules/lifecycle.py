@@ -1,4 +1,4 @@
-"""What a task may become, by which verb, and what time alone makes of it.
+"""The state machine of a task: which verb leads from state to state, and what time alone changes.
 
 Pure data and functions: the verbs, the MERGE conditions (rendered by `storage.spark.predicates`), the
 sweeper, the tests and the diagram in ARCHITECTURE.md all read these tables.

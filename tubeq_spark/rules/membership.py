@@ -1,4 +1,4 @@
-"""Who is a member of which session, as of what the members last wrote, and who holds which slot.
+"""Sessions and number slots as plain data: who is a member of which, and whose lease lasts.
 
 Plain data, and what a session asks of the tables that it is kept in: those of a location, or of a
 place in memory.

@@ -1,4 +1,4 @@
-"""What may be asked of a queue: new tubes, types and settings, checked before anything is done."""
+"""Checks what a queue is asked for (new tubes, types, settings) before anything is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors that every kind of queue raises, in their words."""
+"""Makes the errors that the queue on Spark and the one in memory share, with the same texts."""
 
 from __future__ import annotations
 

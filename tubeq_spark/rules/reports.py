@@ -20,7 +20,7 @@ class TubeSweep:
         readied: Delayed tasks made ready.
         expired: Tasks removed at the end of their life.
         released: Tasks given back: by an ended lease, or a session that died.
-        folded: Tiny segments that were merged.
+        folded: Tiny segments that were compacted.
         removed: Rows that were removed, of tubes that had this name before, or told of as gone.
         error: What went wrong, if anything did; the other tubes were swept all the same.
     """

@@ -1,4 +1,4 @@
-"""Which segment each row of a put goes to, so that later takes meet in few of them.
+"""Spreads the rows of a put over segments, so that later takes meet in few of them.
 
 Segments are bounded, and in tubes with sub-queues a large put is split by them: whoever takes one
 sub-queue then neither reads nor rewrites the others, and conflicts with nobody.

@@ -48,7 +48,7 @@ class StoredTask:
     expires_at: int | None
     owner: str | None
     attempts: int
-    claim: int | None
+    take_id: int | None
     #: The payload as `bury_unreadable` decoded it, for whoever is handed it next: a program may change it.
     _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
@@ -80,7 +80,7 @@ class StoredTask:
 
     def given_back(self, state: TaskState) -> StoredTask:
         """The row in a state in which nobody holds it, and only the end of its life waits."""
-        return replace(self, state=state, next_event=self.expires_at, owner=None, claim=None)
+        return replace(self, state=state, next_event=self.expires_at, owner=None, take_id=None)
 
     def unreadable(self) -> Unreadable | None:
         """Why its payload cannot be handed out; `None` when it can."""

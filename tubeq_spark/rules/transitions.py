@@ -1,4 +1,4 @@
-"""What the verbs, and time, make of a task's row: the arrows of `lifecycle`, applied.
+"""Computes a task's row after a verb or a timeout: the transitions of `lifecycle`, applied.
 
 `row_changes` and `storage.spark.predicates` render the same as SQL.
 """
@@ -40,16 +40,16 @@ def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
         expires_at=new.expires_at,
         owner=None,
         attempts=0,
-        claim=None,
+        take_id=None,
     )
 
 
-def taken_row(row: StoredTask, claim: int, lease: NewLease) -> StoredTask:
+def taken_row(row: StoredTask, lease_segment: int, lease: NewLease) -> StoredTask:
     """A row as a take has left it."""
     return replace(
         row,
-        segment=claim,
-        claim=claim,
+        segment=lease_segment,
+        take_id=lease_segment,
         owner=lease.owner,
         state=TaskState.TAKEN,
         attempts=row.attempts + 1,
@@ -74,7 +74,7 @@ def released_row(
 
 
 def touched_row(row: StoredTask, segment: int, increment_us: int) -> StoredTask:
-    """The row after a touch, in the claim that it moves to."""
+    """The row after a touch, in the lease segment that it moves to."""
     ttl = _longer(row.ttl, increment_us)
     return replace(
         row,

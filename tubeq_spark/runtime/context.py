@@ -1,4 +1,4 @@
-"""What the verbs work with: everything a queue object shares, and everything of one tube."""
+"""The contexts that verbs work with: what a queue object shares, and what belongs to one tube."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.held_tasks import Holdings
     from tubeq_spark.runtime.session import Session
     from tubeq_spark.storage.commit_loop import CommitLoop
-    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.locking import TableLock
     from tubeq_spark.storage.spark.capacity import Admission
     from tubeq_spark.storage.spark.engine import Engine
     from tubeq_spark.storage.spark.id_slots import Slots
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.task_reads import Tasks
     from tubeq_spark.storage.spark.task_statements import Statements
     from tubeq_spark.storage.spark.tube_table import TubeTable
-    from tubeq_spark.storage.spark.utube_locks import TakenUtubes
+    from tubeq_spark.storage.spark.utube_locks import UtubeLocks
     from tubeq_spark.task import Task, TaskState
 
 __all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
@@ -129,13 +129,13 @@ class TubeContext:
     admission: Admission
     subqueues: Subqueues
     subqueue_statements: SubqueueStatements
-    taken_utubes: TakenUtubes
-    lane: Lane
+    utube_locks: UtubeLocks
+    table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents
     #: Asks the registry whether the tube is still there.
     is_live: Callable[[], bool] = lambda: True
-    #: When claims without tasks were first seen, by their tokens.
+    #: When utube locks without tasks were first seen, by their take ids.
     sightings: dict[int, int] = field(default_factory=dict)
     #: How long takes take.
     headroom: Headroom = field(default_factory=Headroom)
@@ -178,7 +178,7 @@ class TubeContext:
         Raises:
             TubeNotFoundError: It was dropped.
         """
-        if self.record.id in self.lane.dropped or (look and not self.is_live()):
+        if self.record.id in self.table_lock.dropped or (look and not self.is_live()):
             raise dropped(self)
 
 

@@ -1,4 +1,4 @@
-"""Whether an owner of tasks, or of a temporary tube, is dead: only who bears the dead mark is."""
+"""Decides whether the owner of tasks, or of a temporary tube, is dead: only with a dead mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to the tasks of a tube: counted, and told to the callback of `on_task_change`."""
+"""Counts what happens to the tasks of a tube, and tells the callback of `on_task_change`."""
 
 from __future__ import annotations
 

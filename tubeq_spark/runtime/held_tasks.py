@@ -1,10 +1,11 @@
-"""What this queue object remembers of the tasks it has taken: a memory, never the truth.
+"""Remembers the tasks that this queue object has taken: it saves reads; the table has the truth.
 
-A claim is written once, and its rows leave it all at once (rule 3 of ARCHITECTURE.md, "Segments").
-So its members, once known, are remembered unchanged until a statement was seen to end it, or are
-forgotten together: what is remembered is never less than what is there. A lease that ends takes no
-row out of its claim. A verb that finds its memory wrong forgets it and reads the tube. Only the
-current epoch's claims are remembered, so a session that died cannot act on what it held before.
+A lease segment is written once, and its rows leave it all at once (rule 3 of ARCHITECTURE.md,
+"Segments"). So its members, once known, are remembered unchanged until a statement was seen to end
+it, or are forgotten together: what is remembered is never less than what is there. A lease that
+ends takes no row out of its lease segment. A verb that finds its memory wrong forgets it and reads
+the tube. Only the current epoch's lease segments are remembered, so a session that died cannot act
+on what it held before.
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ __all__ = ["Holdings"]
 
 
 class Holdings:
-    """Held tasks by tube and id, and the claims they sit in."""
+    """Held tasks by tube and id, and the lease segments they sit in."""
 
     def __init__(self) -> None:
         """Hold nothing."""
         self._rows: dict[tuple[int, int], StoredTask] = {}
-        #: All tasks of each claim; every one of them is in `_rows`.
-        self._claims: dict[int, frozenset[tuple[int, int]]] = {}
-        #: Ends of the first lease in batches, whose single tasks are not remembered, by claim.
-        self._lots: dict[int, int | None] = {}
-        #: Ends of leases of tasks that are held as far as we know, but whose claims we do not.
+        #: All tasks of each lease segment; every one of them is in `_rows`.
+        self._lease_segments: dict[int, frozenset[tuple[int, int]]] = {}
+        #: Ends of the first lease in batches, whose single tasks are not remembered, by take id.
+        self._batches: dict[int, int | None] = {}
+        #: Ends of leases of tasks that are held as far as we know, in lease segments unknown.
         self._loose: dict[tuple[int, int], int | None] = {}
         self._lock = threading.Lock()
 
     def add(self, tube_id: int, rows: Iterable[StoredTask]) -> None:
-        """Remember whole claims that were just made.
+        """Remember whole lease segments that were just made.
 
         Args:
             tube_id: The tube.
-            rows: All rows of these claims.
+            rows: All rows of these lease segments.
         """
         made: dict[int, set[tuple[int, int]]] = defaultdict(set)
         with self._lock:
@@ -51,22 +52,24 @@ class Holdings:
                 key = (tube_id, row.task_id)
                 former = self._rows.get(key)
                 if former is not None:
-                    # Taken again: the claim it was in is gone, as it was remembered.
+                    # Taken again: the lease segment it was in is gone, as it was remembered.
                     self._forget(former.segment)
                 self._loose.pop(key, None)
                 self._rows[key] = row
                 made[row.segment].add(key)
-            self._claims.update((claim, frozenset(keys)) for claim, keys in made.items())
+            self._lease_segments.update(
+                (lease_segment, frozenset(keys)) for lease_segment, keys in made.items()
+            )
 
-    def add_lot(self, claim: int, until: int | None) -> None:
+    def add_batch(self, take_id: int, until: int | None) -> None:
         """Remember a batch, and when its first lease ends."""
         with self._lock:
-            self._lots[claim] = until
+            self._batches[take_id] = until
 
-    def drop_lot(self, claim: int) -> None:
+    def drop_batch(self, take_id: int) -> None:
         """Forget a batch."""
         with self._lock:
-            self._lots.pop(claim, None)
+            self._batches.pop(take_id, None)
 
     def find(self, tube_id: int, ids: Sequence[int]) -> list[StoredTask] | None:
         """The rows of these tasks; `None` when any is not remembered."""
@@ -75,54 +78,54 @@ class Holdings:
         found = [row for row in rows if row is not None]
         return found if len(found) == len(rows) else None
 
-    def members(self, claim: int) -> list[int] | None:
-        """The ids of all tasks in a claim; `None` when it is not remembered."""
+    def members(self, lease_segment: int) -> list[int] | None:
+        """The ids of all tasks in a lease segment; `None` when it is not remembered."""
         with self._lock:
-            keys = self._claims.get(claim)
+            keys = self._lease_segments.get(lease_segment)
             return None if keys is None else [task_id for _, task_id in keys]
 
     def left(self, tube_id: int, ids: Iterable[int], moves: Mapping[int, int]) -> None:
-        """Some tasks were seen to leave their claims, and the rest of those claims to move.
+        """Some tasks were seen to leave their lease segments, and the rest of those to move.
 
         Args:
             tube_id: The tube.
-            ids: The tasks; of a claim that is not in `moves` all of them.
-            moves: The fresh claim of each rest.
+            ids: The tasks; of a lease segment that is not in `moves` all of them.
+            moves: Where the rest of each lease segment moved to.
         """
         keys = {(tube_id, task_id) for task_id in ids}
         with self._lock:
-            claims = {self._rows[key].segment for key in keys if key in self._rows}
-            for claim in claims.union(moves):
-                rows = self._pop(claim)
+            lease_segments = {self._rows[key].segment for key in keys if key in self._rows}
+            for lease_segment in lease_segments.union(moves):
+                rows = self._pop(lease_segment)
                 rest = {key: row for key, row in rows.items() if key not in keys}
-                if rest and claim in moves:
-                    fresh = moves[claim]
+                if rest and lease_segment in moves:
+                    fresh = moves[lease_segment]
                     self._rows |= {key: replace(row, segment=fresh) for key, row in rest.items()}
-                    self._claims[fresh] = frozenset(rest)
+                    self._lease_segments[fresh] = frozenset(rest)
                 else:
-                    # None as a rule: else these were remembered in a claim that had more to lose.
+                    # None as a rule: else they were remembered in a segment that had more to lose.
                     self._loosen(rest)
             for key in keys:
                 self._loose.pop(key, None)
 
     def touched(self, tube_id: int, after: StoredTask, moves: Mapping[int, int]) -> None:
-        """A held task has a longer lease, and its claim has moved with all that is in it.
+        """A held task has a longer lease, and its lease segment has moved with all that is in it.
 
         Of a task that is not remembered only the lease is: another may have taken it, or a batch.
 
         Args:
             tube_id: The tube.
             after: The task as it is by now.
-            moves: The fresh claim.
+            moves: Where its lease segment moved to.
         """
         key = (tube_id, after.task_id)
         with self._lock:
-            for claim, fresh in moves.items():
-                rows = self._pop(claim)
+            for lease_segment, fresh in moves.items():
+                rows = self._pop(lease_segment)
                 if not rows:
                     continue
                 self._rows |= {k: replace(row, segment=fresh) for k, row in rows.items()}
-                self._claims[fresh] = frozenset(rows)
+                self._lease_segments[fresh] = frozenset(rows)
             former = self._rows.get(key)
             if former is not None and former.segment == after.segment:
                 self._rows[key] = after
@@ -132,7 +135,7 @@ class Holdings:
                 self._loose[key] = after.next_event
 
     def compare(self, tube_id: int, task_id: int, stored: StoredTask | None, *, held: bool) -> None:
-        """Forget the claim of a task that is not where it is remembered.
+        """Forget the lease segment of a task that is not where it is remembered.
 
         Args:
             tube_id: The tube.
@@ -150,33 +153,35 @@ class Holdings:
             elif key in self._loose:
                 self._loose[key] = stored.next_event
 
-    def forget(self, claims: Iterable[int]) -> None:
-        """Forget claims that were not found where they were remembered; their tasks may be held."""
+    def forget(self, lease_segments: Iterable[int]) -> None:
+        """Forget lease segments that are not where they were; their tasks may be held."""
         with self._lock:
-            for claim in claims:
-                self._forget(claim)
+            for lease_segment in lease_segments:
+                self._forget(lease_segment)
 
-    def _forget(self, claim: int) -> None:
-        self._loosen(self._pop(claim))
+    def _forget(self, lease_segment: int) -> None:
+        self._loosen(self._pop(lease_segment))
 
     def _loosen(self, rows: Mapping[tuple[int, int], StoredTask]) -> None:
         self._loose.update((key, row.next_event) for key, row in rows.items())
 
-    def _pop(self, claim: int) -> dict[tuple[int, int], StoredTask]:
-        return {key: self._rows.pop(key) for key in self._claims.pop(claim, frozenset())}
+    def _pop(self, lease_segment: int) -> dict[tuple[int, int], StoredTask]:
+        return {
+            key: self._rows.pop(key) for key in self._lease_segments.pop(lease_segment, frozenset())
+        }
 
-    def gone(self, claims: Iterable[int]) -> None:
-        """Forget claims whose tasks were all given back."""
+    def gone(self, lease_segments: Iterable[int]) -> None:
+        """Forget lease segments whose tasks were all given back."""
         with self._lock:
-            for claim in claims:
-                self._pop(claim)
+            for lease_segment in lease_segments:
+                self._pop(lease_segment)
 
     def clear(self) -> None:
         """Forget all: the session's epoch is over."""
         with self._lock:
             self._rows.clear()
-            self._claims.clear()
-            self._lots.clear()
+            self._lease_segments.clear()
+            self._batches.clear()
             self._loose.clear()
 
     def any_at(self, now_us: int) -> bool:
@@ -185,6 +190,6 @@ class Holdings:
             self._loose = {k: end for k, end in self._loose.items() if not due(end, now_us)}
             return (
                 bool(self._loose)
-                or any(not due(until, now_us) for until in self._lots.values())
+                or any(not due(until, now_us) for until in self._batches.values())
                 or any(not due(row.next_event, now_us) for row in self._rows.values())
             )

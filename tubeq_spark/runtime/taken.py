@@ -1,4 +1,4 @@
-"""What a take has taken."""
+"""What a take has taken: its rows, or a leased batch whose rows were not read."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
-__all__ = ["LotOfTasks", "TakenRows", "read_back"]
+__all__ = ["LeasedBatch", "TakenRows", "read_back"]
 
 
 @dataclass(frozen=True, slots=True)
-class LotOfTasks:
-    """A claim that was taken without reading its rows.
+class LeasedBatch:
+    """A leased batch: tasks that were taken together, without reading their rows.
 
     Attributes:
-        claim: The token of the take: the segment that its tasks were moved to first.
+        take_id: The number of the take: the segment that its tasks were moved to first.
         segment: Where they are.
         lease: Their leases, and who holds them.
         count: How many tasks it holds.
         ttr: The shortest of their ttrs, in microseconds; `None` is unlimited.
     """
 
-    claim: int
+    take_id: int
     segment: int
     lease: NewLease
     count: int
@@ -46,9 +46,9 @@ class LotOfTasks:
         return [self.segment]
 
     @property
-    def tokens(self) -> set[int]:
-        """The tokens that they are held under."""
-        return {self.claim}
+    def take_ids(self) -> set[int]:
+        """The take ids that they are held under."""
+        return {self.take_id}
 
     def lasts(self, now_us: int) -> bool:
         """Whether no lease has ended."""
@@ -58,14 +58,14 @@ class LotOfTasks:
         """Whether most of each ttr is left."""
         return is_mostly_left(self.until, self.ttr, now_us)
 
-    def found(self, ctx: TubeContext) -> tuple[LotOfTasks | None, list[int]]:
+    def found(self, ctx: TubeContext) -> tuple[LeasedBatch | None, list[int]]:
         """What is left of it, after others took some out of it, and where that is."""
-        segments = ctx.tasks.claims_of(self.claim, self.lease.owner)
+        segments = ctx.tasks.lease_segments_of(self.take_id, self.lease.owner)
         return (self, segments) if segments else (None, [])
 
-    def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> LotOfTasks | None:
-        """The lot after its leases were renewed, in the segment that it was moved to."""
-        count = ctx.tasks.count_of(self.claim, lease.owner)
+    def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> LeasedBatch | None:
+        """The batch after its leases were renewed, in the segment that it was moved to."""
+        count = ctx.tasks.count_of(self.take_id, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
 
@@ -92,9 +92,9 @@ class TakenRows:
         return sorted({row.segment for row in self.rows})
 
     @property
-    def tokens(self) -> set[int]:
-        """The tokens that they are held under."""
-        return {row.claim for row in self.rows if row.claim is not None}
+    def take_ids(self) -> set[int]:
+        """The take ids that they are held under."""
+        return {row.take_id for row in self.rows if row.take_id is not None}
 
     def lasts(self, now_us: int) -> bool:
         """Whether no lease has ended."""
@@ -106,15 +106,15 @@ class TakenRows:
 
     def found(self, ctx: TubeContext) -> tuple[TakenRows | None, list[int]]:
         """What is left of it, after others took some out of it, and where that is."""
-        tokens = {row.task_id: row.claim for row in self.rows}
+        take_ids = {row.task_id: row.take_id for row in self.rows}
         rows = {
             row.task_id: row
-            for row in ctx.tasks.by_ids(tokens)
+            for row in ctx.tasks.by_ids(take_ids)
             if row.state is TaskState.TAKEN
             and row.owner == self.lease.owner
-            and row.claim == tokens[row.task_id]
+            and row.take_id == take_ids[row.task_id]
         }
-        left = replace(self, rows=[rows[i] for i in tokens if i in rows])
+        left = replace(self, rows=[rows[i] for i in take_ids if i in rows])
         return (left, left.segments) if rows else (None, [])
 
     def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> TakenRows | None:
@@ -128,10 +128,10 @@ class TakenRows:
         return TakenRows(rows, lease) if rows else None
 
 
-def read_back(ctx: TubeContext, claims: list[int], owner: str) -> dict[int, list[StoredTask]]:
+def read_back(ctx: TubeContext, take_ids: list[int], owner: str) -> dict[int, list[StoredTask]]:
     """What a take has moved, when that was not all it had chosen."""
-    moved: dict[int, list[StoredTask]] = {claim: [] for claim in claims}
-    for row in ctx.tasks.claimed(claims, owner):
-        if row.claim is not None:
-            moved[row.claim].append(row)
+    moved: dict[int, list[StoredTask]] = {take_id: [] for take_id in take_ids}
+    for row in ctx.tasks.held_under(take_ids, owner):
+        if row.take_id is not None:
+            moved[row.take_id].append(row)
     return moved

@@ -2,7 +2,7 @@
 
 An attempt has three outcomes. *Committed*: the decision's result is handed out. *Conflicted* (or
 refused by one of our own guards): the whole attempt begins anew on fresh state. *Unknown*: the
-table's history is asked for the statement's marker before anything else is done.
+table's history is searched for the statement's operation id before anything else is done.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.running_statements import RunningStatements
 from tubeq_spark.storage.spark.commit_tags import Note
 from tubeq_spark.storage.spark.conflicts import Outcome, classify, is_missing_table
-from tubeq_spark.storage.spark.engine import Affected, Append, Engine, Merge
+from tubeq_spark.storage.spark.engine import Affected, Append, Engine, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.locking import TableLock
 
 __all__ = ["CommitLoop", "Plan", "Stale", "Tally"]
 
@@ -48,7 +48,7 @@ class Plan(Generic[T]):
         finish: Makes the result from what the statement changed; `Stale` begins anew.
     """
 
-    statement: Merge | Append | None
+    statement: Statement | Append | None
     finish: Callable[[Affected], T]
 
 
@@ -64,18 +64,18 @@ class Tally:
         """
         self.running = RunningStatements(SystemClock() if clock is None else clock)
         self.session = session
-        self._conflicts: WeakKeyDictionary[Lane, int] = WeakKeyDictionary()
+        self._conflicts: WeakKeyDictionary[TableLock, int] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def conflicted(self, lane: Lane) -> None:
-        """Count one at the table of a lane."""
+    def conflicted(self, table_lock: TableLock) -> None:
+        """Count one at a table."""
         with self._lock:
-            self._conflicts[lane] = self._conflicts.get(lane, 0) + 1
+            self._conflicts[table_lock] = self._conflicts.get(table_lock, 0) + 1
 
-    def at(self, lane: Lane) -> int:
-        """Those at the table of a lane."""
+    def at(self, table_lock: TableLock) -> int:
+        """Those at a table."""
         with self._lock:
-            return self._conflicts.get(lane, 0)
+            return self._conflicts.get(table_lock, 0)
 
     def total(self) -> int:
         """All of them, the system tables' included."""
@@ -119,12 +119,12 @@ class CommitLoop:
         config = replace(self._config, attempts=1)
         return CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
 
-    def run(self, operation: str, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
+    def run(self, operation: str, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
         """Repeat `attempt` until it commits, or decides that there is nothing to commit.
 
         Args:
             operation: Its name, for the observer and for messages.
-            lane: Held from the reading to the commit.
+            table_lock: Held from the reading to the commit.
             attempt: Reads and decides; called anew after each conflict.
 
         Raises:
@@ -140,12 +140,12 @@ class CommitLoop:
         note = Note(operation, self.tally.session())
         while True:
             try:
-                with lane.writing(self._engine.committer):
-                    return self._once(note, lane, attempt)
+                with table_lock.writing(self._engine.committer):
+                    return self._once(note, table_lock, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
                 self.conflicts += 1
-                self.tally.conflicted(lane)
+                self.tally.conflicted(table_lock)
                 self._observer("conflicted", operation)
                 began = self._wall.monotonic() if began is None else began
                 wait = next(waits, None)
@@ -156,7 +156,7 @@ class CommitLoop:
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
 
-    def _once(self, note: Note, lane: Lane, attempt: Callable[[], Plan[T]]) -> T:
+    def _once(self, note: Note, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
         operation = note.operation
         self._observer("read", operation)
         plan = attempt()
@@ -164,8 +164,8 @@ class CommitLoop:
             return plan.finish(Affected())
         self._observer("decided", operation)
         with (
-            lane.committing(self._engine.committer, _is_known) as has_ended,
-            self.tally.running.running(plan.statement.table, lane),
+            table_lock.committing(self._engine.committer, _is_known) as has_ended,
+            self.tally.running.running(plan.statement.table, table_lock),
         ):
             noted = replace(note, tasks=plan.statement.tasks)
             affected = self._commit(noted, plan.statement, has_ended)
@@ -177,10 +177,10 @@ class CommitLoop:
             if known:
                 raise
             msg = f"{operation}: committed, but what it did could not be read: {reason_of(error)}"
-            raise CommitUnknownError(msg, plan.statement.marker) from error
+            raise CommitUnknownError(msg, plan.statement.operation_id) from error
 
     def _commit(
-        self, note: Note, statement: Merge | Append, has_ended: Callable[[], None]
+        self, note: Note, statement: Statement | Append, has_ended: Callable[[], None]
     ) -> Affected:
         operation = note.operation
         try:
@@ -200,7 +200,7 @@ class CommitLoop:
                 return found
             if outcome is Outcome.LOST:
                 msg = f"{operation}: the answer was lost and no commit is seen; it may still land"
-                raise CommitUnknownError(msg, statement.marker) from error
+                raise CommitUnknownError(msg, statement.operation_id) from error
             msg = f"{operation}: storage refused it, nothing was written: {reason_of(error)}"
             raise StoreError(msg) from error
         if affected is None:
@@ -208,12 +208,12 @@ class CommitLoop:
             return self._landed(statement, None) or Affected()
         return affected
 
-    def _landed(self, statement: Merge | Append, error: Exception | None) -> Affected | None:
+    def _landed(self, statement: Statement | Append, error: Exception | None) -> Affected | None:
         try:
             return self._engine.find(statement)
         except Exception as unseen:  # noqa: BLE001  (whatever it is, it hides the truth)
             msg = f"the answer to a commit was lost, and so was the history: {reason_of(unseen)}"
-            raise CommitUnknownError(msg, statement.marker) from error
+            raise CommitUnknownError(msg, statement.operation_id) from error
 
 
 def _is_known(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""What keeps writers apart: a queue of threads in each process, a file lock on local storage.
+"""Table locks keep writers apart: threads of a process by a lock, processes by a lock file.
 
 Hadoop's rename on a local file system overwrites, so two processes could both commit one version
 and one of them would lose its tasks without a word. Every write to a `file:` table therefore holds
@@ -36,10 +36,10 @@ __all__ = [
     "LOCK_SUFFIX",
     "NOTE_SUFFIX",
     "POLL",
-    "Lane",
+    "TableLock",
     "is_answered",
     "is_left_to",
-    "lane_of",
+    "table_lock_of",
     "write_note",
 ]
 
@@ -54,8 +54,8 @@ POLL = 0.003
 _LOOK, _PATIENCE = 0.05, 30.0
 
 
-class Lane:
-    """The way of all writers of this process to one table, and what wakes its waiting takes."""
+class TableLock:
+    """The lock that all writers of this process to one table share; it wakes waiting takes, too."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Lane:
             here: What runs on this host, as the system tells by default.
         """
         self._threads = threading.RLock()
-        # thread_local=False: the lane's own lock already lets one thread in at a time.
+        # thread_local=False: the lock of threads already lets one in at a time.
         self._file = None if lock_file is None else FileLock(lock_file, thread_local=False)
         self._note = (
             None if lock_file is None else CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
@@ -163,7 +163,7 @@ class Lane:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether nobody else at all writes to the table while the lane is held."""
+        """Whether nobody else at all writes to the table while this lock is held."""
         return self._file is not None and not self._is_left
 
     @property
@@ -225,24 +225,24 @@ def is_answered(error: Exception) -> bool:
     return classify(error) is not Outcome.LOST
 
 
-_lanes: dict[tuple[str, str], Lane] = {}
-_lanes_lock = threading.Lock()
+_table_locks: dict[tuple[str, str], TableLock] = {}
+_table_locks_guard = threading.Lock()
 
 
-def lane_of(uri: str, name: str, directory: Path | None) -> Lane:
-    """The lane of a table: one for each process, whatever queue object asks.
+def table_lock_of(uri: str, name: str, directory: Path | None) -> TableLock:
+    """The table lock of a table: one for each process, whatever queue object asks.
 
     Args:
         uri: Resolved location of the queue.
         name: The table.
         directory: Where lock files go; `None` when the storage is safe by itself.
     """
-    with _lanes_lock:
-        lane = _lanes.get((uri, name))
-        if lane is None:
+    with _table_locks_guard:
+        table_lock = _table_locks.get((uri, name))
+        if table_lock is None:
             lock_file = None
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
-            lane = _lanes[uri, name] = Lane(lock_file)
-        return lane
+            table_lock = _table_locks[uri, name] = TableLock(lock_file)
+        return table_lock

@@ -2,7 +2,7 @@
 
 For tables that are not the queue's. A write to those may take as long as the work whose results it
 stores, so threads must not wait for each other: within one JVM Delta keeps their commits apart by
-itself. The lock file and the note beside it are those of a `Lane`.
+itself. The lock file and the note beside it are those of a `TableLock`.
 """
 
 from __future__ import annotations

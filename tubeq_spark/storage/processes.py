@@ -1,4 +1,4 @@
-"""Processes as the operating system tells of them: which host this is, what runs on it."""
+"""Asks the operating system about processes: which host this is, and what runs on it."""
 
 from __future__ import annotations
 

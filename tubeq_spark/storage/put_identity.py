@@ -1,4 +1,4 @@
-"""What a put of a DataFrame is known by, so that whoever repeats it adds nothing."""
+"""The identity of a put of a DataFrame, by which a repetition adds nothing."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ COLUMNS = {
     "expires_at": "unix_micros(expires_at)",
     "owner": "owner",
     "attempts": "attempts",
-    "claim": "claim",
+    "take_id": "claim",
 }
 
 

@@ -1,4 +1,4 @@
-"""Statements that run now: what a long one leaves in its table's directory is not in the log yet."""
+"""Tells which statements run for long: their files, not in the log yet, must not be removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.locking import TableLock
 
 __all__ = ["RunningStatements"]
 
@@ -29,9 +29,9 @@ class RunningStatements:
         self._lock = threading.Lock()
 
     @contextmanager
-    def running(self, table: str, lane: Lane) -> Iterator[None]:
+    def running(self, table: str, table_lock: TableLock) -> Iterator[None]:
         """Run a statement that writes to a table."""
-        if lane.is_exclusive:
+        if table_lock.is_exclusive:
             yield
             return
         key = object()

@@ -1,4 +1,4 @@
-"""changes: where in the versions of a tube's table its feed of changes starts.
+"""changes: finds the version of a tube's table from which its feed of changes starts.
 
 A stream keeps its place in its own checkpoint; but Delta asks for the start again as long as that
 holds no more than the first batch, and fails when it is a later one by then. So whoever starts a
@@ -78,16 +78,16 @@ def _now(ctx: TubeContext) -> int:
 
     def attempt() -> Plan[int]:
         last = engine.history(table, "max(version)")[0] or 0
-        marker = ctx.queue.session.segments(1)[0]
+        operation_id = ctx.queue.session.segments(1)[0]
         # An append of nothing commits only for the sake of its transaction id.
         once = (f"tubeq/{ctx.table.id}/changes", last)
 
         def finish(_affected: Affected) -> int:
-            version = engine.version_of(table, marker)
+            version = engine.version_of(table, operation_id)
             if version is None:
                 raise Stale  # another call was at the same version
             return version
 
-        return Plan(Append(table, nothing, marker, once), finish)
+        return Plan(Append(table, nothing, operation_id, once), finish)
 
-    return ctx.queue.loop.run("changes", ctx.lane, attempt)
+    return ctx.queue.loop.run("changes", ctx.table_lock, attempt)

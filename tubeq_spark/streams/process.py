@@ -1,4 +1,4 @@
-"""process: a handler works off a tube, batch by batch, at each tick of a streaming query.
+"""process: gives a tube's tasks to a handler, batch by batch, at each tick of a streaming query.
 
 The tube is the only state: what a handler did not finish is in the tube, held until its lease ends or
 given back. A query that is started anew, with or without its checkpoint, goes on from there.

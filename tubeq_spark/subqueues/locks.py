@@ -1,8 +1,8 @@
-"""Who holds which sub-queue: claims in `_tubeq_taken_utubes`, before the tasks and after them.
+"""Locks sub-queues before their tasks are taken, and frees them after these were given back.
 
-take: (orphans among the chosen: burn their tokens, look again,) claim the sub-queues, *then* read
+take: (orphans among the chosen: fence their take ids, look again,) lock the sub-queues, *then* read
 their heads, then take those. Giving back: the tube first; then whoever sees no task left under the
-token removes the claim, by its token. Stopped anywhere, at most an orphaned claim is left: one
+take id removes the lock, by its take id. Stopped anywhere, at most an orphaned lock is left: one
 without tasks, which the next take of that sub-queue takes over, and a sweep removes.
 """
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.utube_locks import TakenUtube
+    from tubeq_spark.storage.spark.utube_locks import UtubeLock
 
 __all__ = [
-    "Claims",
-    "burn",
-    "claim",
-    "claims",
+    "LockStates",
+    "acquire",
+    "fence",
     "free_ended",
     "free_held",
+    "free_locks",
     "free_orphans",
-    "free_tokens",
     "given_back",
     "held_in",
+    "lock_states",
 ]
 
 log = logging.getLogger(__name__)
-#: Who has not seen a claim before leaves it to its taker for so many times `claim_grace`.
+#: Who has not seen a lock before leaves it to its taker for so many times `claim_grace`.
 _UNSEEN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Claims:
-    """All claims on a tube's sub-queues.
+class LockStates:
+    """All utube locks of a tube, by whether tasks are stored under them.
 
     Attributes:
         live: Those under which tasks are stored as taken. Whether their leases last is not asked:
@@ -54,128 +54,130 @@ class Claims:
         has_ended: Whether all leases of one of the live have ended and nobody has written that down.
     """
 
-    live: list[TakenUtube]
-    fresh: list[TakenUtube]
-    orphans: list[TakenUtube]
+    live: list[UtubeLock]
+    fresh: list[UtubeLock]
+    orphans: list[UtubeLock]
     has_ended: bool
 
 
-def claims(ctx: TubeContext, now_us: int) -> Claims:
-    """Look at all claims. No commit."""
-    everything = ctx.taken_utubes.all()
-    stored = ctx.subqueues.stored_under({taken.claim for taken in everything}, now_us)
-    live = [taken for taken in everything if (taken.claim, taken.utube) in stored]
-    empty = [taken for taken in everything if (taken.claim, taken.utube) not in stored]
+def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
+    """Look at all utube locks. No commit."""
+    everything = ctx.utube_locks.all()
+    stored = ctx.subqueues.stored_under({lock.take_id for lock in everything}, now_us)
+    live = [lock for lock in everything if (lock.take_id, lock.utube) in stored]
+    empty = [lock for lock in everything if (lock.take_id, lock.utube) not in stored]
     # Where locks keep us apart no taker is between its two commits.
-    fresh = set() if ctx.lane.is_exclusive else _fresh(ctx, empty, now_us)
-    return Claims(
+    fresh = set() if ctx.table_lock.is_exclusive else _fresh(ctx, empty, now_us)
+    return LockStates(
         live,
-        [taken for taken in empty if taken.claim in fresh],
-        [taken for taken in empty if taken.claim not in fresh],
+        [lock for lock in empty if lock.take_id in fresh],
+        [lock for lock in empty if lock.take_id not in fresh],
         any(stored.values()),
     )
 
 
-def _fresh(ctx: TubeContext, empty: Sequence[TakenUtube], now_us: int) -> set[int]:
-    """The tokens of claims without tasks that are left to their takers.
+def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int]:
+    """The take ids of locks without tasks that are left to their takers.
 
-    A taker commits its tasks some time after its claim, and how long after is the storage's doing:
-    the time counts from when this queue object first saw the claim. One that sees it for the first
-    time, as a sweep that runs once does, goes by the moment that the claim's taker began, which is
-    long before the claim could be seen, and leaves it that much longer.
+    A taker commits its tasks some time after its lock, and how long after depends on the storage:
+    the time counts from when this queue object first saw the lock. One that sees it for the first
+    time, as a sweep that runs once does, goes by the moment that the taker began, which is long
+    before the lock could be seen, and leaves it that much longer.
     """
     grace = round(ctx.queue.config.claim_grace * US)
-    for token in set(ctx.sightings).difference(taken.claim for taken in empty):
-        ctx.sightings.pop(token, None)
+    for take_id in set(ctx.sightings).difference(lock.take_id for lock in empty):
+        ctx.sightings.pop(take_id, None)
     fresh = set()
-    for taken in empty:
-        seen = ctx.sightings.setdefault(taken.claim, now_us)
-        if now_us < min(seen + grace, taken.taken_at + _UNSEEN * grace):
-            fresh.add(taken.claim)
+    for lock in empty:
+        seen = ctx.sightings.setdefault(lock.take_id, now_us)
+        if now_us < min(seen + grace, lock.taken_at + _UNSEEN * grace):
+            fresh.add(lock.take_id)
     return fresh
 
 
-def burn(ctx: TubeContext, orphans: Sequence[TakenUtube], now_us: int) -> list[TakenUtube]:
-    """Make sure that nobody takes under these tokens any more. One commit.
+def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[UtubeLock]:
+    """Make sure that nobody takes under these take ids any more. One commit.
 
     Returns:
         Those that are orphans still: their taker did not come first.
     """
     if not orphans:
         return []
-    pairs = [(orphan.claim, orphan.utube) for orphan in orphans]
+    pairs = [(orphan.take_id, orphan.utube) for orphan in orphans]
     ctx.queue.loop.run(
-        "burn", ctx.lane, lambda: Plan(ctx.subqueue_statements.burn(pairs, now_us), lambda _: None)
+        "burn",
+        ctx.table_lock,
+        lambda: Plan(ctx.subqueue_statements.fence(pairs, now_us), lambda _: None),
     )
-    stored = ctx.subqueues.taken_under({claim for claim, _ in pairs})
-    return [orphan for orphan in orphans if (orphan.claim, orphan.utube) not in stored]
+    stored = ctx.subqueues.taken_under({take_id for take_id, _ in pairs})
+    return [orphan for orphan in orphans if (orphan.take_id, orphan.utube) not in stored]
 
 
-def claim(
+def acquire(
     ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
 ) -> int:
-    """Claim sub-queues (with a token, and the orphan's token each takes over). One commit.
+    """Lock sub-queues (with a take id, and the orphan's take id each takes over). One commit.
 
     Returns:
-        How many it got: fewer than were wanted when others claimed the rest first, none when it met
+        How many it got: fewer than were wanted when others locked the rest first, none when it met
         another commit.
     """
-    marker = ctx.queue.session.segments(1)[0]
-    statement = ctx.taken_utubes.claim(wanted, owner, now_us, marker)
-    lane = ctx.taken_utubes.lane
+    operation_id = ctx.queue.session.segments(1)[0]
+    statement = ctx.utube_locks.acquire(wanted, owner, now_us, operation_id)
+    table_lock = ctx.utube_locks.table_lock
     plan = Plan(statement, lambda affected: affected.total)
     try:
-        return ctx.queue.once.run("claim", lane, lambda: plan)
+        return ctx.queue.once.run("claim", table_lock, lambda: plan)
     except ConflictError:
         return 0
 
 
-def free_tokens(
+def free_locks(
     ctx: TubeContext,
-    tokens: Collection[int],
+    take_ids: Collection[int],
     utubes: Collection[str | None] | None = None,
     *,
     whole: bool = True,
 ) -> None:
-    """Remove claims whose tasks were all given back, or never taken. One commit.
+    """Remove utube locks whose tasks were all given back, or never taken. One commit.
 
     What fails leaves orphans: the tasks are given back all the same.
 
     Args:
         ctx: The tube.
-        tokens: The claims.
+        take_ids: The takes that made them.
         utubes: Their sub-queues, where they are known.
-        whole: Whether all of these claims go, or those of `utubes` only.
+        whole: Whether all locks of these takes go, or those of `utubes` only.
     """
-    if not tokens:
+    if not take_ids:
         return
 
     def attempt() -> Plan[None]:
-        marker = ctx.queue.session.segments(1)[0]
+        operation_id = ctx.queue.session.segments(1)[0]
         if whole or utubes is None:
-            statement = ctx.taken_utubes.free_all(tokens, utubes, marker)
+            statement = ctx.utube_locks.free_all(take_ids, utubes, operation_id)
         else:
-            statement = ctx.taken_utubes.free(tokens, utubes, marker)
+            statement = ctx.utube_locks.free(take_ids, utubes, operation_id)
         return Plan(statement, lambda _: None)
 
     try:
-        ctx.queue.loop.run("free", ctx.taken_utubes.lane, attempt)
+        ctx.queue.loop.run("free", ctx.utube_locks.table_lock, attempt)
     except TubeqError:
-        log.warning("claims on sub-queues of %s are left to others", ctx.record.name, exc_info=True)
+        log.warning("utube locks of %s are left to others", ctx.record.name, exc_info=True)
 
 
 def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> None:
-    """Free the sub-queues of tasks that were just taken out of their claims.
+    """Free the sub-queues of tasks that were just given back or removed.
 
     Args:
         ctx: The tube.
         rows: The tasks as they were.
-        whole: Whether nothing is left of any of their claims.
+        whole: Whether nothing is left of any of their takes.
     """
     if not ctx.driver.subqueues:
         return
-    taken = [row for row in rows if row.state is TaskState.TAKEN and row.claim is not None]
-    pairs = {(row.claim, row.utube) for row in taken if row.claim is not None}
+    taken = [row for row in rows if row.state is TaskState.TAKEN and row.take_id is not None]
+    pairs = {(row.take_id, row.utube) for row in taken if row.take_id is not None}
     if whole:
         _free_pairs(ctx, pairs, whole=True)
     else:
@@ -183,46 +185,46 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
 
 
 def held_in(ctx: TubeContext, segments: Collection[int]) -> set[tuple[int, str | None]]:
-    """Token and sub-queue of what is taken in some claims, before its leases are ended."""
+    """Take id and sub-queue of what is taken in some segments, before its leases are ended."""
     if not ctx.driver.subqueues or not segments:
         return set()
     return ctx.subqueues.taken_in(segments)
 
 
 def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
-    """Free those of these claims under which nothing is stored any more. One commit, or none.
+    """Remove those of these locks under which nothing is stored any more. One commit, or none.
 
-    Their takes have landed, so no token need be burnt. What is stored in an ended lease counts: a
-    touch that was decided before its end could still come.
+    Their takes have landed, so no take id need be fenced. What is stored in an ended lease counts:
+    a touch that was decided before its end could still come.
     """
     if pairs:
-        stored = ctx.subqueues.taken_under({token for token, _ in pairs})
+        stored = ctx.subqueues.taken_under({take_id for take_id, _ in pairs})
         _free_pairs(ctx, pairs - stored, whole=False)
 
 
 def _free_pairs(ctx: TubeContext, pairs: set[tuple[int, str | None]], *, whole: bool) -> None:
     if pairs:
-        tokens, utubes = {token for token, _ in pairs}, {utube for _, utube in pairs}
-        free_tokens(ctx, tokens, utubes, whole=whole)
+        take_ids, utubes = {take_id for take_id, _ in pairs}, {utube for _, utube in pairs}
+        free_locks(ctx, take_ids, utubes, whole=whole)
 
 
-def free_held(ctx: TubeContext, token: int, *, whole: bool) -> None:
+def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
     """Free what a take no longer holds, after tasks of it were given back."""
     if not ctx.driver.subqueues:
         return
     if whole:
-        free_tokens(ctx, [token])
+        free_locks(ctx, [take_id])
         return
-    stored = ctx.subqueues.taken_under([token])
-    everything = ctx.taken_utubes.all()
-    left = [t for t in everything if t.claim == token and (token, t.utube) not in stored]
+    stored = ctx.subqueues.taken_under([take_id])
+    everything = ctx.utube_locks.all()
+    left = [t for t in everything if t.take_id == take_id and (take_id, t.utube) not in stored]
     if left:
-        free_tokens(ctx, [token], [taken.utube for taken in left], whole=False)
+        free_locks(ctx, [take_id], [lock.utube for lock in left], whole=False)
 
 
 def free_orphans(ctx: TubeContext, now_us: int) -> None:
-    """Remove claims that hold nothing. Two commits, none when there is no such claim."""
+    """Remove utube locks that hold nothing. Two commits, none when there is no such lock."""
     if not ctx.driver.subqueues:
         return
-    orphans = burn(ctx, claims(ctx, now_us).orphans, now_us)
-    _free_pairs(ctx, {(taken.claim, taken.utube) for taken in orphans}, whole=False)
+    orphans = fence(ctx, lock_states(ctx, now_us).orphans, now_us)
+    _free_pairs(ctx, {(lock.take_id, lock.utube) for lock in orphans}, whole=False)

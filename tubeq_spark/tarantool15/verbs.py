@@ -1,10 +1,10 @@
 """What Tarantool 1.5 had beside today's verbs: urgent, requeue, release with a life, done, dig.
 
 Each is one statement to the tube, as in `put` and `settle`, and in types with sub-queues the
-removal of a claim after it. Stopped before the statement: nothing happened. Stopped after it: done;
-an orphaned claim may be left, which the next take of that sub-queue takes over. A rival that moved
-the task first makes the guard refuse; then all is read anew. `urgent` only inserts, so it conflicts
-with nothing; what is put ahead of it between its look and its statement stays ahead.
+removal of a utube lock after it. Stopped before the statement: nothing happened. Stopped after it:
+done; an orphaned utube lock may be left, which the next take of that sub-queue takes over. A rival
+that moved the task first makes the guard refuse; then all is read anew. `urgent` only inserts, so
+it conflicts with nothing; what is put ahead of it between its look and its statement stays ahead.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     ctx.queue.session.start_beating()
 
     def attempt() -> Plan[list[list[StoredTask]]]:
-        # The look is part of the attempt: what others on this lane put urgently is seen.
+        # The look is part of the attempt: what others put urgently under this table lock is seen.
         return put.plan(ctx, [_ahead(ctx, request)])
 
-    rows = ctx.queue.loop.run("urgent", ctx.lane, attempt)[0]
+    rows = ctx.queue.loop.run("urgent", ctx.table_lock, attempt)[0]
     if not rows:
         return None
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     ctx.count(old_verb("urgent"), 1)
     return ctx.happened("put", rows)[0]
 
@@ -148,7 +148,7 @@ def _held(
         return settle.changed(ctx, found, action, moves, lambda: tell(row))
 
     tasks = settle.run(ctx, name, attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks[0]
 
 
@@ -179,7 +179,7 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
         return settle.changed(ctx, found, move_as(dest, ready) + told, moves, finish)
 
     tasks = settle.run(ctx, "dig", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks[0]
 
 

@@ -1,9 +1,9 @@
-"""Claiming sub-queues for a take, before it takes: choose, burn orphans, claim, and undo.
+"""Locks sub-queues for a take, before it takes: choose, fence orphans, lock; and the undoing.
 
-Between the claim and the MERGE that takes nobody else takes from these sub-queues, unless the token
-was burnt; then the MERGE fails. When it does, the claims are freed and all begins anew. When it
-moves only some of several tasks of a sub-queue, because a fold or a sweep moved others, these go
-back first.
+Between the locking and the MERGE that takes nobody else takes from these sub-queues, unless the
+take id was fenced; then the MERGE fails. When it does, the sub-queues are freed and all begins
+anew. When it moves only some of several tasks of a sub-queue, because a compaction or a sweep moved
+others, these go back first.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.errors import ConflictError, NotTakenError
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.subqueues import locks
-from tubeq_spark.subqueues.shares import Claimed, shared_out
+from tubeq_spark.subqueues.shares import AcquiredSubqueues, shared_out
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.renew_leases import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tubeq_spark.rules.arguments import Wanted
+    from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.spark.subqueue_reads import SubqueueHead
-    from tubeq_spark.storage.spark.utube_locks import TakenUtube
+    from tubeq_spark.storage.spark.utube_locks import UtubeLock
 
 __all__ = ["Take"]
 
@@ -33,16 +33,16 @@ T = TypeVar("T")
 class Take:
     """One take, over all its attempts."""
 
-    def __init__(self, ctx: TubeContext, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Take for some calls at once."""
         self.ctx = ctx
-        self._wanted = wanted
+        self._requests = requests
         self._abandoned: list[int] = []
 
     def run(self, attempt: Callable[[Take], Plan[T]], operation: str = "take") -> T:
-        """Commit what `attempt` decides; what was claimed in vain is freed."""
+        """Commit what `attempt` decides; what was locked in vain is freed."""
         try:
-            result = self.ctx.queue.loop.run(operation, self.ctx.lane, lambda: attempt(self))
+            result = self.ctx.queue.loop.run(operation, self.ctx.table_lock, lambda: attempt(self))
         except (ConflictError, NotTakenError):
             self._free_abandoned()
             raise
@@ -51,78 +51,79 @@ class Take:
         return result
 
     def _free_abandoned(self) -> None:
-        # Their MERGE has failed for good: nothing was, or will be, taken under these tokens.
-        locks.free_tokens(self.ctx, self._abandoned)
+        # Their MERGE has failed for good: nothing was, or will be, taken under these take ids.
+        locks.free_locks(self.ctx, self._abandoned)
         self._abandoned = []
 
-    def claimed(self, mine: Mapping[str | None, int] | None = None) -> Claimed | None:
-        """Claim sub-queues for the calls; `None` when none is free.
+    def acquire(self, mine: Mapping[str | None, int] | None = None) -> AcquiredSubqueues | None:
+        """Lock sub-queues for the calls; `None` when none is free.
 
         Args:
-            mine: Tokens of sub-queues that are held, and about to be free: these need no claim.
+            mine: Take ids of sub-queues that are held, and about to be free: these need no
+                lock.
         """
         ctx, mine = self.ctx, mine or {}
         self._free_abandoned()
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         heads, orphans, none_busy = self._free(now_us, mine)
-        quotas = shared_out(heads, self._wanted)
+        quotas = shared_out(heads, self._requests)
         chosen = {utube for quota in quotas for utube in quota}
         if not chosen:
             return None
         met = [orphan for orphan in orphans.values() if orphan.utube in chosen]
-        if len(locks.burn(ctx, met, now_us)) < len(met):
+        if len(locks.fence(ctx, met, now_us)) < len(met):
             raise Stale
         fresh = iter(ctx.queue.session.segments(sum(bool(quota) for quota in quotas)))
-        tokens = [next(fresh) if quota else None for quota in quotas]
+        take_ids = [next(fresh) if quota else None for quota in quotas]
         counts = {head.utube: head.count for head in heads}
         whole = all(n >= counts[utube] for quota in quotas for utube, n in quota.items())
-        alone = whole and none_busy and len(tokens) == 1 and len(chosen) == len(heads)
-        claimed = Claimed(owner, now_us, tokens, mine, quotas, whole, alone)
-        seen = {orphan.utube: orphan.claim for orphan in met}
-        wanted = [(u, t, seen.get(u)) for u, t in claimed.token_of().items() if u not in mine]
+        alone = whole and none_busy and len(take_ids) == 1 and len(chosen) == len(heads)
+        acquired = AcquiredSubqueues(owner, now_us, take_ids, mine, quotas, whole, alone)
+        seen = {orphan.utube: orphan.take_id for orphan in met}
+        wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of().items() if u not in mine]
         if not wanted:
-            return claimed
+            return acquired
         # Before the commit: one that was made, though it raised, is freed with the others.
-        self._abandoned = claimed.claims
-        got = locks.claim(ctx, wanted, owner, now_us)
+        self._abandoned = acquired.used_take_ids
+        got = locks.acquire(ctx, wanted, owner, now_us)
         if got < len(wanted):
             if not got:
                 self._abandoned = []
             raise Stale
-        return claimed
+        return acquired
 
     def _free(
         self, now_us: int, mine: Mapping[str | None, int]
-    ) -> tuple[list[SubqueueHead], dict[str | None, TakenUtube], bool]:
-        """Sub-queues that can be claimed.
+    ) -> tuple[list[SubqueueHead], dict[str | None, UtubeLock], bool]:
+        """Sub-queues that can be locked.
 
         Returns:
-            The heads of those that nobody holds, one more than is wanted; the orphaned claims among
-            these; whether nobody holds any.
+            The heads of those that nobody holds, one more than is wanted; the orphaned locks
+            among these; whether nobody holds any.
         """
         ctx = self.ctx
-        most = sum(wanted.count for wanted in self._wanted)
+        most = sum(request.count for request in self._requests)
         for _ in range(2):
-            seen = locks.claims(ctx, now_us)
-            live = {taken.utube: taken.claim for taken in seen.live}
-            if any(live.get(utube) != token for utube, token in mine.items()):
+            seen = locks.lock_states(ctx, now_us)
+            live = {lock.utube: lock.take_id for lock in seen.live}
+            if any(live.get(utube) != take_id for utube, take_id in mine.items()):
                 raise Stale
-            busy = {utube for utube, token in live.items() if mine.get(utube) != token}
-            busy.update(taken.utube for taken in seen.fresh)
+            busy = {utube for utube, take_id in live.items() if mine.get(utube) != take_id}
+            busy.update(lock.utube for lock in seen.fresh)
             heads = ctx.subqueues.heads(now_us, ctx.max_attempts, busy, most + 1)
             # A lease that has ended may not be ready any more: written down, no touch revives it.
-            if not seen.has_ended and not any(head.in_claim for head in heads):
+            if not seen.has_ended and not any(head.in_lease_segment for head in heads):
                 orphans = {orphan.utube: orphan for orphan in seen.orphans}
                 return heads, orphans, not live and not seen.fresh
             end_due(ctx, now_us)
         raise Stale
 
-    def incomplete(self, claimed: Claimed) -> bool:
+    def incomplete(self, acquired: AcquiredSubqueues) -> bool:
         """The MERGE has moved fewer tasks than were chosen: undo what could be out of order.
 
-        Of a sub-queue that gave several tasks the first may have been moved away, by a fold or a
-        sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
+        Of a sub-queue that gave several tasks the first may have been moved away, by a compaction
+        or a sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
         these tasks; stopped before they are back, their leases end. What rivals have deleted or
         buried is nobody's next task, and undoes nothing.
 
@@ -130,21 +131,21 @@ class Take:
             Whether it has given all tasks back.
         """
         ctx = self.ctx
-        if max(claimed.quota.values()) == 1 or not ctx.tasks.is_behind(
-            claimed.claims, claimed.now_us, ctx.max_attempts
+        if max(acquired.quota.values()) == 1 or not ctx.tasks.is_behind(
+            acquired.used_take_ids, acquired.now_us, ctx.max_attempts
         ):
             return False
         # There are tasks under them, until they are given back.
         abandoned, self._abandoned = self._abandoned, []
-        give_back(ctx, set(claimed.token_of().values()), claimed.owner)
+        give_back(ctx, set(acquired.take_id_of().values()), acquired.owner)
         self._abandoned = abandoned
         return True
 
-    def taken(self, claimed: Claimed, utubes: Iterable[str | None]) -> None:
-        """The MERGE has committed: free what was claimed for nothing."""
+    def taken(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
+        """The MERGE has committed: free what was locked for nothing."""
         self._abandoned = []
-        token_of = dict(claimed.kept) | claimed.token_of()
-        empty = set(token_of).difference(utubes)
+        take_id_of = dict(acquired.kept) | acquired.take_id_of()
+        empty = set(take_id_of).difference(utubes)
         if empty:
-            tokens = {token_of[utube] for utube in empty}
-            locks.free_tokens(self.ctx, tokens, empty, whole=False)
+            take_ids = {take_id_of[utube] for utube in empty}
+            locks.free_locks(self.ctx, take_ids, empty, whole=False)

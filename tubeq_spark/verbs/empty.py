@@ -1,4 +1,4 @@
-"""Emptying a tube: truncate, and the end of a drop."""
+"""Empties a tube: truncate, and the second step of a drop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected, Merge
+    from tubeq_spark.storage.spark.engine import Affected, Statement
     from tubeq_spark.storage.spark.task_reads import SegmentSpan
 
 __all__ = ["drain", "truncate"]
@@ -40,27 +40,29 @@ def truncate(ctx: TubeContext) -> None:
 
             return Plan(_truncation(ctx, spans, last), finish)
 
-        more, newest = ctx.queue.loop.run("truncate", ctx.lane, attempt)
+        more, newest = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
         if not more:
             break
-    ctx.lane.changed()
+    ctx.table_lock.changed()
 
 
-def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Merge:
-    whole = [s for s in spans if s.last <= bound and not (s.in_claim and ctx.table.change_feed)]
+def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Statement:
+    whole = [
+        s for s in spans if s.last <= bound and not (s.in_lease_segment and ctx.table.change_feed)
+    ]
     if whole:
         return ctx.statements.delete_segments([span.segment for span in whole])
-    # Only segments that hold later tasks, too: a claim that was taken meanwhile. And with a change
-    # feed claims, whose rows, deleted, would be acks.
-    claims = [span.segment for span in spans if span.in_claim]
-    gone, *fresh = ctx.queue.session.segments(1 + len(claims))
+    # Only segments that hold later tasks, too: what was taken meanwhile. And with a change feed all
+    # lease segments: their rows, deleted, would be acks.
+    lease_segments = [span.segment for span in spans if span.in_lease_segment]
+    gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     older = f"t.task_id <= {bigint(bound)}"
     actions = [
         (f"{older} AND t.state = 't'", removal(ctx.table, gone, None)),
         (older, "DELETE"),
     ]
     rows = [Chosen(span.segment, None) for span in spans]
-    return ctx.statements.settle(rows, actions, dict(zip(claims, fresh, strict=True)))
+    return ctx.statements.settle(rows, actions, dict(zip(lease_segments, fresh, strict=True)))
 
 
 def drain(ctx: TubeContext) -> None:
@@ -77,4 +79,4 @@ def drain(ctx: TubeContext) -> None:
             raise refusals.has_taken_tasks(ctx.record.name)
         return Plan(ctx.statements.drain(now_us), lambda _: None)
 
-    ctx.queue.loop.run("drop", ctx.lane, attempt)
+    ctx.queue.loop.run("drop", ctx.table_lock, attempt)

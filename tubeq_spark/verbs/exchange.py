@@ -1,4 +1,4 @@
-"""exchange: ack tasks and take the next ones, in one commit where the claims are whole."""
+"""exchange: ack tasks and take the next, in one commit where whole lease segments are acked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tubeq_spark.runtime.taken import TakenRows
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.spark.quoting import bigints
 from tubeq_spark.storage.spark.task_statements import Chosen
-from tubeq_spark.storage.spark.tube_table import Cut
+from tubeq_spark.storage.spark.tube_table import OrderPosition
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs import take_subqueues
 from tubeq_spark.verbs.expire import write_down
@@ -23,7 +23,7 @@ from tubeq_spark.verbs.take import ready
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tubeq_spark.rules.arguments import Wanted
+    from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.spark.engine import Affected
@@ -33,21 +33,21 @@ __all__ = ["exchange"]
 log = logging.getLogger(__name__)
 
 
-def exchange(ctx: TubeContext, ids: Sequence[int], wanted: Wanted) -> list[Task]:
+def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list[Task]:
     """Ack tasks and take the next ones in one commit.
 
-    When the named tasks are not whole claims, or nothing can be taken at once, the ack is a commit
-    of its own, and nothing is taken.
+    When the named tasks are not whole lease segments, or nothing can be taken at once, the ack is a
+    commit of its own, and nothing is taken.
     """
     done = take_subqueues.exchange if ctx.driver.subqueues else _exchange
-    exchanged = done(ctx, ids, wanted)
+    exchanged = done(ctx, ids, request)
     if exchanged is None:
         ack(ctx, ids)
         return []
     found, taken = exchanged
     ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), {})
     ctx.happened("ack", found.rows, TaskState.DONE)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     held = _lasting(ctx, taken)
     ctx.queue.holdings.add(ctx.record.id, held)
     return ctx.happened("take", held)
@@ -64,7 +64,7 @@ def _lasting(ctx: TubeContext, taken: TakenRows | None) -> list[StoredTask]:
 
 
 def _exchange(
-    ctx: TubeContext, ids: Sequence[int], wanted: Wanted
+    ctx: TubeContext, ids: Sequence[int], request: TakeRequest
 ) -> tuple[Located, TakenRows | None] | None:
     memory = Memory()
 
@@ -72,37 +72,37 @@ def _exchange(
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
-        rows = ready(ctx, now_us, wanted.count) if found.whole else []
+        rows = ready(ctx, now_us, request.count) if found.whole else []
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             return Plan(None, lambda _: None)
         return _exchange_plan(ctx, found, rows, owner, now_us)
 
-    return ctx.queue.loop.run("exchange", ctx.lane, attempt)
+    return ctx.queue.loop.run("exchange", ctx.table_lock, attempt)
 
 
 def _exchange_plan(
     ctx: TubeContext, found: Located, rows: list[StoredTask], owner: str, now_us: int
 ) -> Plan[tuple[Located, TakenRows | None] | None]:
     confirm(ctx, found)
-    claim, lease = ctx.queue.session.segments(1)[0], new_lease(ctx, owner)
-    cut = Cut(rows[-1].pri, rows[-1].task_id)
+    lease_segment, lease = ctx.queue.session.segments(1)[0], new_lease(ctx, owner)
+    position = OrderPosition(rows[-1].pri, rows[-1].task_id)
     actions = [
         (f"t.segment IN ({bigints(found.segments)})", "DELETE"),
         (
-            ctx.statements.takeable(cut, now_us),
-            ctx.statements.taking([(cut, claim)], lease),
+            ctx.statements.takeable(position, now_us),
+            ctx.statements.taking([(position, lease_segment)], lease),
         ),
     ]
     source = found.source()
     source += [Chosen(segment, None) for segment in sorted({row.segment for row in rows})]
 
     def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
-        moved = [taken_row(row, claim, lease) for row in rows]
+        moved = [taken_row(row, lease_segment, lease) for row in rows]
         if affected.updated != len(rows):
-            moved = ctx.tasks.claimed([claim], owner)
+            moved = ctx.tasks.held_under([lease_segment], owner)
         had = {row.task_id for row in moved}
         write_down(ctx, [row for row in rows if row.task_id in had], now_us)
-        if 0 < len(had) < len(rows) and out_of_order(ctx, [claim], owner, now_us):
+        if 0 < len(had) < len(rows) and out_of_order(ctx, [lease_segment], owner, now_us):
             # The ack stands; what comes next is taken by a commit of its own.
             had.clear()
         return found, TakenRows(moved, lease) if had else None

@@ -1,4 +1,4 @@
-"""What ends without its holder: leases, delays and lives that time ends, sessions that died.
+"""Applies timeouts: ended leases, delays and lives, and what dead sessions hold.
 
 Each is one guarded MERGE over literal segments, decided on a fresh read. Stopped before it:
 nothing is written, and every verb still judges by the effective state. Stopped after it: done, but
@@ -40,7 +40,7 @@ __all__ = [
     "write_down",
 ]
 
-#: Groups of due rows, claims, or owners that one pass handles.
+#: Groups of due rows, lease segments, or owners that one pass handles.
 _MOST = 1_000
 #: Rows that are read for a callback in one pass.
 _MOST_TOLD = 10_000
@@ -91,9 +91,9 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
         if ctx.callback is not None:
             told = ctx.tasks.read(predicates.is_due(now_us), "task_id", _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
-        claims = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
-        held.update(held_in(ctx, claims))
-        dest, gone, *fresh = ctx.queue.session.segments(2 + len(claims))
+        lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
+        held.update(held_in(ctx, lease_segments))
+        dest, gone, *fresh = ctx.queue.session.segments(2 + len(lease_segments))
         due = predicates.is_due(now_us, "t.")
         state = (
             f"CASE WHEN t.state = 't' THEN {predicates.readied_state(ctx.max_attempts, 't.')} "
@@ -109,17 +109,17 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
                 ),
                 (due, back_to_tube(dest, state) + note(ctx.table, events)),
             ],
-            dict(zip(claims, fresh, strict=True)),
+            dict(zip(lease_segments, fresh, strict=True)),
         )
         statement = replace(statement, tasks=sum(group.count for group in groups))
 
         def finish(affected: Affected) -> Ended:
-            ctx.queue.holdings.forget(claims)
+            ctx.queue.holdings.forget(lease_segments)
             for row in told:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
             back, removed = affected.updated, affected.deleted
-            # The rests of claims are among the updated rows, but go elsewhere; so do gone rows.
-            if claims or ctx.table.change_feed:
+            # Updated, too, but elsewhere: the rests of lease segments, and rows that are gone.
+            if lease_segments or ctx.table.change_feed:
                 back = ctx.tasks.count_in(dest)
             if ctx.table.change_feed:
                 removed = ctx.tasks.count_in(gone)
@@ -127,17 +127,17 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
 
         return Plan(statement, finish)
 
-    ended = ctx.queue.loop.run("end_due", ctx.lane, attempt)
+    ended = ctx.queue.loop.run("end_due", ctx.table_lock, attempt)
     free_ended(ctx, held)
     if ended.total:
-        ctx.lane.changed()
+        ctx.table_lock.changed()
     return ended
 
 
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
     """The groups, without what others had written down before the statement came.
 
-    Claims change as decided or not at all; other segments may hold less by then.
+    Lease segments change as decided or not at all; other segments may hold less by then.
 
     Args:
         groups: What was due.
@@ -195,12 +195,12 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
     while more:
         # What others take meanwhile is not waited for: that might never end.
         passed, more = ctx.queue.loop.run(
-            "release", ctx.lane, lambda: _release_pass(ctx, owner, held)
+            "release", ctx.table_lock, lambda: _release_pass(ctx, owner, held)
         )
         free_ended(ctx, held)
         released += passed
     if released:
-        ctx.lane.changed()
+        ctx.table_lock.changed()
     return released
 
 
@@ -208,19 +208,19 @@ def _release_pass(
     ctx: TubeContext, owner: str | None, held: set[tuple[int, str | None]]
 ) -> Plan[tuple[int, bool]]:
     """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
-    claims, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
+    lease_segments, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
     held.clear()
-    held.update(held_in(ctx, claims))
-    if not claims:
+    held.update(held_in(ctx, lease_segments))
+    if not lease_segments:
         return Plan(None, lambda _: (0, False))
-    told = ctx.tasks.in_claims(claims) if ctx.callback is not None else []
+    told = ctx.tasks.in_lease_segments(lease_segments) if ctx.callback is not None else []
     dest = ctx.queue.session.segments(1)[0]
     action = back_to_tube(dest, predicates.readied_state(ctx.max_attempts, "t."))
     action += note_of_release(ctx.table, ctx.max_attempts)
-    statement = ctx.statements.settle_segments(claims, action)
+    statement = ctx.statements.settle_segments(lease_segments, action)
 
     def finish(affected: Affected) -> tuple[int, bool]:
-        ctx.queue.holdings.gone(claims)
+        ctx.queue.holdings.gone(lease_segments)
         ctx.count("release", affected.updated)
         ctx.count("bury", worn)
         for row in told:
@@ -228,7 +228,7 @@ def _release_pass(
             if after.state is TaskState.BURIED:
                 ctx.remember("bury", [after])
             ctx.remember("release", [after])
-        return affected.updated, len(claims) == _MOST
+        return affected.updated, len(lease_segments) == _MOST
 
     return Plan(statement, finish)
 
@@ -237,8 +237,8 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     """Release what dead sessions hold in this tube.
 
     A session that is not known to be alive is marked dead first (one commit, which reads its rows
-    and which a renewal conflicts with), then its tasks are released (one more). Stopped in between, the mark stays, and whoever
-    looks next releases.
+    and which a renewal conflicts with), then its tasks are released (one more). Stopped in between,
+    the mark stays, and whoever looks next releases.
 
     Args:
         ctx: The tube.

@@ -1,8 +1,9 @@
-"""Where named tasks are, and what else is in their claims: remembered, or read.
+"""Locates named tasks, and what else is in their lease segments: remembered, or read.
 
-A statement that settles some tasks of a claim moves the rest of it, so it has to know all of it. What
-is remembered of a claim saves the reading, and no more: a MERGE that goes by it names every task, and
-fails as a whole when a task is missing from the claim, or the claim holds one more.
+A statement that settles some tasks of a lease segment moves the rest of it, so it has to know all
+of it. What is remembered of a lease segment saves the reading, and no more: a MERGE that goes by it
+names every task, and fails as a whole when a task is missing from the lease segment, or the lease
+segment holds one more.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ __all__ = ["Located", "Memory", "anywhere", "confirm", "fresh_places", "held", "
 
 @dataclass(slots=True)
 class Located:
-    """Named tasks, and everything else in the claims that they are in."""
+    """Named tasks, and everything else in the lease segments that they are in."""
 
     rows: list[StoredTask]
-    #: All ids of each claim.
-    claims: dict[int, list[int]] = field(default_factory=dict)
-    #: Those of the claims whose ids are remembered, not read.
+    #: All ids of each lease segment.
+    lease_segments: dict[int, list[int]] = field(default_factory=dict)
+    #: Those of the lease segments whose ids are remembered, not read.
     remembered: set[int] = field(default_factory=set)
 
     @property
@@ -43,10 +44,10 @@ class Located:
 
     @property
     def whole(self) -> bool:
-        """Whether the named tasks are whole claims and nothing else."""
+        """Whether the named tasks are whole lease segments and nothing else."""
         named = {row.task_id for row in self.rows}
-        return len(self.claims) == len(self.segments) and all(
-            named.issuperset(ids) for ids in self.claims.values()
+        return len(self.lease_segments) == len(self.segments) and all(
+            named.issuperset(ids) for ids in self.lease_segments.values()
         )
 
     @property
@@ -56,13 +57,13 @@ class Located:
 
     @property
     def _named(self) -> bool:
-        """Whether `source` names tasks: whole claims that were read are what they were."""
+        """Whether `source` names tasks: whole lease segments that were read are what they were."""
         return bool(self.remembered) or not self.whole
 
     def source(self) -> list[Chosen]:
-        """Source rows for a MERGE: named tasks, and the rest of their claims.
+        """Source rows for a MERGE: named tasks, and the rest of their lease segments.
 
-        Of a claim whose ids are remembered nothing else may be there.
+        Of a lease segment whose ids are remembered nothing else may be there.
         """
         if not self._named:
             return [Chosen(segment, None) for segment in self.segments]
@@ -71,8 +72,8 @@ class Located:
             Chosen(r.segment, r.task_id, complete=r.segment in self.remembered) for r in self.rows
         ]
         rest = [
-            Chosen(claim, task_id, chosen=False, complete=claim in self.remembered)
-            for claim, ids in self.claims.items()
+            Chosen(lease_segment, task_id, chosen=False, complete=lease_segment in self.remembered)
+            for lease_segment, ids in self.lease_segments.items()
             for task_id in ids
             if task_id not in named
         ]
@@ -80,40 +81,40 @@ class Located:
 
 
 def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Located:
-    """Find out what else is in the claims of these rows.
+    """Find out what else is in the lease segments of these rows.
 
     Raises:
         Stale: Others move them meanwhile.
     """
-    claims = list(dict.fromkeys(r.segment for r in rows if r.state is TaskState.TAKEN))
+    lease_segments = list(dict.fromkeys(r.segment for r in rows if r.state is TaskState.TAKEN))
     found = Located(rows)
     unknown = []
-    for claim in claims:
-        members = ctx.queue.holdings.members(claim) if remembered else None
+    for lease_segment in lease_segments:
+        members = ctx.queue.holdings.members(lease_segment) if remembered else None
         if members is None:
-            unknown.append(claim)
+            unknown.append(lease_segment)
         else:
-            found.claims[claim] = members
-            found.remembered.add(claim)
+            found.lease_segments[lease_segment] = members
+            found.remembered.add(lease_segment)
     if unknown:
         read = _members(ctx, unknown)
         there = {task_id for ids in read.values() for task_id in ids}
         if not there.issuperset(row.task_id for row in rows if row.segment in unknown):
             raise Stale  # moved between the two readings
-        found.claims.update(read)
+        found.lease_segments.update(read)
     return found
 
 
-def _members(ctx: TubeContext, claims: Sequence[int]) -> dict[int, list[int]]:
-    """The ids of all tasks in some claims, read; a claim that is gone is left out.
+def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[int]]:
+    """The ids of all tasks in some lease segments, read; a lease segment that is gone is left out.
 
     What is remembered otherwise is forgotten.
     """
     read: dict[int, list[int]] = defaultdict(list)
-    for segment, task_id in ctx.tasks.ids_in(claims):
+    for segment, task_id in ctx.tasks.ids_in(lease_segments):
         read[segment].append(task_id)
     holdings = ctx.queue.holdings
-    known = {claim: holdings.members(claim) for claim in claims}
+    known = {lease_segment: holdings.members(lease_segment) for lease_segment in lease_segments}
     wrong = [c for c, ids in known.items() if ids is not None and set(ids) != set(read.get(c, ()))]
     holdings.forget(wrong)
     return read
@@ -186,21 +187,27 @@ def anywhere(
 
 
 def fresh_places(ctx: TubeContext, found: Located) -> tuple[int, dict[int, int]]:
-    """A fresh segment, and a fresh claim for the rest of each claim: for a MERGE."""
+    """For a MERGE: a fresh segment, and a fresh one for the rest of each lease segment."""
     confirm(ctx, found)
-    dest, *fresh = ctx.queue.session.segments(1 + len(found.claims))
-    return dest, dict(zip(found.claims, fresh, strict=True))
+    dest, *fresh = ctx.queue.session.segments(1 + len(found.lease_segments))
+    return dest, dict(zip(found.lease_segments, fresh, strict=True))
 
 
 def confirm(ctx: TubeContext, found: Located) -> None:
-    """Read what is remembered of claims that are too large for a statement that names every task.
+    """Read remembered lease segments that are too large for a statement that names every task.
 
     Raises:
         Stale: It is not as it was remembered.
     """
-    if sum(len(found.claims[claim]) for claim in found.remembered) <= INLINE_ROWS:
+    if (
+        sum(len(found.lease_segments[lease_segment]) for lease_segment in found.remembered)
+        <= INLINE_ROWS
+    ):
         return
     read = _members(ctx, list(found.remembered))
-    if any(set(read.get(claim, ())) != set(found.claims[claim]) for claim in found.remembered):
+    if any(
+        set(read.get(lease_segment, ())) != set(found.lease_segments[lease_segment])
+        for lease_segment in found.remembered
+    ):
         raise Stale
     found.remembered.clear()

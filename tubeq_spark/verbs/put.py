@@ -1,4 +1,4 @@
-"""put in all its forms: new tasks into segments that nobody else ever touches.
+"""put and put_many: insert new tasks, into segments that no other put uses.
 
 Steps: reserve ids (a commit only when the slot's bound is reached), one insert-only MERGE.
 Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there.
@@ -57,10 +57,10 @@ def put_many(
 
 def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] | Exception]:
     """Commit the items of several calls at once; of a call that finds no room, none."""
-    stored = ctx.queue.loop.run("put", ctx.lane, lambda: plan(ctx, requests))
+    stored = ctx.queue.loop.run("put", ctx.table_lock, lambda: plan(ctx, requests))
     tasks: list[list[Task] | Exception] = [ctx.happened("put", rows) for rows in stored]
     if any(stored):
-        ctx.lane.changed()
+        ctx.table_lock.changed()
     return tasks
 
 
@@ -99,8 +99,8 @@ def _places(ctx: TubeContext, news: list[NewTask]) -> tuple[list[tuple[int, int]
         buckets = [hash_of(new.utube) % BUCKETS for new in news]
     config = ctx.queue.config
     layout = spread(Counter(buckets), config.segment_rows, config.fold_rows)
-    numbers = ctx.queue.session.task_ids(len(news) + layout.segments, ctx.lane.last_id)
-    ctx.lane.last_id = numbers.task_id(len(news) - 1)
+    numbers = ctx.queue.session.task_ids(len(news) + layout.segments, ctx.table_lock.last_id)
+    ctx.table_lock.last_id = numbers.task_id(len(news) - 1)
     segments = [numbers.task_id(len(news) + i) for i in range(layout.segments)]
     return [
         (segments[layout.segment(place, bucket)], numbers.task_id(place))

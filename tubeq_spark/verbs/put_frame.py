@@ -85,8 +85,8 @@ def put_frame(
 
     def attempt() -> Plan[PutResult | None]:
         total = frame.total
-        numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.lane.last_id)
-        ctx.lane.last_id = numbers.task_id(total - 1)
+        numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
+        ctx.table_lock.last_id = numbers.task_id(total - 1)
         numbering = Numbering(counted, numbers, layout)
         rows = frame_rows(ctx, frame.df, frame.payload, numbering, now_us)
         if ctx.capacity is not None:
@@ -96,7 +96,7 @@ def put_frame(
         return Plan(statement, lambda affected: _result(numbers, total, affected.inserted))
 
     try:
-        result = ctx.queue.loop.run("put", ctx.lane, attempt)
+        result = ctx.queue.loop.run("put", ctx.table_lock, attempt)
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise
@@ -104,7 +104,7 @@ def put_frame(
         raise StoreError(msg) from error
     if result is not None and result.count:
         ctx.count("put", result.count)
-        ctx.lane.changed()
+        ctx.table_lock.changed()
     return result
 
 

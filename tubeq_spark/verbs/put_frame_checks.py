@@ -1,4 +1,4 @@
-"""What a DataFrame that is put must be: its columns, and its values as SQL conditions.
+"""Checks a DataFrame that is put: its columns, and its values by SQL conditions.
 
 What is checked here could not be handed out later: a put by objects refuses it in Python, a put of
 a DataFrame in the pass that counts its rows.

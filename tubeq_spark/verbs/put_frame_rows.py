@@ -1,4 +1,4 @@
-"""The rows of a DataFrame as a put writes them: checked before, numbered and spread over segments.
+"""Makes the rows that a put of a DataFrame writes: numbered, and spread over segments.
 
 All of it is expressions that the executors evaluate; only counts have come to the driver.
 """

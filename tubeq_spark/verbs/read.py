@@ -8,7 +8,7 @@ from tubeq_spark.rules import refusals
 from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.commit_tags import read_history
 from tubeq_spark.storage.spark.quoting import limited, string
-from tubeq_spark.storage.spark.tube_table import Cut
+from tubeq_spark.storage.spark.tube_table import OrderPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,5 +66,5 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
                 yield seen.task()
         if len(rows) < _PAGE:
             return
-        last = Cut(rows[-1].pri, rows[-1].task_id)
+        last = OrderPosition(rows[-1].pri, rows[-1].task_id)
         after = f"NOT ({ctx.table.up_to(last)})"

@@ -1,4 +1,4 @@
-"""What a take hands out: leases that last, and nothing out of order.
+"""Renews the leases of a slow take, and undoes a take that would be out of order.
 
 A lease counts from the take's decision, and the commit takes its time. So after the commit a take looks
 at the clock: where most of a ttr is not left any more, it renews its leases by one more guarded commit
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.queue_state import QueueState
-from tubeq_spark.runtime.taken import LotOfTasks, TakenRows
+from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.spark.change_feed import note, removal
 from tubeq_spark.storage.spark.predicates import has_lapsed, lease_end
@@ -31,14 +31,14 @@ from tubeq_spark.verbs.expire import back_to_tube
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from tubeq_spark.rules.arguments import Wanted
+    from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.spark.engine import Affected
 
 __all__ = ["give_back", "new_lease", "out_of_order", "outlast", "take_lasting"]
 
 log = logging.getLogger(__name__)
-T = TypeVar("T", LotOfTasks, TakenRows)
+T = TypeVar("T", LeasedBatch, TakenRows)
 #: How often leases are renewed before the tasks are given back instead.
 _RENEWALS = 3
 #: How often a call takes again at once that lost to others what it had taken.
@@ -52,21 +52,21 @@ def new_lease(ctx: TubeContext, owner: str) -> NewLease:
 
 def take_lasting(
     ctx: TubeContext,
-    wanted: Sequence[Wanted],
-    take: Callable[[Sequence[Wanted]], Sequence[T | None]],
+    requests: Sequence[TakeRequest],
+    take: Callable[[Sequence[TakeRequest]], Sequence[T | None]],
 ) -> list[T | None]:
     """Take for several calls; one that loses all it has taken before it has it takes again.
 
     Args:
         ctx: The tube.
-        wanted: What each call asks for.
+        requests: What each call asks for.
         take: Takes for some of them: for each what it got, `None` when it found nothing.
     """
-    results: list[T | None] = [None] * len(wanted)
-    asking = list(range(len(wanted)))
+    results: list[T | None] = [None] * len(requests)
+    asking = list(range(len(requests)))
     for _ in range(_ROUNDS):
         try:
-            taken = take([wanted[call] for call in asking])
+            taken = take([requests[call] for call in asking])
             lasting = outlast(ctx, taken)
         except TubeqError:
             if not any(results):
@@ -74,8 +74,8 @@ def take_lasting(
             # What the other calls have is theirs.
             log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
             break
-        for call, lot in zip(asking, lasting, strict=True):
-            results[call] = lot
+        for call, batch in zip(asking, lasting, strict=True):
+            results[call] = batch
         pairs = zip(asking, taken, lasting, strict=True)
         asking = [call for call, before, after in pairs if before is not None and after is None]
         if not asking:
@@ -83,46 +83,48 @@ def take_lasting(
     return results
 
 
-def outlast(ctx: TubeContext, lots: Sequence[T | None]) -> list[T | None]:
+def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
     """Make sure that what was just taken lasts: no commit as a rule, one where the take was slow.
 
     Returns:
         For each call what it may have; `None` where others have it by now, or it never had any.
     """
-    calls = list(lots)
-    taken = [lot for lot in lots if lot is not None]
+    calls = list(batches)
+    taken = [batch for batch in batches if batch is not None]
     if not taken:
         return calls
     owner = taken[0].lease.owner
-    ctx.headroom.took(ctx.queue.now_us() - min(lot.lease.at_us for lot in taken))
+    ctx.headroom.took(ctx.queue.now_us() - min(batch.lease.at_us for batch in taken))
     try:
         for _ in range(_RENEWALS):
             if not _is_held(ctx, owner):
                 return [None] * len(calls)
             now_us = ctx.queue.now_us()
             late = [
-                i for i, lot in enumerate(calls) if lot is not None and not lot.is_fresh(now_us)
+                i
+                for i, batch in enumerate(calls)
+                if batch is not None and not batch.is_fresh(now_us)
             ]
             if not late:
                 return calls
-            renewed = _renew(ctx, owner, [lot for i in late if (lot := calls[i]) is not None])
-            for i, lot in zip(late, renewed, strict=True):
-                calls[i] = lot
+            renewed = _renew(ctx, owner, [batch for i in late if (batch := calls[i]) is not None])
+            for i, batch in zip(late, renewed, strict=True):
+                calls[i] = batch
     except TubeqError:
         # It has landed or not; a lease that lasts is one in either case.
-        lasting = [_if_lasts(ctx, lot) for lot in calls]
-        if all(lot is None for lot in lasting):
+        lasting = [_if_lasts(ctx, batch) for batch in calls]
+        if all(batch is None for batch in lasting):
             raise
         log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
         return lasting
-    return [_if_lasts(ctx, lot) for lot in calls]
+    return [_if_lasts(ctx, batch) for batch in calls]
 
 
-def _if_lasts(ctx: TubeContext, lot: T | None) -> T | None:
-    if lot is None or lot.lasts(ctx.queue.now_us()):
-        return lot
+def _if_lasts(ctx: TubeContext, batch: T | None) -> T | None:
+    if batch is None or batch.lasts(ctx.queue.now_us()):
+        return batch
     try:
-        _give_up(ctx, lot)
+        _give_up(ctx, batch)
     except TubeqError:
         log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
     return None
@@ -135,25 +137,25 @@ def _is_held(ctx: TubeContext, owner: str) -> bool:
     return ctx.queue.session.hold() == owner
 
 
-def _renew(ctx: TubeContext, owner: str, lots: list[T]) -> list[T | None]:
+def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
     """Begin the leases anew, of all that these calls still hold: one commit."""
     began_us = ctx.queue.now_us()
     first, lost = True, False
 
     def attempt() -> Plan[list[T | None]]:
         nonlocal first, lost
-        places: list[tuple[T | None, list[int]]] = [(lot, lot.segments) for lot in lots]
+        places: list[tuple[T | None, list[int]]] = [(batch, batch.segments) for batch in batches]
         if not first:
-            # A rule of all claims: who takes a row out of one moves all the rest of it.
+            # A rule of all lease segments: who takes a row out of one moves all the rest of it.
             lost = True
-            places = [lot.found(ctx) for lot in lots]
+            places = [batch.found(ctx) for batch in batches]
         first = False
         return _renewal(ctx, owner, places)
 
-    renewed = ctx.queue.loop.run("renew", ctx.lane, attempt)
+    renewed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
     ctx.headroom.renewed(ctx.queue.now_us() - began_us)
     if lost:
-        renewed = [_in_order(ctx, lot) for lot in renewed]
+        renewed = [_in_order(ctx, batch) for batch in renewed]
     return renewed
 
 
@@ -179,61 +181,66 @@ def _renewal(
     def finish(affected: Affected) -> list[T | None]:
         removed = ctx.tasks.count_in(gone) if ctx.table.change_feed else affected.deleted
         results = [
-            None if lot is None else lot.renewed(ctx, to, lease)
-            for (lot, _), to in zip(places, fresh, strict=True)
+            None if batch is None else batch.renewed(ctx, to, lease)
+            for (batch, _), to in zip(places, fresh, strict=True)
         ]
         if removed:
             ctx.count("ttl", removed, done=removed)
-            _free(ctx, {token for lot, _ in places if lot is not None for token in lot.tokens})
+            _free(
+                ctx,
+                {take_id for batch, _ in places if batch is not None for take_id in batch.take_ids},
+            )
         return results
 
     return Plan(statement, finish)
 
 
-def out_of_order(ctx: TubeContext, claims: Sequence[int], owner: str, now_us: int) -> bool:
+def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: int) -> bool:
     """Undo a take that moved fewer tasks than were chosen, where it has skipped one that is ready.
 
-    What rivals have taken, deleted or buried is nobody's next task. But what a sweep or a fold has
-    moved comes before what was taken: of one consumer the order is strict.
+    What rivals have taken, deleted or buried is nobody's next task. But what a sweep or a
+    compaction has moved comes before what was taken: of one consumer the order is strict.
 
     Args:
         ctx: The tube.
-        claims: Where the tasks are, by the tokens of the take.
+        take_ids: Where the tasks are: the lease segments that the take has just made.
         owner: Who took them.
         now_us: The moment that they were chosen for: what became ready since then is later.
 
     Returns:
         Whether the take was undone.
     """
-    if not ctx.tasks.is_behind(claims, now_us, ctx.max_attempts):
+    if not ctx.tasks.is_behind(take_ids, now_us, ctx.max_attempts):
         return False
-    give_back(ctx, claims, owner)
+    give_back(ctx, take_ids, owner)
     return True
 
 
-def _in_order(ctx: TubeContext, lot: T | None) -> T | None:
+def _in_order(ctx: TubeContext, batch: T | None) -> T | None:
     """What is left of a take of which others took some out, unless some of that is ready again."""
-    if lot is None:
+    if batch is None:
         return None
-    if not ctx.tasks.is_behind(lot.segments, lot.lease.at_us, ctx.max_attempts):
-        return lot
-    _give_up(ctx, lot)
+    if not ctx.tasks.is_behind(batch.segments, batch.lease.at_us, ctx.max_attempts):
+        return batch
+    _give_up(ctx, batch)
     return None
 
 
-def _give_up(ctx: TubeContext, lot: LotOfTasks | TakenRows) -> None:
-    give_back(ctx, lot.tokens, lot.lease.owner)
-    _free(ctx, lot.tokens)
+def _give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> None:
+    give_back(ctx, batch.take_ids, batch.lease.owner)
+    _free(ctx, batch.take_ids)
 
 
-def give_back(ctx: TubeContext, tokens: Collection[int], owner: str) -> None:
+def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> None:
     """Undo a take that nobody has seen: its tasks are ready, and were never taken. One commit.
 
     Stopped before it, their leases end. Others may have ended them first: then there is nothing to do.
     """
 
     def attempt() -> Plan[None]:
-        segments = [s for token in sorted(tokens) for s in ctx.tasks.claims_of(token, owner)]
+        segments = [
+            s for take_id in sorted(take_ids) for s in ctx.tasks.lease_segments_of(take_id, owner)
+        ]
         segments = list(dict.fromkeys(segments))
         if not segments:
             return Plan(None, lambda _: None)
@@ -242,9 +249,9 @@ def give_back(ctx: TubeContext, tokens: Collection[int], owner: str) -> None:
         action += note(ctx.table, "'release'")
         return Plan(ctx.statements.settle_segments(segments, action), lambda _: None)
 
-    ctx.queue.loop.run("give_back", ctx.lane, attempt)
+    ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
 
 
-def _free(ctx: TubeContext, tokens: Collection[int]) -> None:
-    for token in tokens:
-        free_held(ctx, token, whole=False)
+def _free(ctx: TubeContext, take_ids: Collection[int]) -> None:
+    for take_id in take_ids:
+        free_held(ctx, take_id, whole=False)

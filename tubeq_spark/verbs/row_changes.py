@@ -1,4 +1,4 @@
-"""What a release and a touch make of a row, as an SQL action; `transitions` has the same in Python."""
+"""Renders release and touch as SQL actions; `rules/transitions.py` has the same in Python."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def release_action(ctx: TubeContext, dest: int, delay_us: int | None, now_us: in
 
 
 def touch_action(ctx: TubeContext, moves: dict[int, int], increment_us: int) -> str:
-    """The action of a touch: the whole claim moves, changed rows and rest to one fresh claim."""
+    """The action of a touch: the whole lease segment moves, changed rows and rest alike."""
     return (
         f"UPDATE SET segment = {moved_segment(moves)}, "
         f"next_event = {predicates.plus_us('t.next_event', increment_us, LAST_US)}, "

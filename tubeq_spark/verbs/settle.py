@@ -1,10 +1,11 @@
-"""ack, release, touch, bury, delete, kick: what becomes of tasks that are somewhere.
+"""ack, release, touch, bury, delete, kick: change or remove tasks that are stored.
 
-Each is one statement over literal segments. A whole claim is acked by deleting its partition: all of
-its tasks are known, and it is there as it was made, or gone. All else is a guarded MERGE that changes
-every task named or none, and fails where a claim holds more than is remembered of it. The rows of a claim that are not
-named move to a fresh claim with it. Stopped before the statement: nothing happened. Stopped after:
-done. A rival that moved the rows first makes the statement find nothing; then all is read anew.
+Each is one statement over literal segments. A whole lease segment is acked by deleting its
+partition: all of its tasks are known, and it is there as it was made, or gone. All else is a
+guarded MERGE that changes every task named or none, and fails where a lease segment holds more than
+is remembered of it. The rows of a lease segment that are not named move to a fresh lease segment
+with it. Stopped before the statement: nothing happened. Stopped after: done. A rival that moved the
+rows first makes the statement find nothing; then all is read anew.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected, Merge
+    from tubeq_spark.storage.spark.engine import Affected, Statement
     from tubeq_spark.verbs.locate import Located
 
 __all__ = [
@@ -52,16 +53,16 @@ __all__ = [
 def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
     """Run a verb that may begin with what is remembered, and reads anew when that was wrong."""
     memory = Memory()
-    return ctx.queue.loop.run(name, ctx.lane, lambda: attempt(memory))
+    return ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
 
 
 def _removal(
     ctx: TubeContext, found: Located, events: str | None = None
-) -> tuple[Merge, dict[int, int]]:
+) -> tuple[Statement, dict[int, int]]:
     """The statement that removes the named tasks: an ack, or what `events` (SQL) says."""
     told = events is not None and ctx.table.change_feed
-    if found.whole and len(found.claims) == 1 and not told:
-        statement = ctx.statements.delete_claim(found.segments[0])
+    if found.whole and len(found.lease_segments) == 1 and not told:
+        statement = ctx.statements.delete_lease_segment(found.segments[0])
         return replace(statement, tasks=len(found.rows)), {}
     dest, moves = fresh_places(ctx, found)
     moves = {} if found.whole else moves
@@ -71,15 +72,15 @@ def _removal(
 
 
 def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> None:
-    """Begin anew when a claim was not where it was remembered.
+    """Begin anew when a lease segment was not where it was remembered.
 
-    A MERGE changes what it names or fails. A claim that is deleted as a partition is all there or
-    gone, so its count confirms what is known by then.
+    A MERGE changes what it names or fails. A lease segment that is deleted as a partition is all
+    there or gone, so its count confirms what is known by then.
 
     Raises:
         Stale: Nothing was removed.
-        StoreError: Something else than the whole claim was: the table was changed by other means.
-            As it has landed by then, the verb raises `CommitUnknownError`.
+        StoreError: Something else than the whole lease segment was: the table was changed by other
+            means. As it has landed by then, the verb raises `CommitUnknownError`.
     """
     meant = len(found.rows)
     if affected.total == 0:
@@ -111,7 +112,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return Plan(statement, finish)
 
     tasks = run(ctx, "ack", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks
 
 
@@ -132,13 +133,13 @@ def changed(
     moves: dict[int, int],
     finish: Callable[[], list[Task]],
 ) -> Plan[list[Task]]:
-    """Take the named tasks out of their claims by an action; one commit, and the sub-queues' one.
+    """Take the named tasks out of their lease segments; one commit, and the sub-queues' one.
 
     Args:
         ctx: The tube.
-        found: The tasks, and what else is in their claims.
+        found: The tasks, and what else is in their lease segments.
         action: What becomes of them, an SQL action.
-        moves: Fresh claims for the rest of each claim.
+        moves: Where the rest of each lease segment goes.
         finish: Counts, tells, and makes the result.
     """
     moves = {} if found.whole else moves
@@ -165,7 +166,7 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
         return changed(ctx, found, action, moves, lambda: ctx.events.released(after))
 
     tasks = run(ctx, "release", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks
 
 
@@ -207,7 +208,7 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return Plan(statement, finish)
 
     tasks = run(ctx, "delete", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks
 
 
@@ -228,7 +229,7 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return _burial(ctx, found, seen, now_us)
 
     tasks = run(ctx, "bury", attempt)
-    ctx.lane.changed()
+    ctx.table_lock.changed()
     return tasks
 
 
@@ -267,10 +268,10 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
         return _burial(ctx, located(ctx, list(rows), remembered=False), seen, now_us)
 
     try:
-        ctx.queue.once.run("bury", ctx.lane, attempt)
+        ctx.queue.once.run("bury", ctx.table_lock, attempt)
     except ConflictError as error:
         raise Stale from error
-    ctx.lane.changed()
+    ctx.table_lock.changed()
 
 
 def kick(ctx: TubeContext, count: int) -> int:
@@ -278,22 +279,25 @@ def kick(ctx: TubeContext, count: int) -> int:
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()
-        cuts = ctx.tasks.buried_segments(now_us, count)
-        if not cuts:
+        selections = ctx.tasks.buried_segments(now_us, count)
+        if not selections:
             return Plan(None, lambda _: 0)
-        last = max((cut.last for cut in cuts), key=lambda cut: (cut.pri, cut.task_id))
+        last = max(
+            (selection.last for selection in selections),
+            key=lambda selection: (selection.pri, selection.task_id),
+        )
         which = f"{predicates.is_buried(now_us, 't.')} AND {ctx.table.up_to(last, 't.')}"
         told = []
         if ctx.callback is not None:
             where = f"{predicates.is_buried(now_us)} AND {ctx.table.up_to(last)}"
             told = ctx.tasks.read(where, ctx.table.in_order, count)
-        segments = sorted(cut.segment for cut in cuts)
+        segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
         action = back_to_tube(dest, "'r'") + ", attempts = CAST(0 AS INT)"
         action += note(ctx.table, "'kick'")
         source = [Chosen(segment, None) for segment in segments]
         statement = ctx.statements.settle(source, [(which, action)], {})
-        statement = replace(statement, tasks=sum(cut.count for cut in cuts))
+        statement = replace(statement, tasks=sum(selection.count for selection in selections))
 
         def finish(affected: Affected) -> int:
             if affected.updated == 0:
@@ -308,7 +312,7 @@ def kick(ctx: TubeContext, count: int) -> int:
     if ctx.max_attempts is not None:
         # A lease that ended may have worn a task out: it is buried, but stored as taken.
         end_due(ctx, ctx.queue.now_us())
-    kicked = ctx.queue.loop.run("kick", ctx.lane, attempt)
+    kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:
-        ctx.lane.changed()
+        ctx.table_lock.changed()
     return kicked

@@ -1,4 +1,4 @@
-"""take: move the next tasks, in order, to claims of one's own.
+"""take: move the next tasks, in order, to a lease segment, where this session holds them.
 
 Steps: make sure of the session's lease (at most one commit, none as a rule), read the candidates,
 one MERGE that moves them. Stopped before the MERGE: nothing happened. Stopped after it: the tasks
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.rules.transitions import taken_row
 from tubeq_spark.runtime.group_commit import each
-from tubeq_spark.runtime.taken import LotOfTasks, TakenRows, read_back
+from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, read_back
 from tubeq_spark.runtime.waiting import wait_until_found
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark.tube_table import Cut
+from tubeq_spark.storage.spark.tube_table import OrderPosition
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs import take_subqueues
 from tubeq_spark.verbs.bury_unreadable import readable
@@ -27,49 +27,52 @@ from tubeq_spark.verbs.renew_leases import new_lease, out_of_order, take_lasting
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tubeq_spark.rules.arguments import Wanted
+    from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.spark.engine import Affected
 
-__all__ = ["ready", "take_group", "take_lots", "wait_for"]
+__all__ = ["ready", "take_batches", "take_group", "wait_for"]
 
 T = TypeVar("T")
 
 
-def take_group(ctx: TubeContext, wanted: list[Wanted]) -> list[list[Task] | Exception]:
-    """Take for several calls at once: each gets a claim of its own, in the order they came."""
+def take_group(ctx: TubeContext, requests: list[TakeRequest]) -> list[list[Task] | Exception]:
+    """Take for several calls at once: each gets its own lease segment, in the order they came."""
 
-    def take(asked: Sequence[Wanted]) -> list[TakenRows | None]:
+    def take(asked: Sequence[TakeRequest]) -> list[TakenRows | None]:
         if ctx.driver.subqueues:
             return take_subqueues.take_group(ctx, asked)
         counts = [call.count for call in asked]
-        return ctx.queue.loop.run("take", ctx.lane, lambda: _plan(ctx, counts))
+        return ctx.queue.loop.run("take", ctx.table_lock, lambda: _plan(ctx, counts))
 
-    lasting = take_lasting(ctx, wanted, take)
+    lasting = take_lasting(ctx, requests, take)
     held = [[] if taken is None else taken.rows for taken in lasting]
     ctx.queue.holdings.add(ctx.record.id, (row for rows in held for row in rows))
     return [ctx.happened("take", rows) for rows in held]
 
 
-def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[TakenRows | None]]:
+def _plan(ctx: TubeContext, counts: list[int]) -> Plan[list[TakenRows | None]]:
     owner = ctx.queue.taker()
     now_us = ctx.queue.now_us()
-    rows = ready(ctx, now_us, sum(wanted))
+    rows = ready(ctx, now_us, sum(counts))
     if any(row.state is TaskState.TAKEN for row in rows):
         end_due(ctx, now_us)
-        rows = ready(ctx, now_us, sum(wanted))
+        rows = ready(ctx, now_us, sum(counts))
         if any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
     if not rows:
-        return Plan(None, lambda _: [None] * len(wanted))
+        return Plan(None, lambda _: [None] * len(counts))
     shares: list[list[StoredTask]] = []
-    for share in wanted:
+    for share in counts:
         shares.append(rows[:share])
         rows = rows[share:]
     filled = [share for share in shares if share]
-    claims = ctx.queue.session.segments(len(filled))
-    cuts = [(Cut(s[-1].pri, s[-1].task_id), c) for s, c in zip(filled, claims, strict=True)]
+    lease_segments = ctx.queue.session.segments(len(filled))
+    positions = [
+        (OrderPosition(s[-1].pri, s[-1].task_id), c)
+        for s, c in zip(filled, lease_segments, strict=True)
+    ]
     segments = sorted({row.segment for share in filled for row in share})
     count = sum(map(len, filled))
     lease = new_lease(ctx, owner)
@@ -79,19 +82,19 @@ def _plan(ctx: TubeContext, wanted: list[int]) -> Plan[list[TakenRows | None]]:
             raise Stale
         if affected.updated == count:
             moved = {
-                claim: [taken_row(row, claim, lease) for row in share]
-                for share, claim in zip(filled, claims, strict=True)
+                lease_segment: [taken_row(row, lease_segment, lease) for row in share]
+                for share, lease_segment in zip(filled, lease_segments, strict=True)
             }
         else:
-            moved = read_back(ctx, claims, owner)
+            moved = read_back(ctx, lease_segments, owner)
         had = {row.task_id for share in moved.values() for row in share}
         write_down(ctx, [r for share in filled for r in share if r.task_id in had], now_us)
-        if len(had) < count and out_of_order(ctx, claims, owner, now_us):
+        if len(had) < count and out_of_order(ctx, lease_segments, owner, now_us):
             raise Stale
-        given = [TakenRows(moved[c], lease) if moved[c] else None for c in claims]
-        return given + [None] * (len(wanted) - len(given))
+        given = [TakenRows(moved[c], lease) if moved[c] else None for c in lease_segments]
+        return given + [None] * (len(counts) - len(given))
 
-    return Plan(ctx.statements.take(segments, cuts, lease, now_us, count), finish)
+    return Plan(ctx.statements.take(segments, positions, lease, now_us, count), finish)
 
 
 def ready(ctx: TubeContext, now_us: int, count: int) -> list[StoredTask]:
@@ -103,56 +106,64 @@ def ready(ctx: TubeContext, now_us: int, count: int) -> list[StoredTask]:
     return readable(ctx, read(), read)
 
 
-def take_lots(
-    ctx: TubeContext, wanted: Sequence[Wanted]
-) -> Sequence[LotOfTasks | Exception | None]:
-    """Take for several calls, each up to so many tasks into one claim, without reading them.
+def take_batches(
+    ctx: TubeContext, requests: Sequence[TakeRequest]
+) -> Sequence[LeasedBatch | Exception | None]:
+    """Take for several calls, each so many tasks into one lease segment, without reading them.
 
     With sub-queues these takes share their commits; without, each is one anyway.
     """
-    lots: Sequence[LotOfTasks | Exception | None]
+    batches: Sequence[LeasedBatch | Exception | None]
     if ctx.driver.subqueues:
-        lots = take_lasting(ctx, wanted, lambda asked: take_subqueues.take_lots(ctx, asked))
+        batches = take_lasting(ctx, requests, lambda asked: take_subqueues.take_batches(ctx, asked))
     else:
-        take = lambda asked: [_take_lot(ctx, call.count) for call in asked]  # noqa: E731
-        lots = each(lambda call: take_lasting(ctx, [call], take)[0], wanted)
-    for lot in lots:
-        if isinstance(lot, LotOfTasks):
-            ctx.queue.holdings.add_lot(lot.claim, lot.until)
-            ctx.count("take", lot.count)
-    return lots
+        take = lambda asked: [_take_batch(ctx, call.count) for call in asked]  # noqa: E731
+        batches = each(lambda call: take_lasting(ctx, [call], take)[0], requests)
+    for batch in batches:
+        if isinstance(batch, LeasedBatch):
+            ctx.queue.holdings.add_batch(batch.take_id, batch.until)
+            ctx.count("take", batch.count)
+    return batches
 
 
-def _take_lot(ctx: TubeContext, wanted: int) -> LotOfTasks | None:
-    def attempt() -> Plan[LotOfTasks | None]:
+def _take_batch(ctx: TubeContext, count: int) -> LeasedBatch | None:
+    def attempt() -> Plan[LeasedBatch | None]:
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
-        cuts = ctx.tasks.ready_segments(now_us, wanted, ctx.max_attempts)
-        if any(cut.in_claim for cut in cuts):
+        selections = ctx.tasks.ready_segments(now_us, count, ctx.max_attempts)
+        if any(selection.in_lease_segment for selection in selections):
             end_due(ctx, now_us)
-            cuts = ctx.tasks.ready_segments(now_us, wanted, ctx.max_attempts)
-            if any(cut.in_claim for cut in cuts):
+            selections = ctx.tasks.ready_segments(now_us, count, ctx.max_attempts)
+            if any(selection.in_lease_segment for selection in selections):
                 raise Stale
-        if not cuts:
+        if not selections:
             return Plan(None, lambda _: None)
-        claim = ctx.queue.session.segments(1)[0]
-        last = max((cut.last for cut in cuts), key=lambda cut: (cut.pri, cut.task_id))
-        shortest = min((c.shortest_ttr for c in cuts if c.shortest_ttr is not None), default=None)
-        segments, size = sorted(cut.segment for cut in cuts), sum(cut.count for cut in cuts)
+        lease_segment = ctx.queue.session.segments(1)[0]
+        last = max(
+            (selection.last for selection in selections),
+            key=lambda selection: (selection.pri, selection.task_id),
+        )
+        shortest = min(
+            (c.shortest_ttr for c in selections if c.shortest_ttr is not None), default=None
+        )
+        segments, size = (
+            sorted(selection.segment for selection in selections),
+            sum(selection.count for selection in selections),
+        )
         lease = new_lease(ctx, owner)
-        statement = ctx.statements.take(segments, [(last, claim)], lease, now_us, size)
+        statement = ctx.statements.take(segments, [(last, lease_segment)], lease, now_us, size)
 
-        def finish(affected: Affected) -> LotOfTasks:
+        def finish(affected: Affected) -> LeasedBatch:
             if affected.updated == 0:
                 raise Stale
-            if affected.updated < size and out_of_order(ctx, [claim], owner, now_us):
+            if affected.updated < size and out_of_order(ctx, [lease_segment], owner, now_us):
                 raise Stale
-            ctx.count("delay", sum(cut.delayed for cut in cuts))
-            return LotOfTasks(claim, claim, lease, affected.updated, shortest)
+            ctx.count("delay", sum(selection.delayed for selection in selections))
+            return LeasedBatch(lease_segment, lease_segment, lease, affected.updated, shortest)
 
         return Plan(statement, finish)
 
-    return ctx.queue.loop.run("take", ctx.lane, attempt)
+    return ctx.queue.loop.run("take", ctx.table_lock, attempt)
 
 
 def wait_for(ctx: TubeContext, timeout: float | None, look: Callable[[], T | None]) -> T | None:
@@ -178,6 +189,6 @@ def wait_for(ctx: TubeContext, timeout: float | None, look: Callable[[], T | Non
         timeout,
         clock=ctx.queue.clock,
         config=ctx.queue.config,
-        changes=lambda: ctx.lane.changes,
+        changes=lambda: ctx.table_lock.changes,
         require_running=ctx.queue.require_running,
     )

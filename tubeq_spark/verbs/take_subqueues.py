@@ -1,9 +1,9 @@
 """take and exchange in tubes with sub-queues: one holder at a time for each, strictly in order.
 
-Steps of a take: make sure of the session's lease, choose free sub-queues by their heads, burn orphans
-among them, claim them (a commit to `_tubeq_taken_utubes`), read their heads again, one MERGE that
-takes them (`verbs/acquire_subqueues.py` has what comes before it and what undoes it). An
-exchange does the ack in the same MERGE, and the sub-queues that it goes on with stay claimed.
+Steps of a take: make sure of the session's lease, choose free sub-queues by their heads, fence
+orphans among them, lock them (a commit to `_tubeq_taken_utubes`), read their heads again, one
+MERGE that takes them (`verbs/acquire_subqueues.py` has what comes before it and what undoes it). An
+exchange does the ack in the same MERGE, and the sub-queues that it goes on with stay locked.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.transitions import taken_row
-from tubeq_spark.runtime.taken import LotOfTasks, TakenRows, read_back
+from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, read_back
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark.subqueue_statements import Acked
-from tubeq_spark.storage.spark.tube_table import Cut
-from tubeq_spark.subqueues.shares import Claimed, shares_of
+from tubeq_spark.storage.spark.tube_table import OrderPosition
+from tubeq_spark.subqueues.shares import AcquiredSubqueues, shares_of
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.acquire_subqueues import Take
 from tubeq_spark.verbs.bury_unreadable import readable
@@ -28,30 +28,32 @@ from tubeq_spark.verbs.renew_leases import new_lease
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.rules.arguments import Wanted
+    from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected, Merge
-    from tubeq_spark.storage.spark.subqueue_reads import SubqueueCut
+    from tubeq_spark.storage.spark.engine import Affected, Statement
+    from tubeq_spark.storage.spark.subqueue_reads import SubqueueSelection
 
-__all__ = ["exchange", "take_group", "take_lots"]
+__all__ = ["exchange", "take_batches", "take_group"]
 
 
-def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[TakenRows | None]:
+def take_group(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenRows | None]:
     """Take for several calls at once: each gets sub-queues of its own."""
 
     def attempt(take: Take) -> Plan[list[TakenRows | None]]:
-        claimed = take.claimed()
-        if claimed is None:
-            return Plan(None, lambda _: [None] * len(wanted))
-        rows = _heads(ctx, claimed)
+        acquired = take.acquire()
+        if acquired is None:
+            return Plan(None, lambda _: [None] * len(requests))
+        rows = _heads(ctx, acquired)
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
-        shares = shares_of(((row.utube, Cut(row.pri, row.task_id)) for row in rows), claimed)
+        shares = shares_of(
+            ((row.utube, OrderPosition(row.pri, row.task_id)) for row in rows), acquired
+        )
         segments = sorted({row.segment for row in rows})
-        token_of = claimed.token_of()
-        lease = new_lease(ctx, claimed.owner)
+        take_id_of = acquired.take_id_of()
+        lease = new_lease(ctx, acquired.owner)
 
         def finish(affected: Affected) -> list[TakenRows | None]:
             if affected.updated == 0:
@@ -59,120 +61,134 @@ def take_group(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[TakenRows | N
             moved: dict[int, list[StoredTask]] = defaultdict(list)
             if affected.updated == len(rows):
                 for row in rows:
-                    token = token_of[row.utube]
-                    moved[token].append(taken_row(row, token, lease))
+                    take_id = take_id_of[row.utube]
+                    moved[take_id].append(taken_row(row, take_id, lease))
             else:
-                moved.update(read_back(ctx, claimed.claims, claimed.owner))
+                moved.update(read_back(ctx, acquired.used_take_ids, acquired.owner))
             had = {row.task_id for found in moved.values() for row in found}
             # What time had done to them is done, also where the take is undone.
-            write_down(ctx, [row for row in rows if row.task_id in had], claimed.now_us)
-            if affected.updated != len(rows) and take.incomplete(claimed):
+            write_down(ctx, [row for row in rows if row.task_id in had], acquired.now_us)
+            if affected.updated != len(rows) and take.incomplete(acquired):
                 raise Stale
-            take.taken(claimed, {row.utube for found in moved.values() for row in found})
-            given = [[] if token is None else moved[token] for token in claimed.tokens]
+            take.taken(acquired, {row.utube for found in moved.values() for row in found})
+            given = [[] if take_id is None else moved[take_id] for take_id in acquired.take_ids]
             return [TakenRows(share, lease) if share else None for share in given]
 
-        statement = ctx.subqueue_statements.take(segments, shares, lease, claimed.now_us, len(rows))
+        statement = ctx.subqueue_statements.take(
+            segments, shares, lease, acquired.now_us, len(rows)
+        )
         return Plan(statement, finish)
 
-    return Take(ctx, wanted).run(attempt)
+    return Take(ctx, requests).run(attempt)
 
 
-def _heads(ctx: TubeContext, claimed: Claimed) -> list[StoredTask]:
-    """The first tasks of the claimed sub-queues; what cannot be handed out is buried first."""
+def _heads(ctx: TubeContext, acquired: AcquiredSubqueues) -> list[StoredTask]:
+    """The first tasks of the locked sub-queues; what cannot be handed out is buried first."""
 
     def read(at_least: int = 0) -> list[StoredTask]:
-        each = at_least // len(claimed.quota)
-        quota = {utube: max(count, each) for utube, count in claimed.quota.items()}
-        return ctx.subqueues.rows(claimed.now_us, ctx.max_attempts, quota)
+        each = at_least // len(acquired.quota)
+        quota = {utube: max(count, each) for utube, count in acquired.quota.items()}
+        return ctx.subqueues.rows(acquired.now_us, ctx.max_attempts, quota)
 
     return readable(ctx, read(), read)
 
 
-def take_lots(ctx: TubeContext, wanted: Sequence[Wanted]) -> list[LotOfTasks | None]:
-    """Take for several calls at once, each into one claim, without reading the tasks."""
+def take_batches(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[LeasedBatch | None]:
+    """Take for several calls at once, each into one lease segment, without reading the tasks."""
 
-    def attempt(take: Take) -> Plan[list[LotOfTasks | None]]:
-        claimed = take.claimed()
-        if claimed is None:
-            return Plan(None, lambda _: [None] * len(wanted))
-        now_us, token_of = claimed.now_us, claimed.token_of()
-        cuts = claimed.alone and ctx.subqueues.all_cuts(now_us, ctx.max_attempts, claimed.quota)
-        alone = bool(cuts)
-        cuts = cuts or ctx.subqueues.cuts(
-            now_us, ctx.max_attempts, claimed.quota, whole=claimed.whole
+    def attempt(take: Take) -> Plan[list[LeasedBatch | None]]:
+        acquired = take.acquire()
+        if acquired is None:
+            return Plan(None, lambda _: [None] * len(requests))
+        now_us, take_id_of = acquired.now_us, acquired.take_id_of()
+        selections = acquired.alone and ctx.subqueues.all_selections(
+            now_us, ctx.max_attempts, acquired.quota
         )
-        if not cuts or any(cut.in_claim for cut in cuts):
+        alone = bool(selections)
+        selections = selections or ctx.subqueues.selections(
+            now_us, ctx.max_attempts, acquired.quota, whole=acquired.whole
+        )
+        if not selections or any(selection.in_lease_segment for selection in selections):
             raise Stale
-        size = sum(cut.count for cut in cuts)
-        lease = new_lease(ctx, claimed.owner)
+        size = sum(selection.count for selection in selections)
+        lease = new_lease(ctx, acquired.owner)
 
-        def finish(affected: Affected) -> list[LotOfTasks | None]:
+        def finish(affected: Affected) -> list[LeasedBatch | None]:
             if affected.updated == 0:
                 raise Stale
-            utubes = {cut.utube for cut in cuts}
+            utubes = {selection.utube for selection in selections}
             counts: Counter[int] = Counter()
-            for cut in cuts:
-                counts[token_of[cut.utube]] += cut.count
+            for selection in selections:
+                counts[take_id_of[selection.utube]] += selection.count
             if affected.updated != size:
-                if take.incomplete(claimed):
+                if take.incomplete(acquired):
                     raise Stale
-                utubes = {u for _, u in ctx.subqueues.taken_under(claimed.claims)}
+                utubes = {u for _, u in ctx.subqueues.taken_under(acquired.used_take_ids)}
                 counts = Counter(
-                    {token: ctx.tasks.count_of(token, claimed.owner) for token in claimed.claims}
+                    {
+                        take_id: ctx.tasks.count_of(take_id, acquired.owner)
+                        for take_id in acquired.used_take_ids
+                    }
                 )
-            take.taken(claimed, utubes)
-            ctx.count("delay", sum(cut.delayed for cut in cuts))
-            return [_lot(claimed, lease, token, counts, cuts) for token in claimed.tokens]
+            take.taken(acquired, utubes)
+            ctx.count("delay", sum(selection.delayed for selection in selections))
+            return [
+                _leased_batch(acquired, lease, take_id, counts, selections)
+                for take_id in acquired.take_ids
+            ]
 
-        return Plan(_take_statement(ctx, claimed, lease, cuts, alone=alone), finish)
+        return Plan(_take_statement(ctx, acquired, lease, selections, alone=alone), finish)
 
-    return Take(ctx, wanted).run(attempt)
+    return Take(ctx, requests).run(attempt)
 
 
 def _take_statement(
     ctx: TubeContext,
-    claimed: Claimed,
+    acquired: AcquiredSubqueues,
     lease: NewLease,
-    cuts: Sequence[SubqueueCut],
+    selections: Sequence[SubqueueSelection],
     *,
     alone: bool,
-) -> Merge:
-    segments = sorted({cut.segment for cut in cuts})
-    now_us, size = claimed.now_us, sum(cut.count for cut in cuts)
+) -> Statement:
+    segments = sorted({selection.segment for selection in selections})
+    now_us, size = acquired.now_us, sum(selection.count for selection in selections)
     if alone:
-        return ctx.subqueue_statements.take_all(segments, claimed.claims[0], lease, now_us, size)
-    shares = shares_of(((cut.utube, cut.last) for cut in cuts), claimed)
+        return ctx.subqueue_statements.take_all(
+            segments, acquired.used_take_ids[0], lease, now_us, size
+        )
+    shares = shares_of(((selection.utube, selection.last) for selection in selections), acquired)
     return ctx.subqueue_statements.take(segments, shares, lease, now_us, size)
 
 
-def _lot(
-    claimed: Claimed,
+def _leased_batch(
+    acquired: AcquiredSubqueues,
     lease: NewLease,
-    token: int | None,
+    take_id: int | None,
     counts: Counter[int],
-    cuts: Iterable[SubqueueCut],
-) -> LotOfTasks | None:
-    if token is None or not counts[token]:
+    selections: Iterable[SubqueueSelection],
+) -> LeasedBatch | None:
+    if take_id is None or not counts[take_id]:
         return None
-    token_of = claimed.token_of()
-    ttrs = [cut.shortest_ttr for cut in cuts if token_of[cut.utube] == token]
+    take_id_of = acquired.take_id_of()
+    ttrs = [
+        selection.shortest_ttr for selection in selections if take_id_of[selection.utube] == take_id
+    ]
     shortest = min((ttr for ttr in ttrs if ttr is not None), default=None)
-    return LotOfTasks(token, token, lease, counts[token], shortest)
+    return LeasedBatch(take_id, take_id, lease, counts[take_id], shortest)
 
 
 def exchange(
-    ctx: TubeContext, ids: Sequence[int], wanted: Wanted
+    ctx: TubeContext, ids: Sequence[int], request: TakeRequest
 ) -> tuple[Located, TakenRows | None] | None:
-    """Ack whole claims and take the next tasks, in one MERGE; sub-queues that go on stay claimed.
+    """Ack whole lease segments and take the next tasks in one MERGE; what goes on stays locked.
 
-    Steps: claim the sub-queues that are not held yet (none as a rule), read the heads, one MERGE,
-    free the sub-queues that do not go on. Stopped before the MERGE: a claim without tasks is left.
-    Stopped after it: the claims of the sub-queues that do not go on.
+    Steps: lock the sub-queues that are not held yet (none as a rule), read the heads, one MERGE,
+    free the sub-queues that do not go on. Stopped before the MERGE: a lock without tasks is left.
+    Stopped after it: the locks of the sub-queues that do not go on.
 
     Returns:
-        What was acked and what was taken; `None`: the tasks are not whole claims, or nothing is
-        ready. Then nothing was done.
+        What was acked and what was taken; `None`: the tasks are not whole lease segments, or
+        nothing is ready. Then nothing was done.
     """
     memory = Memory()
 
@@ -181,58 +197,59 @@ def exchange(
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         if ctx.queue.holdings.find(ctx.record.id, ids) is None:
-            # Perhaps a batch's, which goes on under its token: it must not find others' tasks there.
+            # Perhaps a batch's, which keeps its take id: it must not find others' tasks under it.
             return Plan(None, lambda _: None)
-        mine = {row.utube: row.claim for row in found.rows if row.claim is not None}
-        claimed = take.claimed(mine) if found.whole else None
-        if claimed is None:
+        mine = {row.utube: row.take_id for row in found.rows if row.take_id is not None}
+        acquired = take.acquire(mine) if found.whole else None
+        if acquired is None:
             return Plan(None, lambda _: None)
-        rows = _heads(ctx, claimed)
+        rows = _heads(ctx, acquired)
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
-        return _exchange_plan(take, claimed, found, rows)
+        return _exchange_plan(take, acquired, found, rows)
 
-    return Take(ctx, [wanted]).run(attempt, "exchange")
+    return Take(ctx, [request]).run(attempt, "exchange")
 
 
 def _exchange_plan(
-    take: Take, claimed: Claimed, found: Located, rows: list[StoredTask]
+    take: Take, acquired: AcquiredSubqueues, found: Located, rows: list[StoredTask]
 ) -> Plan[tuple[Located, TakenRows | None] | None]:
-    ctx, claim, token_of = take.ctx, claimed.claims[0], claimed.token_of()
+    ctx, lease_segment, take_id_of = take.ctx, acquired.used_take_ids[0], acquired.take_id_of()
     confirm(ctx, found)
-    lease = new_lease(ctx, claimed.owner)
-    shares = shares_of(((row.utube, Cut(row.pri, row.task_id)) for row in rows), claimed)
+    lease = new_lease(ctx, acquired.owner)
+    shares = shares_of(((row.utube, OrderPosition(row.pri, row.task_id)) for row in rows), acquired)
 
     def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
         moved: list[StoredTask] = []
         if affected.updated == len(rows):
             moved = [
-                replace(taken_row(row, claim, lease), claim=token_of[row.utube]) for row in rows
+                replace(taken_row(row, lease_segment, lease), take_id=take_id_of[row.utube])
+                for row in rows
             ]
         elif affected.updated:
-            # By their tokens, as others may have moved them by now.
-            moved = ctx.tasks.claimed(sorted(set(token_of.values())), claimed.owner)
+            # By their take ids, as others may have moved them by now.
+            moved = ctx.tasks.held_under(sorted(set(take_id_of.values())), acquired.owner)
         had = {row.task_id for row in moved}
-        write_down(ctx, [row for row in rows if row.task_id in had], claimed.now_us)
-        if 0 < affected.updated < len(rows) and take.incomplete(claimed):
+        write_down(ctx, [row for row in rows if row.task_id in had], acquired.now_us)
+        if 0 < affected.updated < len(rows) and take.incomplete(acquired):
             moved = []
-        take.taken(claimed, {row.utube for row in moved})
+        take.taken(acquired, {row.utube for row in moved})
         return found, TakenRows(moved, lease) if moved else None
 
     statement = ctx.subqueue_statements.exchange(
         _acked(found),
         sorted({row.segment for row in rows}),
         shares,
-        claim,
+        lease_segment,
         lease,
-        claimed.now_us,
+        acquired.now_us,
         len(rows) + len(found.rows),
     )
     return Plan(statement, finish)
 
 
 def _acked(found: Located) -> list[Acked]:
-    """Every task of claims that are remembered; those that were read are what they were."""
+    """Every task of remembered lease segments; those that were read are as they were."""
     if found.remembered:
         return [Acked(row.segment, row.utube, row.task_id) for row in found.rows]
     return list(dict.fromkeys(Acked(row.segment, row.utube) for row in found.rows))

@@ -1,4 +1,4 @@
-"""How many tasks a tube may hold: an admission that only puts contend for.
+"""The capacity of a tube: puts contend for the room in it, takes and acks do not.
 
 Segment 0 holds one row with a sequence, which every put to a limited tube makes one greater. A put
 counts what is stored, and its statement fails unless the sequence is still the one that was read
@@ -17,9 +17,9 @@ from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Engine, Merge
+from tubeq_spark.storage.spark.engine import Engine, Statement
 from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
-from tubeq_spark.storage.spark.tube_table import MARKS, TubeTable
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0, TubeTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Room:
     Attributes:
         sequence: Of the last put; 0 before the first.
         stored: Tasks whose life is not over, in whatever state.
-        dropped: Whether the tube bears the mark of a drop.
+        dropped: Whether the tube has a tombstone.
         version: The highest version that was put under the name; `None`: there was none.
     """
 
@@ -69,17 +69,20 @@ class Admission:
     def look(self, now_us: int, identity: PutIdentity | None = None) -> Room:
         """Count what is stored."""
         tube = self._table.id
-        ours = f"segment = {bigint(MARKS)} AND tube = {bigint(-tube)}"
+        ours = f"segment = {bigint(SEGMENT_0)} AND tube = {bigint(-tube)}"
         named = "FALSE" if identity is None else f"owner = {string(identity.name)}"
         alive = f"{predicates.effective_state(now_us, None)} IS NOT NULL"
         found = self._engine.rows(
             f"SELECT max(CASE WHEN {ours} AND owner IS NULL THEN task_id END) AS sequence, "
             f"max(CASE WHEN {ours} AND {named} THEN task_id END) AS version, "
-            f"count_if(segment = {bigint(MARKS)} AND {self._table.mine()}) AS marks, "
-            f"count_if(segment <> {bigint(MARKS)} AND {self._table.mine()} AND {alive}) AS stored "
+            f"count_if(segment = {bigint(SEGMENT_0)} AND {self._table.mine()}) AS tombstones, "
+            f"count_if(segment <> {bigint(SEGMENT_0)} AND {self._table.mine()} AND {alive}) "
+            "AS stored "
             f"FROM {self._table.name} WHERE tube IN ({bigints([tube, -tube])})"
         )[0]
-        return Room(found["sequence"] or 0, found["stored"], found["marks"] > 0, found["version"])
+        return Room(
+            found["sequence"] or 0, found["stored"], found["tombstones"] > 0, found["version"]
+        )
 
     def put(
         self,
@@ -91,7 +94,7 @@ class Admission:
         now_us: int,
         identity: PutIdentity | None = None,
         forget_us: int = 0,
-    ) -> tuple[Merge, int]:
+    ) -> tuple[Statement, int]:
         """Insert rows (columns of `INSERTED`), unless another put came after `room` was read.
 
         Args:
@@ -106,7 +109,7 @@ class Admission:
         Returns:
             The statement, and how many rows it inserts besides.
         """
-        marker, tube = self._fresh(), self._table.id
+        operation_id, tube = self._fresh(), self._table.id
         beside = [self._row(room.sequence + 1, now_us, None)]
         newer = "FALSE"
         if identity is not None:
@@ -124,7 +127,8 @@ class Admission:
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT *, {bigint(tube)} AS tube, "
             f"CAST(NULL AS STRING) AS owner FROM {{rows}} {' '.join(beside)}) s "
-            f"ON {noted('t.segment')} AND t.segment IN ({bigints([MARKS, *segments, marker])}) "
+            f"ON {noted('t.segment')} "
+            f"AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
             f"AND s.tube < 0L AND {same} "
             f"WHEN MATCHED AND {expected} THEN UPDATE SET task_id = s.task_id "
             f"WHEN MATCHED AND {newer} THEN UPDATE SET task_id = s.task_id, "
@@ -135,11 +139,15 @@ class Admission:
             f"THEN INSERT ({', '.join(names)}, attempts) "
             f"VALUES ({', '.join(values)}, CAST(0 AS INT))"
         )
-        statement = Merge(self._table.name, sql, marker, {"rows": rows}, size, size)
+        statement = Statement(self._table.name, sql, operation_id, {"rows": rows}, size, size)
         return statement, (room.sequence == 0) + (identity is not None and room.version is None)
 
     def _row(self, task_id: int, now_us: int, owner: str | None) -> str:
         values = dict.fromkeys(INSERTED, "NULL")
-        values |= {"segment": bigint(MARKS), "task_id": bigint(task_id), "created": bigint(now_us)}
+        values |= {
+            "segment": bigint(SEGMENT_0),
+            "task_id": bigint(task_id),
+            "created": bigint(now_us),
+        }
         columns = ", ".join(values.values())
         return f"UNION ALL SELECT {columns}, {bigint(-self._table.id)}, {string(owner)}"

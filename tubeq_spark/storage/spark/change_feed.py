@@ -8,7 +8,7 @@ which events it means, NULL for a mere move, and the feed is read row by row, wi
 - a deleted row that was taken is an ack, and any other is none: acks stay what they are, mostly
   deletions of a whole partition that read and write no rows;
 - what else removes a task writes it to a segment of *gone* rows, with the negated id of its tube, as
-  marks have it, so that nobody sees them; a sweep removes these segments.
+  fences have it, so that nobody sees them; a sweep removes these segments.
 
 Events that nobody had written down go together with what came after them: "delay take".
 """
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from tubeq_spark.rules.lifecycle import TRANSITIONS
 from tubeq_spark.storage.spark.predicates import readied_state
 from tubeq_spark.storage.spark.quoting import bigint, moment, path_of, string
-from tubeq_spark.storage.spark.tube_table import MARKS
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
     reader = reader.option("startingVersion", start)
     path = path_of(table.name)
     rows = reader.table(table.name) if path is None else reader.load(path)
-    ours = f"{table.mine()} AND segment <> {bigint(MARKS)}"
+    ours = f"{table.mine()} AND segment <> {bigint(SEGMENT_0)}"
     gone = f"tube = {bigint(-table.id)} AND state = {GONE}"
     events = (
         f"CASE WHEN _change_type = 'insert' AND {ours} THEN 'put' "

@@ -1,4 +1,4 @@
-"""What a commit changed, counted in the table itself, where its history does not say.
+"""Counts what a commit changed in the table itself, where its history does not say.
 
 A history without metrics (`spark.databricks.delta.history.metricsEnabled=false`, or a DELETE of
 files without statistics) tells that a statement landed, but not what it did. The version that it made
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tubeq_spark.storage.spark.tube_table import MARKS
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,8 +61,10 @@ def _images(rows: DataFrame, side: int) -> DataFrame:
 
 
 def _key(rows: DataFrame, image: Column) -> Column:
-    """A task's id, or whose mark it is; where there are no tasks, the whole row."""
+    """A task's id, or whose row of segment 0 it is; where there are no tasks, the whole row."""
     if "task_id" not in rows.columns:
         return image.cast("string")
-    mark = F.concat_ws("/", F.lit("mark"), "tube", "owner")
-    return F.when(F.col("segment") == MARKS, mark).otherwise(F.col("task_id").cast("string"))
+    tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")
+    return F.when(F.col("segment") == SEGMENT_0, tombstone).otherwise(
+        F.col("task_id").cast("string")
+    )

@@ -1,4 +1,4 @@
-"""What a commit says of itself in its table's history: which verb, whose, how many tasks.
+"""Tags in the history of a table: which verb made a commit, for which session, of how many tasks.
 
 Delta has a place for it, the user metadata of a commit. A writer sets it as an option. A MERGE, an
 UPDATE or a DELETE takes it from a setting of the Spark session, which all threads of the session

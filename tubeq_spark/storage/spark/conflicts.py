@@ -1,4 +1,4 @@
-"""The only place that names what Delta and Spark raise when a commit does not simply succeed."""
+"""Recognises conflicts and lost answers: the only place that names errors of Delta and Spark."""
 
 from __future__ import annotations
 

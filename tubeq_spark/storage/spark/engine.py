@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     #: What a statement reads beside its table.
     Source: TypeAlias = DataFrame | pa.Table
 
-__all__ = ["Affected", "Append", "Engine", "Merge", "out_of_reach"]
+__all__ = ["Affected", "Append", "Engine", "Statement", "out_of_reach"]
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
@@ -59,13 +59,13 @@ class Affected:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class Statement:
     """A DML statement.
 
     Attributes:
         table: SQL name of the table it writes.
         sql: Its text; `{name}` stands for a source given in `sources`, `{note}` for its note.
-        marker: A number that only this statement's predicate holds: its operation id.
+        operation_id: A number that only this statement's predicate holds: its operation id.
         sources: What it reads beside its table, by the names in its text: rows that the driver
             holds, or a DataFrame of the caller's.
         size: How many rows it changes, about.
@@ -74,7 +74,7 @@ class Merge:
 
     table: str
     sql: str
-    marker: int
+    operation_id: int
     sources: Mapping[str, Source] = field(default_factory=dict)
     size: int = 0
     tasks: int | None = None
@@ -87,7 +87,7 @@ class Append:
     Attributes:
         table: SQL name of the table.
         rows: What to append.
-        marker: Its operation id, kept in the commit's user metadata.
+        operation_id: Its operation id, kept in the commit's user metadata.
         once: Delta's transaction id and version: an append writes nothing when a version as high
             was written under this id before.
         size: How many rows there are, about; 0: nobody wants to know how many were written.
@@ -97,7 +97,7 @@ class Append:
 
     table: str
     rows: Source
-    marker: int
+    operation_id: int
     once: tuple[str, int] | None = None
     size: int = 0
     replaces: str | None = None
@@ -233,7 +233,7 @@ class Engine:
 
         Args:
             sql: The query.
-            sources: As of a `Merge`.
+            sources: As of a `Statement`.
             expected: How many rows it reads, about.
         """
         with self.reading():
@@ -283,7 +283,7 @@ class Engine:
         """Run a statement that returns nothing worth reading; it has run without a `collect`."""
         self.own.sql(sql)
 
-    def execute(self, statement: Merge | Append, note: Note) -> Affected | None:
+    def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Run one committing statement.
 
         Args:
@@ -316,7 +316,7 @@ class Engine:
     def _session_for(self, rows: int) -> SparkSession:
         return self._own.get(compiling=rows >= COMPILE_FROM)
 
-    def _merge(self, spark: SparkSession, statement: Merge, note: Note) -> Affected | None:
+    def _merge(self, spark: SparkSession, statement: Statement, note: Note) -> Affected | None:
         said = string(str(note))
         with self._named(spark, statement.sql.replace("{note}", said), statement.sources) as sql:
             row = spark.sql(sql).collect()[0].asDict()
@@ -356,7 +356,7 @@ class Engine:
             # Delta changes no schema where a session overwrites the partitions that are written only.
             writer = writer.option("overwriteSchema", "true")
             writer = writer.option("partitionOverwriteMode", "static")
-        writer = writer.option("userMetadata", f"{note} marker={statement.marker}")
+        writer = writer.option("userMetadata", f"{note} marker={statement.operation_id}")
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)
@@ -373,11 +373,13 @@ class Engine:
         else:
             writer.save(path)
 
-    def version_of(self, table: str, marker: int) -> int | None:
-        """The version of the commit that holds `marker`; `None` when the history has none."""
+    def version_of(self, table: str, operation_id: int) -> int | None:
+        """The version of the commit that holds `operation_id`; `None` when the history has none."""
         history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
         held = self.collect(
-            history.where(F.col("userMetadata").endswith(f" marker={marker}")).select("version")
+            history.where(F.col("userMetadata").endswith(f" marker={operation_id}")).select(
+                "version"
+            )
         )
         return held[0]["version"] if held else None
 
@@ -386,12 +388,12 @@ class Engine:
         history = self.frame(f"DESCRIBE HISTORY {table}")
         return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
 
-    def find(self, statement: Merge | Append) -> Affected | None:
+    def find(self, statement: Statement | Append) -> Affected | None:
         """What a statement changed that may have landed; `None` when the history does not have it.
 
         A history without metrics tells no more than that it landed: then the table is asked.
         """
-        number = re.compile(rf"(?<![\d-]){statement.marker}(?!\d)")
+        number = re.compile(rf"(?<![\d-]){statement.operation_id}(?!\d)")
         history = self.frame(f"DESCRIBE HISTORY {statement.table} LIMIT {HISTORY_LIMIT}")
         columns = ("version", "operationParameters", "operationMetrics", "userMetadata")
         for row in self.collect(history.select(*columns)):
@@ -401,7 +403,7 @@ class Engine:
                 return told or self._changed(statement, row["version"])
         return None
 
-    def _changed(self, statement: Merge | Append, version: int) -> Affected:
+    def _changed(self, statement: Statement | Append, version: int) -> Affected:
         if isinstance(statement, Append):
             # It is written as a whole or not at all.
             return Affected(inserted=statement.size)

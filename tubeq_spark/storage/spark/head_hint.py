@@ -1,4 +1,4 @@
-"""Where the head of a tube is: a hint that spares a take reading what it cannot need.
+"""Remembers where the head of a tube is, so that a take need not read later segments.
 
 A look at all segments (narrow columns only) remembers the first place in the order of each. The next
 reads ask for tasks up to a place that enough tasks lie before, so that file statistics skip all
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tubeq_spark.storage.spark.tube_table import Cut
+from tubeq_spark.storage.spark.tube_table import OrderPosition
 
 __all__ = ["HEAD_SEGMENTS", "Heads", "SegmentHead"]
 
@@ -25,7 +25,7 @@ _READS = 50
 class SegmentHead:
     """The first ready task of a segment, and how many there are."""
 
-    first: Cut
+    first: OrderPosition
     count: int
 
 
@@ -56,12 +56,12 @@ class Heads:
         """How many tasks a read of `wanted` will find, about; 0 when the tube has few."""
         return min(wanted, sum(head.count for head in self.heads))
 
-    def bound(self, wanted: int) -> Cut | None:
+    def bound(self, wanted: int) -> OrderPosition | None:
         """A place that `wanted` tasks should lie before; `None`: read everything."""
         self._reads -= 1
         before = 0
         for head, following in zip(self.heads, self.heads[1:], strict=False):
             before += head.count
             if before >= wanted:
-                return Cut(following.first.pri, following.first.task_id - 1)
+                return OrderPosition(following.first.pri, following.first.task_id - 1)
         return None

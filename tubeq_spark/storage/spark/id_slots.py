@@ -1,4 +1,4 @@
-"""The leases of number slots, in `_tubeq_sessions`: what keeps two producers' numbers apart.
+"""Leases number slots in `_tubeq_sessions`, which keep the ids of two producers apart.
 
 A lease, and each raise of its bound, is a row of its own; of one slot's rows the one with the highest
 bound counts. It is inserted by a MERGE over the literal bucket that all rivals for its slot read, unless
@@ -13,7 +13,7 @@ from tubeq_spark.rules import ids
 from tubeq_spark.rules.membership import SlotLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.engine import Affected, Merge
+from tubeq_spark.storage.spark.engine import Affected, Statement
 from tubeq_spark.storage.spark.quoting import bigint, integer, string
 from tubeq_spark.storage.spark.system_table import SystemTable
 
@@ -69,9 +69,9 @@ class Slots(SystemTable):
             after = SlotLease(seen.slot, seen.holder, bound)
             return self._move(seen, after, after)
 
-        return self._loop.run("extend_slot", self._lane, attempt)
+        return self._loop.run("extend_slot", self._table_lock, attempt)
 
-    def fold(self, least: int, loop: CommitLoop) -> int:
+    def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove rows that later ones of their slot have replaced; the highest bound stays for ever.
 
         Args:
@@ -86,11 +86,12 @@ class Slots(SystemTable):
             f"FROM {self._table} WHERE {_slots()} GROUP BY bucket, slot"
         )
 
-        def sql(marker: int) -> str:
+        def sql(operation_id: int) -> str:
             return (
                 f"MERGE INTO {self._table} t USING ({highest}) s ON {noted('t.bucket')} "
                 f"AND {_slots('t.')} AND t.bucket = s.bucket AND t.slot = s.slot "
-                f"AND t.bound < s.bound AND t.seq <> {bigint(marker)} WHEN MATCHED THEN DELETE"
+                f"AND t.bound < s.bound AND t.seq <> {bigint(operation_id)} "
+                "WHEN MATCHED THEN DELETE"
             )
 
         replaced = f"SELECT sum(leases - 1) AS n FROM ({highest})"
@@ -106,7 +107,7 @@ class Slots(SystemTable):
         def attempt() -> Plan[SlotLease | None]:
             return self._write(found, after, lambda affected: found if affected.total else None)
 
-        return self._loop.run("lease_slot", self._lane, attempt)
+        return self._loop.run("lease_slot", self._table_lock, attempt)
 
     def _lease_free(self, holder: str, now_us: int, horizon: int) -> SlotLease:
         def attempt() -> Plan[SlotLease]:
@@ -115,7 +116,7 @@ class Slots(SystemTable):
             after = SlotLease(seen.slot, holder, max(seen.bound, tick) + horizon)
             return self._move(seen, after, seen)
 
-        return self._loop.run("lease_slot", self._lane, attempt)
+        return self._loop.run("lease_slot", self._table_lock, attempt)
 
     def _leased(self) -> dict[int, SlotLease]:
         """All slots that were ever leased."""
@@ -148,14 +149,15 @@ class Slots(SystemTable):
 
     def _write(self, seen: SlotLease, after: SlotLease, finish: Callable[[Affected], T]) -> Plan[T]:
         """Insert a lease unless the slot has a higher bound than was seen or supposed."""
-        marker = self._marker()
+        operation_id = self._operation_id()
         bucket = integer(_FIRST_BUCKET + after.slot % _BUCKETS)
         slot = integer(after.slot)
         sql = (
             f"MERGE INTO {self._table} t USING (SELECT 1 AS one) s "
             f"ON {noted('t.bucket')} AND t.bucket = {bucket} AND t.kind = 'slot' "
-            f"AND t.slot = {slot} AND t.bound > {bigint(seen.bound)} AND t.seq <> {bigint(marker)} "
+            f"AND t.slot = {slot} AND t.bound > {bigint(seen.bound)} "
+            f"AND t.seq <> {bigint(operation_id)} "
             "WHEN NOT MATCHED THEN INSERT (bucket, kind, slot, member, bound, seq) VALUES "
             f"({bucket}, 'slot', {slot}, {string(after.holder)}, {bigint(after.bound)}, 0L)"
         )
-        return Plan(Merge(self._table, sql, marker), finish)
+        return Plan(Statement(self._table, sql, operation_id), finish)

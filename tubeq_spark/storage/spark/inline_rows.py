@@ -1,4 +1,4 @@
-"""Rows that the driver holds as the source of a statement: a few as its text, many as Arrow."""
+"""Gives a statement rows that the driver holds: a few in its text, many as an Arrow table."""
 
 from __future__ import annotations
 

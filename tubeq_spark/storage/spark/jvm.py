@@ -1,4 +1,4 @@
-"""What only a session of this process has: its Java, its start without noise, its running query."""
+"""What only a classic Spark session allows, by its JVM: a quiet start, its running query."""
 
 from __future__ import annotations
 

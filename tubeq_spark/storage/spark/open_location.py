@@ -16,7 +16,7 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
-from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, Lane, lane_of
+from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, TableLock, table_lock_of
 from tubeq_spark.storage.spark.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.spark.schema import new_registry, new_sessions
 from tubeq_spark.storage.spark.spark_settings import (
@@ -70,9 +70,9 @@ class OpenedLocation:
     locks: Path | None
     is_new: bool = False
 
-    def lane(self, name: str) -> Lane:
+    def table_lock(self, name: str) -> TableLock:
         """The way of this process's writers to a table."""
-        return lane_of(self.uri, name, self.locks)
+        return table_lock_of(self.uri, name, self.locks)
 
 
 def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLocation:
@@ -155,8 +155,8 @@ def _creating(engine: Engine, location: Location) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         # A directory that cannot be here is perhaps a Connect server's, on another host.
         with contextlib.suppress(OSError):
-            lane = lane_of(location.text, TUBES, locks)
-            stack.enter_context(lane.changing(engine.committer))
+            table_lock = table_lock_of(location.text, TUBES, locks)
+            stack.enter_context(table_lock.changing(engine.committer))
         yield
     if not _is_seen(directory / TUBES):
         with contextlib.suppress(OSError):

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _HOLDING = {state: timer for state, timer in TIMERS.items() if timer.event is not None}
-#: Stored states that a take moves itself; ended leases are written down first (they sit in claims).
+#: Stored states that a take moves itself; ended leases, in lease segments, are written down first.
 _TAKEABLE = tuple(
     state
     for state, timer in TIMERS.items()
@@ -64,7 +64,7 @@ def _one_of(states: Sequence[TaskState], alias: str) -> str:
 
 
 def is_takeable(now_us: int, alias: str = "") -> str:
-    """Effectively ready, and not in anybody's claim."""
+    """Effectively ready, and not in anybody's lease segment."""
     waiting = [s for s in _TAKEABLE if s in _HOLDING]
     free = [s for s in _TAKEABLE if s not in _HOLDING]
     return (

@@ -12,7 +12,7 @@ from tubeq_spark.rules import refusals
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.engine import Affected, Merge
+from tubeq_spark.storage.spark.engine import Affected, Statement
 from tubeq_spark.storage.spark.quoting import bigint, moment, string
 from tubeq_spark.storage.spark.schema import FORMAT_VERSION
 from tubeq_spark.storage.spark.system_table import SystemTable
@@ -127,22 +127,24 @@ class Registry(SystemTable):
         name = string(new.name)
 
         def attempt() -> Plan[bool]:
-            marker = self._marker()
+            operation_id = self._operation_id()
             # The id is read in the same transaction: two creators cannot get the same one.
             source = f"SELECT {name} AS name, coalesce(max(id), 0) + 1 AS id FROM {self._table}"
             sql = (
                 f"MERGE INTO {self._table} t USING ({source}) s "
                 f"ON {noted('t.id')} AND lower(t.name) = lower(s.name) "
-                f"AND t.id <> {bigint(marker)}{others} "
+                f"AND t.id <> {bigint(operation_id)}{others} "
                 "WHEN NOT MATCHED THEN INSERT "
                 "(name, id, type, options, status, created, format_version) VALUES "
                 f"(s.name, s.id, {string(new.type)}, {string(_options_text(new))}, "
                 f"{string(new.status.value)}, {moment(new.created_us)}, "
                 f"CAST({FORMAT_VERSION} AS INT))"
             )
-            return Plan(Merge(self._table, sql, marker), lambda affected: affected.inserted == 1)
+            return Plan(
+                Statement(self._table, sql, operation_id), lambda affected: affected.inserted == 1
+            )
 
-        return self._loop.run("create_tube", self._lane, attempt)
+        return self._loop.run("create_tube", self._table_lock, attempt)
 
     def move(
         self,
@@ -197,16 +199,16 @@ class Registry(SystemTable):
             ):
                 msg = f"tube {record.name!r} is no longer {before[0].value}"
                 raise TubeNotFoundError(msg)
-            marker = self._marker()
+            operation_id = self._operation_id()
             statuses = ", ".join(string(status.value) for status in before)
             sql = (
                 f"UPDATE {self._table} SET {change} "
                 f"WHERE {noted('id')} AND id = {bigint(record.id)} AND status IN ({statuses}) "
-                f"{owned}AND id <> {bigint(marker)}"
+                f"{owned}AND id <> {bigint(operation_id)}"
             )
-            return Plan(Merge(self._table, sql, marker), self._one)
+            return Plan(Statement(self._table, sql, operation_id), self._one)
 
-        self._loop.run(operation, self._lane, attempt)
+        self._loop.run(operation, self._table_lock, attempt)
 
     @staticmethod
     def _one(affected: Affected) -> None:

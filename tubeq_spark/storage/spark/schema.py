@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.storage.spark.tube_table import MARKS
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,7 @@ __all__ = [
     "FORMAT_VERSION",
     "PARTITION",
     "NewTable",
-    "leftover_marks",
+    "leftover_tombstones",
     "new_registry",
     "new_sessions",
     "new_taken_utubes",
@@ -179,9 +179,9 @@ def new_tube_table(
     return NewTable(table, _columns(columns), (PARTITION,), _properties(config) | properties)
 
 
-def leftover_marks(table: str) -> str:
-    """The query for what a new tube keeps of a table: the marks of earlier drops."""
-    return f"SELECT * FROM {table} WHERE segment = {bigint(MARKS)}"
+def leftover_tombstones(table: str) -> str:
+    """The query for what a new tube keeps of a table: the tombstones of earlier drops."""
+    return f"SELECT * FROM {table} WHERE segment = {bigint(SEGMENT_0)}"
 
 
 def set_property(table: str, name: str, value: str) -> str:
@@ -200,10 +200,10 @@ def new_sessions(table: str, config: QueueConfig) -> NewTable:
 
 
 def new_taken_utubes(table: str, config: QueueConfig) -> NewTable:
-    """The table of claims on sub-queues.
+    """The table of utube locks.
 
-    By bucket, as that is what claims may conflict over; by claim, as one that is given back is then
-    deleted without reading a row.
+    By bucket, as that is what locks may conflict over; by take id (the column `claim`), as a lock
+    that is given back is then deleted without reading a row.
     """
     partitions = ("tube_id", "bucket", "claim")
     return NewTable(table, _columns(_TAKEN_UTUBES_COLUMNS), partitions, _properties(config))

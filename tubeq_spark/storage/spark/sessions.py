@@ -17,7 +17,7 @@ import pyarrow as pa
 from tubeq_spark.rules.membership import Member, SessionView
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.engine import Append, Merge
+from tubeq_spark.storage.spark.engine import Append, Statement
 from tubeq_spark.storage.spark.quoting import bigint, integer, moment, string
 from tubeq_spark.storage.spark.system_table import SystemTable
 from tubeq_spark.storage.spark.table_metrics import last_commit
@@ -166,10 +166,10 @@ class Sessions(SystemTable):
 
     def _append(self, operation: str, row: pa.Table) -> None:
         def attempt() -> Plan[None]:
-            append = Append(self._table, row, self._marker())
+            append = Append(self._table, row, self._operation_id())
             return Plan(append, lambda _: None)
 
-        self._loop.run(operation, self._lane, attempt)
+        self._loop.run(operation, self._table_lock, attempt)
 
     def renew(self, member: Member, now_us: int) -> bool:
         """Write a member's row after its lease has ended, unless somebody found that out first.
@@ -229,18 +229,20 @@ class Sessions(SystemTable):
         source: str = "SELECT 1 AS one",
     ) -> bool:
         def attempt() -> Plan[bool]:
-            marker = self._marker()
+            operation_id = self._operation_id()
             sql = (
                 f"MERGE INTO {self._table} t USING ({source}) s "
                 f"ON {noted('t.bucket')} AND t.bucket = {integer(bucket_of(session))} "
                 f"AND t.kind = 'dead' "
                 f"AND t.session = {string(session)} AND t.epoch = {bigint(epoch)} "
-                f"AND t.seq <> {bigint(marker)} "
+                f"AND t.seq <> {bigint(operation_id)} "
                 f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
             )
-            return Plan(Merge(self._table, sql, marker), lambda affected: affected.inserted == 1)
+            return Plan(
+                Statement(self._table, sql, operation_id), lambda affected: affected.inserted == 1
+            )
 
-        return self._loop.run(operation, self._lane, attempt)
+        return self._loop.run(operation, self._table_lock, attempt)
 
     # -- maintenance --------------------------------------------------------------------------
 
@@ -297,18 +299,18 @@ class Sessions(SystemTable):
             f"HAVING max(lease_until) <= {moment(at_us)}"
         )
 
-        def sql(marker: int) -> str:
+        def sql(operation_id: int) -> str:
             return (
                 f"MERGE INTO {self._table} t USING ({ended}) s ON {noted('t.bucket')} "
                 f"AND t.bucket = {integer(_VACUUM_BUCKET)} AND t.kind = '{_WRITING}' "
                 f"AND t.member = s.member AND t.lease_until <= {moment(at_us)} "
-                f"AND coalesce(t.seq, 0L) <> {bigint(marker)} "
+                f"AND coalesce(t.seq, 0L) <> {bigint(operation_id)} "
                 "WHEN MATCHED THEN DELETE"
             )
 
         return self._remove("forget_asks", loop, f"SELECT sum(asks) AS n FROM ({ended})", 1, sql)
 
-    def fold(self, least: int, loop: CommitLoop) -> int:
+    def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove heartbeats that newer ones have replaced and sessions that all members have left.
 
         The newest row of every other member stays: it may go on. The counters of those that never
@@ -332,7 +334,7 @@ class Sessions(SystemTable):
             f"FROM ({members})"
         )
 
-        def sql(marker: int) -> str:
+        def sql(operation_id: int) -> str:
             counters = (
                 f"SELECT explode(last.calls) AS (name, count) FROM ({members}) WHERE gone UNION ALL "
                 f"SELECT explode(calls) FROM {self._table} WHERE {_IS_TOTAL}"
@@ -350,7 +352,7 @@ class Sessions(SystemTable):
                 f"MERGE INTO {self._table} t USING ({source}) s ON {noted('t.bucket')} "
                 f"AND (t.bucket < {integer(_BUCKETS)} OR t.bucket = {integer(_TOTAL_BUCKET)}) "
                 "AND t.kind IN ('member', 'total') AND t.bucket = s.bucket AND t.kind = s.kind "
-                f"AND t.member = s.member AND t.seq < s.below AND t.seq <> {bigint(marker)} "
+                f"AND t.member = s.member AND t.seq < s.below AND t.seq <> {bigint(operation_id)} "
                 "WHEN MATCHED AND t.kind = 'member' THEN DELETE "
                 "WHEN MATCHED THEN UPDATE SET calls = s.calls "
                 "WHEN NOT MATCHED AND s.kind = 'total' THEN "

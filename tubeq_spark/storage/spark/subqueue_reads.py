@@ -1,4 +1,4 @@
-"""The sub-queues of a tube's table: what is read of them. All reads, no commits."""
+"""Reads the sub-queues of a tube's table. No commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.inline_rows import INLINE_ROWS, rows_source
 from tubeq_spark.storage.spark.quoting import bigints, limited, moment, string
-from tubeq_spark.storage.spark.tube_table import Cut
+from tubeq_spark.storage.spark.tube_table import OrderPosition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.engine import Engine, Source
     from tubeq_spark.storage.spark.tube_table import TubeTable
 
-__all__ = ["SubqueueCut", "SubqueueHead", "Subqueues"]
+__all__ = ["SubqueueHead", "SubqueueSelection", "Subqueues"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,20 @@ class SubqueueHead:
     """A sub-queue with ready tasks: the first of them, and how many there are."""
 
     utube: str | None
-    first: Cut
+    first: OrderPosition
     count: int
-    in_claim: bool
+    in_lease_segment: bool
 
 
 @dataclass(frozen=True, slots=True)
-class SubqueueCut:
+class SubqueueSelection:
     """What a selection found of one sub-queue in one segment."""
 
     utube: str | None
     segment: int
     count: int
-    last: Cut
-    in_claim: bool
+    last: OrderPosition
+    in_lease_segment: bool
     delayed: int
     shortest_ttr: int | None
 
@@ -62,14 +62,14 @@ class Subqueues:
         others, frames = self._not_among(busy)
         found = self._engine.arrow(
             "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
-            f"bool_or(state = 't') AS in_claim FROM {self._table.name} t "
+            f"bool_or(state = 't') AS in_lease_segment FROM {self._table.name} t "
             f"WHERE {self._ready(now_us, max_attempts)} AND {others} "
             f"GROUP BY utube ORDER BY first {limited(limit)}",
             frames,
             self._seen,
         )
         heads = [
-            SubqueueHead(r["utube"], Cut(**r["first"]), r["n"], r["in_claim"])
+            SubqueueHead(r["utube"], OrderPosition(**r["first"]), r["n"], r["in_lease_segment"])
             for r in found.to_pylist()
         ]
         self._seen = sum(head.count for head in heads)
@@ -78,7 +78,7 @@ class Subqueues:
     def rows(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[StoredTask]:
-        """The next tasks of some sub-queues, in the tube's order; arguments as of `cuts`."""
+        """The next tasks of some sub-queues, in the tube's order; arguments as of `selections`."""
         columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
         ready, frames = self._ready_among(now_us, max_attempts, quotas)
         found = self._engine.arrow(
@@ -89,14 +89,14 @@ class Subqueues:
         )
         return stored_tasks(found)
 
-    def cuts(
+    def selections(
         self,
         now_us: int,
         max_attempts: int | None,
         quotas: Mapping[str | None, int],
         *,
         whole: bool = False,
-    ) -> list[SubqueueCut]:
+    ) -> list[SubqueueSelection]:
         """Where the next tasks of some sub-queues are, without their rows.
 
         Args:
@@ -107,46 +107,46 @@ class Subqueues:
         """
         ready, frames = self._ready_among(now_us, max_attempts, quotas)
         if whole:
-            everything = self._cuts(ready, quotas, frames)
+            everything = self._selections(ready, quotas, frames)
             # Puts since then may have added more than was asked for.
             if _are_within(everything, quotas):
                 return everything
-        return self._cuts(self._first_of(ready, quotas), quotas, frames)
+        return self._selections(self._first_of(ready, quotas), quotas, frames)
 
-    def all_cuts(
+    def all_selections(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
-    ) -> list[SubqueueCut] | None:
-        """The cuts of all that is ready in the tube, where these quotas have room for all of it.
+    ) -> list[SubqueueSelection] | None:
+        """All that is ready in the tube, where these quotas have room for all of it.
 
         Returns:
             `None` where they have not: then rows must be told apart by their sub-queues.
         """
         ready = f"SELECT * FROM {self._table.name} t WHERE {self._ready(now_us, max_attempts)}"
-        # More cuts than tasks that were asked for would be too much in any case.
-        cuts = self._cuts(ready, quotas, {}, limited(sum(quotas.values()) + 1))
-        return cuts if _are_within(cuts, quotas) else None
+        # More selections than tasks that were asked for would be too much in any case.
+        selections = self._selections(ready, quotas, {}, limited(sum(quotas.values()) + 1))
+        return selections if _are_within(selections, quotas) else None
 
-    def _cuts(
+    def _selections(
         self,
         rows: str,
         quotas: Mapping[str | None, int],
         frames: dict[str, Source],
         at_most: str = "",
-    ) -> list[SubqueueCut]:
+    ) -> list[SubqueueSelection]:
         found = self._engine.arrow(
             "SELECT utube, segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
-            "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, "
+            "bool_or(state = 't') AS in_lease_segment, count_if(state = '~') AS delayed, "
             f"min(ttr) AS ttr FROM ({rows}) GROUP BY utube, segment {at_most}",
             frames,
             sum(quotas.values()),
         )
         return [
-            SubqueueCut(
+            SubqueueSelection(
                 r["utube"],
                 r["segment"],
                 r["n"],
-                Cut(**r["last"]),
-                r["in_claim"],
+                OrderPosition(**r["last"]),
+                r["in_lease_segment"],
                 r["delayed"],
                 r["ttr"],
             )
@@ -173,30 +173,30 @@ class Subqueues:
         return f"{self._table.mine()} AND {predicates.is_ready(now_us, max_attempts)}"
 
     def stored_under(
-        self, claims: Collection[int], now_us: int
+        self, take_ids: Collection[int], now_us: int
     ) -> dict[tuple[int, str | None], bool]:
-        """Token and sub-queue of all that is stored as taken under these tokens.
+        """Take id and sub-queue of all that is stored as taken under these take ids.
 
         Returns:
             For each whether all its leases have ended.
         """
-        if not claims:
+        if not take_ids:
             return {}
         found = self._engine.arrow(
             "SELECT claim, utube, "
             f"count_if(next_event IS NULL OR next_event > {moment(now_us)}) AS lasting "
             f"FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"AND claim IN ({bigints(claims)}) GROUP BY claim, utube"
+            f"AND claim IN ({bigints(take_ids)}) GROUP BY claim, utube"
         )
         return {(row["claim"], row["utube"]): row["lasting"] == 0 for row in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
-        """Token and sub-queue of all that is stored as taken in some segments."""
+        """Take id and sub-queue of all that is stored as taken in some segments."""
         return self._taken(f"segment IN ({bigints(segments)})")
 
-    def taken_under(self, claims: Collection[int]) -> set[tuple[int, str | None]]:
-        """Token and sub-queue of all that is stored as taken under these tokens."""
-        return self._taken(f"claim IN ({bigints(claims)})")
+    def taken_under(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
+        """Take id and sub-queue of all that is stored as taken under these take ids."""
+        return self._taken(f"claim IN ({bigints(take_ids)})")
 
     def _taken(self, where: str) -> set[tuple[int, str | None]]:
         found = self._engine.arrow(
@@ -224,10 +224,10 @@ def _none_of(utubes: Collection[str | None]) -> str:
     return f"utube IS NOT NULL AND {named}" if None in utubes else f"(utube IS NULL OR ({named}))"
 
 
-def _are_within(cuts: Iterable[SubqueueCut], quotas: Mapping[str | None, int]) -> bool:
+def _are_within(selections: Iterable[SubqueueSelection], quotas: Mapping[str | None, int]) -> bool:
     found: Counter[str | None] = Counter()
-    for cut in cuts:
-        found[cut.utube] += cut.count
+    for selection in selections:
+        found[selection.utube] += selection.count
     return all(count <= quotas.get(utube, 0) for utube, count in found.items())
 
 

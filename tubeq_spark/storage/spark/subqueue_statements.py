@@ -1,8 +1,8 @@
 """The statements that take from sub-queues, and the fence around them: each is one commit.
 
-A take writes to the claim that its token names. Whoever takes over an orphaned claim of a sub-queue
-*burns* its token first: a row in a segment of its own, which the take with that token reads. So the
-take of a consumer that was paused between its two commits fails, however late it comes.
+A take writes to the lease segment that its take id names. Whoever takes over an orphaned utube lock
+*fences* its take id first, by a row in a segment of its own, which the take with that id reads. So
+the take of a consumer that was paused between its two commits fails, however late it comes.
 """
 
 from __future__ import annotations
@@ -13,37 +13,38 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Merge
+from tubeq_spark.storage.spark.engine import Statement
 from tubeq_spark.storage.spark.inline_rows import rows_source
 from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
-from tubeq_spark.storage.spark.task_statements import move_to_claim
+from tubeq_spark.storage.spark.task_statements import move_to_lease_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.storage.spark.tube_table import Cut, TubeTable
+    from tubeq_spark.storage.spark.tube_table import OrderPosition, TubeTable
 
 __all__ = ["Acked", "SubqueueShare", "SubqueueStatements"]
 
-#: Far below all claims: no number will be as large for decades.
-_BURNT = 1 << 62
+#: From a take id to the segment of its fence, far below all lease segments: no number will be as
+#: large for decades.
+_FENCE_OFFSET = 1 << 62
 #: In place of a task id, which is never negative: a task that is not named.
 _UNNAMED = -1
 
 
 @dataclass(frozen=True, slots=True)
 class SubqueueShare:
-    """What a take moves of one sub-queue: everything up to a place, to a claim."""
+    """What a take moves of one sub-queue: everything up to a position, to a lease segment."""
 
     utube: str | None
-    last: Cut
-    claim: int
+    last: OrderPosition
+    take_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """What an exchange removes: a task of a claim, or all that the claim has of a sub-queue."""
+    """What an exchange removes: a task, or all that a lease segment has of a sub-queue."""
 
     segment: int
     utube: str | None
@@ -65,85 +66,85 @@ class SubqueueStatements:
         lease: NewLease,
         now_us: int,
         size: int,
-    ) -> Merge:
-        """Move what is takeable of some sub-queues to claims, unless a token was burnt.
+    ) -> Statement:
+        """Move what is takeable of some sub-queues to lease segments, unless a take id is fenced.
 
         Args:
-            segments: Where the candidates are; none of them a claim.
+            segments: Where the candidates are; none of them a lease segment.
             shares: What goes where.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
-        marker = self._fresh()
-        claims = list(dict.fromkeys(share.claim for share in shares))
-        burnt = [claim - _BURNT for claim in claims]
+        operation_id = self._fresh()
+        take_ids = list(dict.fromkeys(share.take_id for share in shares))
+        fences = [take_id - _FENCE_OFFSET for take_id in take_ids]
         columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
-        places = [(s.utube, s.last.pri, s.last.task_id, s.claim) for s in shares]
+        places = [(s.utube, s.last.pri, s.last.task_id, s.take_id) for s in shares]
         source, frames = rows_source(columns, places)
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON {noted('t.segment')} "
-            f"AND t.segment IN ({bigints([*segments, *claims, *burnt, marker])}) "
-            f"AND t.utube <=> s.utube AND ({self._takeable(now_us)}) {self._fail_if_burnt} "
-            f"WHEN MATCHED THEN {move_to_claim(self._table, 's.claim', lease)}"
+            f"AND t.segment IN ({bigints([*segments, *take_ids, *fences, operation_id])}) "
+            f"AND t.utube <=> s.utube AND ({self._takeable(now_us)}) {self._fail_if_fenced} "
+            f"WHEN MATCHED THEN {move_to_lease_segment(self._table, 's.claim', lease)}"
         )
-        return Merge(self._table.name, sql, marker, frames, size, size)
+        return Statement(self._table.name, sql, operation_id, frames, size, size)
 
     def take_all(
-        self, segments: Iterable[int], claim: int, lease: NewLease, now_us: int, size: int
-    ) -> Merge:
-        """Move what is takeable in some segments to one claim, unless its token was burnt.
+        self, segments: Iterable[int], lease_segment: int, lease: NewLease, now_us: int, size: int
+    ) -> Statement:
+        """Move what is takeable in some segments to one lease segment, unless it is fenced.
 
         The rows are not told apart by their sub-queues, so all that is ready there must be of
-        sub-queues that were claimed: a segment only loses rows.
+        sub-queues that were locked: a segment only loses rows.
 
         Args:
-            segments: Where the candidates are; none of them a claim.
-            claim: Where they go.
+            segments: Where the candidates are; none of them a lease segment.
+            lease_segment: Where they go.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
-        marker, burnt = self._fresh(), bigint(claim - _BURNT)
-        literals = bigints([*segments, claim, claim - _BURNT, marker])
+        operation_id, fence = self._fresh(), bigint(lease_segment - _FENCE_OFFSET)
+        literals = bigints([*segments, lease_segment, lease_segment - _FENCE_OFFSET, operation_id])
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT 1 AS one) s "
             f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
             f"AND (({self._table.mine('t.')} AND {predicates.is_takeable(now_us, 't.')}) "
-            f"OR ({self._is_mark} AND t.segment = {burnt})) {self._fail_if_burnt} "
-            f"WHEN MATCHED THEN {move_to_claim(self._table, bigint(claim), lease)}"
+            f"OR ({self._is_fence} AND t.segment = {fence})) {self._fail_if_fenced} "
+            f"WHEN MATCHED THEN {move_to_lease_segment(self._table, bigint(lease_segment), lease)}"
         )
-        return Merge(self._table.name, sql, marker, size=size, tasks=size)
+        return Statement(self._table.name, sql, operation_id, size=size, tasks=size)
 
     def exchange(
         self,
         acked: Collection[Acked],
         segments: Iterable[int],
         shares: Sequence[SubqueueShare],
-        claim: int,
+        lease_segment: int,
         lease: NewLease,
         now_us: int,
         size: int,
-    ) -> Merge:
-        """Remove whole claims and move what is takeable of some sub-queues to a fresh one.
+    ) -> Statement:
+        """Remove whole lease segments and move what is takeable of some sub-queues to a fresh one.
 
         Args:
             acked: All that is removed; it is there, or nothing is changed. Where a task is named,
-                all are, and nothing else may be in these claims.
+                all are, and nothing else may be in these lease segments.
             segments: Where the candidates are.
-            shares: What is moved, each under its token: one that is new, or one that is kept.
-            claim: Where all of it goes.
+            shares: What is moved, each under its take id: one that is new, or one that is kept.
+            lease_segment: Where all of it goes.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
             size: How many rows it changes, about.
         """
-        marker = self._fresh()
+        operation_id = self._fresh()
         gone = dict.fromkeys(row.segment for row in acked)
-        burnt = dict.fromkeys(share.claim - _BURNT for share in shares)
+        fences = dict.fromkeys(share.take_id - _FENCE_OFFSET for share in shares)
         columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
         rows: list[tuple[Any, ...]]
-        rows = [(s.utube, s.last.pri, s.last.task_id, s.claim, None) for s in shares]
+        rows = [(s.utube, s.last.pri, s.last.task_id, s.take_id, None) for s in shares]
         rows += [(row.utube, None, row.task_id, None, row.segment) for row in acked]
         named = [row.task_id for row in acked if row.task_id is not None]
         utube, is_acked, guard = "t.utube", "TRUE", ""
@@ -159,53 +160,56 @@ class SubqueueStatements:
                 f"THEN UPDATE SET task_id = {stale} "
             )
         source, frames = rows_source(columns | {"acked": "BIGINT"}, rows)
-        literals = bigints([*gone, *segments, claim, *burnt, marker])
+        literals = bigints([*gone, *segments, lease_segment, *fences, operation_id])
+        taken = move_to_lease_segment(self._table, bigint(lease_segment), lease, "s.claim")
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
             f"ON {noted('t.segment')} AND t.segment IN ({literals}) AND {utube} <=> s.utube "
             f"AND (({self._table.mine('t.')} AND t.segment = s.acked AND {is_acked}) "
             f"OR (s.acked IS NULL AND ({self._takeable(now_us)}))) "
-            f"{guard}WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_burnt} "
-            f"WHEN MATCHED THEN {move_to_claim(self._table, bigint(claim), lease, 's.claim')} "
+            f"{guard}WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_fenced} "
+            f"WHEN MATCHED THEN {taken} "
             f"WHEN NOT MATCHED AND s.acked IS NOT NULL AND NOT s.task_id <=> {bigint(_UNNAMED)} "
             f"THEN INSERT (segment) VALUES ({stale})"
         )
-        return Merge(self._table.name, sql, marker, frames, size, size)
+        return Statement(self._table.name, sql, operation_id, frames, size, size)
 
     def _takeable(self, now_us: int) -> str:
-        """What may be taken up to a share's place, and the mark that its token was burnt."""
+        """What may be taken up to a share's position, and the fence of its take id."""
         place = "t.task_id <= s.task_id"
         if self._table.order != ("task_id",):
             place = f"(t.pri < s.pri OR (t.pri = s.pri AND {place}))"
         return (
             f"({self._table.mine('t.')} AND {place} AND {predicates.is_takeable(now_us, 't.')}) "
-            f"OR ({self._is_mark} AND t.segment = s.claim - {bigint(_BURNT)})"
+            f"OR ({self._is_fence} AND t.segment = s.claim - {bigint(_FENCE_OFFSET)})"
         )
 
     @property
-    def _is_mark(self) -> str:
-        """Whether a row says that a token was burnt."""
+    def _is_fence(self) -> str:
+        """Whether a row is a fence."""
         return f"t.tube = {bigint(-self._table.id)}"
 
     @property
-    def _fail_if_burnt(self) -> str:
+    def _fail_if_fenced(self) -> str:
         return (
-            f"WHEN MATCHED AND {self._is_mark} "
+            f"WHEN MATCHED AND {self._is_fence} "
             f"THEN UPDATE SET task_id = raise_error({string(STALE)})"
         )
 
-    def burn(self, claims: Sequence[tuple[int, str | None]], now_us: int) -> Merge:
-        """Make every take under these tokens fail, for these sub-queues, for ever."""
-        marker = self._fresh()
+    def fence(self, held: Sequence[tuple[int, str | None]], now_us: int) -> Statement:
+        """Make every take under these take ids fail, for these sub-queues, for ever."""
+        operation_id = self._fresh()
         tube, at = bigint(-self._table.id), moment(now_us)
         columns = {"segment": "BIGINT", "utube": "STRING"}
-        values = [(claim - _BURNT, utube) for claim, utube in claims]
+        values = [(take_id - _FENCE_OFFSET, utube) for take_id, utube in held]
         source, frames = rows_source(columns, values)
-        segments = bigints([*sorted({claim - _BURNT for claim, _ in claims}), marker])
+        segments = bigints(
+            [*sorted({take_id - _FENCE_OFFSET for take_id, _ in held}), operation_id]
+        )
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s ON {noted('t.segment')} "
             f"AND t.segment IN ({segments}) AND t.segment = s.segment AND t.tube = {tube} AND t.utube <=> s.utube "
             "WHEN NOT MATCHED THEN INSERT (segment, tube, utube, created) "
             f"VALUES (s.segment, {tube}, s.utube, {at})"
         )
-        return Merge(self._table.name, sql, marker, frames, len(claims))
+        return Statement(self._table.name, sql, operation_id, frames, len(held))

@@ -1,17 +1,17 @@
-"""What the modules of the system tables share: how a table of the queue's own is read and written."""
+"""The base of the modules of the system tables: how such a table is read and written."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
-from tubeq_spark.storage.spark.engine import Merge
+from tubeq_spark.storage.spark.engine import Statement
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
-    from tubeq_spark.storage.locking import Lane
+    from tubeq_spark.storage.locking import TableLock
     from tubeq_spark.storage.spark.engine import Engine
 
 __all__ = ["SystemTable"]
@@ -21,16 +21,21 @@ class SystemTable:
     """One of the queue's own tables, and what it takes to commit to it."""
 
     def __init__(
-        self, engine: Engine, table: str, loop: CommitLoop, lane: Lane, random_source: random.Random
+        self,
+        engine: Engine,
+        table: str,
+        loop: CommitLoop,
+        table_lock: TableLock,
+        random_source: random.Random,
     ) -> None:
         """Use `table` (a SQL name)."""
         self._engine = engine
         self._table = table
         self._loop = loop
-        self._lane = lane
+        self._table_lock = table_lock
         self._random = random_source
 
-    def _marker(self) -> int:
+    def _operation_id(self) -> int:
         """A number for a statement's predicate, one that no row holds."""
         return -self._random.getrandbits(62) - 1
 
@@ -44,7 +49,7 @@ class SystemTable:
             loop: May give up at the first conflict.
             count: A query for how many there are, as `n`.
             least: So many are enough.
-            sql: The statement that removes them, given its marker.
+            sql: The statement that removes them, given its operation id.
 
         Returns:
             How many rows went. At most one commit.
@@ -53,8 +58,8 @@ class SystemTable:
         def attempt() -> Plan[int]:
             if (self._engine.rows(count)[0]["n"] or 0) < least:
                 return Plan(None, lambda _: 0)
-            marker = self._marker()
-            statement = Merge(self._table, sql(marker), marker)
+            operation_id = self._operation_id()
+            statement = Statement(self._table, sql(operation_id), operation_id)
             return Plan(statement, lambda affected: affected.deleted)
 
-        return loop.run(operation, self._lane, attempt)
+        return loop.run(operation, self._table_lock, attempt)

@@ -1,4 +1,4 @@
-"""What is measured of a tube: its tasks by state and age, its table's files and log. Reads only."""
+"""Measures a tube: its tasks by state and age, its table's files and log. Reads only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a tube's table."""
+"""The queries that read a tube's table. No commits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tubeq_spark.storage.spark.change_feed import GONE
 from tubeq_spark.storage.spark.head_hint import HEAD_SEGMENTS, Heads, SegmentHead
 from tubeq_spark.storage.spark.inline_rows import INLINE_ROWS
 from tubeq_spark.storage.spark.quoting import bigint, bigints, identifier, integer, limited, string
-from tubeq_spark.storage.spark.tube_table import MARKS, Cut, TubeTable
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0, OrderPosition, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -24,30 +24,30 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.storage.spark.engine import Engine
 
-__all__ = ["DueGroup", "SegmentCut", "Tasks", "Waiting"]
+__all__ = ["DueGroup", "SegmentSelection", "Tasks", "Waiting"]
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentCut:
+class SegmentSelection:
     """What a selection found in one segment."""
 
     segment: int
     count: int
-    last: Cut
-    in_claim: bool
+    last: OrderPosition
+    in_lease_segment: bool
     delayed: int
     shortest_ttr: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpan:
-    """A segment, its highest task id, and whether it is a claim."""
+    """A segment, its highest task id, and whether it is a lease segment."""
 
     segment: int
     last: int
-    in_claim: bool
+    in_lease_segment: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +134,16 @@ class Tasks:
 
         return self._at_head(ready, limit, read, len)
 
-    def ready_segments(self, now_us: int, limit: int, max_attempts: int | None) -> list[SegmentCut]:
+    def ready_segments(
+        self, now_us: int, limit: int, max_attempts: int | None
+    ) -> list[SegmentSelection]:
         """Where the next `limit` tasks are, without their rows."""
         ready = self._ready(now_us, max_attempts)
         return self._at_head(
             ready,
             limit,
             lambda where, expected: self.segments(where, limit, expected),
-            lambda cuts: sum(cut.count for cut in cuts),
+            lambda selections: sum(selection.count for selection in selections),
         )
 
     def _at_head(
@@ -167,41 +169,47 @@ class Tasks:
             f"WHERE {self._table.mine()} AND {ready} GROUP BY segment ORDER BY first "
             f"LIMIT {HEAD_SEGMENTS}"
         )
-        return [SegmentHead(Cut(**row["first"]), row["n"]) for row in found.to_pylist()]
+        return [SegmentHead(OrderPosition(**row["first"]), row["n"]) for row in found.to_pylist()]
 
-    def buried_segments(self, now_us: int, limit: int) -> list[SegmentCut]:
+    def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
         """Where the first `limit` buried tasks are."""
         return self.segments(predicates.is_buried(now_us), limit)
 
-    def segments(self, where: str, limit: int, expected: int = 0) -> list[SegmentCut]:
+    def segments(self, where: str, limit: int, expected: int = 0) -> list[SegmentSelection]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
         found = self.engine.arrow(
             "SELECT segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
-            "bool_or(state = 't') AS in_claim, count_if(state = '~') AS delayed, min(ttr) AS ttr FROM ("
+            "bool_or(state = 't') AS in_lease_segment, count_if(state = '~') AS delayed, "
+            "min(ttr) AS ttr FROM ("
             f"SELECT segment, pri, task_id, state, ttr FROM {self._table.name} "
             f"WHERE {self._table.mine()} AND {where} "
             f"ORDER BY {self._table.in_order} {limited(limit)}) GROUP BY segment",
             expected=expected,
         )
         return [
-            SegmentCut(
-                r["segment"], r["n"], Cut(**r["last"]), r["in_claim"], r["delayed"], r["ttr"]
+            SegmentSelection(
+                r["segment"],
+                r["n"],
+                OrderPosition(**r["last"]),
+                r["in_lease_segment"],
+                r["delayed"],
+                r["ttr"],
             )
             for r in found.to_pylist()
         ]
 
-    def claimed(self, tokens: Sequence[int], owner: str | None = None) -> list[StoredTask]:
-        """All tasks that were taken under these claims and still are, wherever they moved."""
+    def held_under(self, take_ids: Sequence[int], owner: str | None = None) -> list[StoredTask]:
+        """All tasks that were taken under these take ids and still are, wherever they moved."""
         holder = "" if owner is None else f" AND owner = {string(owner)}"
-        where = f"state = 't' AND claim IN ({bigints(tokens)}){holder}"
+        where = f"state = 't' AND claim IN ({bigints(take_ids)}){holder}"
         return self.read(where, self._table.in_order)
 
-    def in_claims(self, claims: Sequence[int]) -> list[StoredTask]:
-        """All rows of these claims, in order."""
-        return self.read(f"segment IN ({bigints(claims)})", self._table.in_order)
+    def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
+        """All rows of these lease segments, in order."""
+        return self.read(f"segment IN ({bigints(lease_segments)})", self._table.in_order)
 
     def is_behind(self, segments: Sequence[int], now_us: int, max_attempts: int | None) -> bool:
-        """Whether a ready task comes before the last one in some claims, of its own sub-queue."""
+        """Whether a ready task comes before the last of its sub-queue in some lease segments."""
         mine = self._table.mine()
         found = self.engine.rows(
             "SELECT 1 AS one FROM (SELECT utube, max(struct(pri, task_id)) AS last "
@@ -212,11 +220,11 @@ class Tasks:
         )
         return bool(found)
 
-    def ids_in(self, claims: Sequence[int]) -> list[tuple[int, int]]:
-        """Segment and task id of all rows of these claims."""
+    def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
+        """Segment and task id of all rows of these lease segments."""
         found = self.engine.arrow(
             f"SELECT segment, task_id FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND segment IN ({bigints(claims)})"
+            f"AND segment IN ({bigints(lease_segments)})"
         )
         segments, task_ids = (column.to_pylist() for column in found.columns)
         return list(zip(segments, task_ids, strict=True))
@@ -229,11 +237,11 @@ class Tasks:
         ]["n"]
         return count
 
-    def count_of(self, token: int, owner: str) -> int:
+    def count_of(self, take_id: int, owner: str) -> int:
         """How many tasks of a take its owner holds, wherever they moved."""
         found = self.engine.rows(
             f"SELECT count(*) AS n FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND state = 't' AND claim = {bigint(token)} AND owner = {string(owner)}"
+            f"AND state = 't' AND claim = {bigint(take_id)} AND owner = {string(owner)}"
         )
         count: int = found[0]["n"]
         return count
@@ -242,11 +250,11 @@ class Tasks:
         """Segments with tasks up to an id (all when `None`)."""
         older = "" if bound is None else f" HAVING min(task_id) <= {bigint(bound)}"
         found = self.engine.rows(
-            "SELECT segment, max(task_id) AS last, bool_or(state = 't') AS in_claim "
+            "SELECT segment, max(task_id) AS last, bool_or(state = 't') AS in_lease_segment "
             f"FROM {self._table.name} WHERE {self._table.mine()} "
             f"GROUP BY segment{older} ORDER BY segment LIMIT {limit}"
         )
-        return [SegmentSpan(r["segment"], r["last"], r["in_claim"]) for r in found]
+        return [SegmentSpan(r["segment"], r["last"], r["in_lease_segment"]) for r in found]
 
     def tiny_segments(self, rows: int, most: int) -> list[int]:
         """Segments of at most `rows` tasks, none taken, in the order of their tasks.
@@ -269,8 +277,8 @@ class Tasks:
     def leftover_segments(self) -> list[int]:
         """Segments with rows of tubes that had this name before; a later one may have it by now.
 
-        Rows of marks bear the negated id: a burnt token stays burnt while its tube is there. Rows
-        that are gone have been told of in the change feed, which has them in files of its own.
+        Fences bear the negated id: a fenced take id stays fenced while its tube is there.
+        Rows that are gone have been told of in the change feed, which has them in files of its own.
         """
         found = self.engine.rows(
             f"SELECT DISTINCT segment FROM {self._table.name} WHERE {self._is_leftover()} LIMIT 10000"
@@ -281,7 +289,7 @@ class Tasks:
         return (
             f"(abs(tube) < {bigint(self._table.id)} "
             f"OR (tube = {bigint(-self._table.id)} AND state = {GONE})) "
-            f"AND segment <> {bigint(MARKS)}"
+            f"AND segment <> {bigint(SEGMENT_0)}"
         )
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
@@ -322,7 +330,7 @@ class Tasks:
     def taken_segments(
         self, owner: str | None, max_attempts: int | None, limit: int
     ) -> tuple[list[int], int]:
-        """Claims of one owner, or of all; and how many of their tasks are worn out."""
+        """Lease segments of one owner, or of all; and how many of their tasks are worn out."""
         mine = "" if owner is None else f" AND owner = {string(owner)}"
         worn = "FALSE" if max_attempts is None else f"attempts >= {integer(max_attempts)}"
         found = self.engine.rows(
@@ -369,15 +377,15 @@ class Tasks:
 
     # -- frames ----
 
-    def claims_of(self, token: int, owner: str) -> list[int]:
+    def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
         """Where the tasks of a take are by now, as far as `owner` still holds them."""
         found = self.engine.rows(
             f"SELECT DISTINCT segment FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"AND claim = {bigint(token)} AND owner = {string(owner)} LIMIT {INLINE_ROWS}"
+            f"AND claim = {bigint(take_id)} AND owner = {string(owner)} LIMIT {INLINE_ROWS}"
         )
         return sorted(row["segment"] for row in found)
 
-    def batch_frame(self, token: int, owner: str) -> DataFrame:
+    def batch_frame(self, take_id: int, owner: str) -> DataFrame:
         """What is left of a take, as a program sees it; statistics skip all other files."""
         payload = "data"
         if self._table.payload_columns is not None:
@@ -385,7 +393,7 @@ class Tasks:
         return self.engine.shown(
             f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
             f"attempts, created FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND state = 't' AND claim = {bigint(token)} AND owner = {string(owner)}",
+            f"AND state = 't' AND claim = {bigint(take_id)} AND owner = {string(owner)}",
             self._table.name,
         )
 

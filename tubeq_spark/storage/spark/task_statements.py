@@ -4,9 +4,9 @@ What keeps the statements simple and safe (ARCHITECTURE.md, "Segments"):
 
 - every row that a statement changes moves to a fresh segment; other rows of its segment stay;
 - so a segment only loses rows, and a predicate over it can never match more than was decided;
-- a *claim* (the segment that a take moved rows to) is written once and leaves as a whole: whoever
-  takes a row out of it moves all the rest to a fresh claim, so that the owner's DELETE of the
-  partition finds everything or nothing.
+- a *lease segment* (the segment that a take moved rows to) is written once and leaves as a whole:
+  whoever takes a row out of it moves all the rest to a fresh lease segment, so that the owner's
+  DELETE of the partition finds everything or nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.change_feed import note, note_of_take, removal
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Append, Merge
+from tubeq_spark.storage.spark.engine import Append, Statement
 from tubeq_spark.storage.spark.inline_rows import rows_source
 from tubeq_spark.storage.spark.quoting import bigint, bigints, integer, moment, string
-from tubeq_spark.storage.spark.tube_table import MARKS, Cut, TubeTable
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0, OrderPosition, TubeTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.put_identity import PutIdentity
     from tubeq_spark.storage.spark.engine import Source
 
-__all__ = ["Chosen", "Statements", "move_as", "move_to_claim", "moved_segment"]
+__all__ = ["Chosen", "Statements", "move_as", "move_to_lease_segment", "moved_segment"]
 
 #: In place of a task id, which is never negative: every row of a segment, and a row that no source
 #: row names though the source names all of its segment.
@@ -48,7 +48,7 @@ class Chosen:
     Attributes:
         segment: Where the row is.
         task_id: The row; `None` is every row of the segment.
-        chosen: Whether it is changed, or only moved along with the rest of its claim.
+        chosen: Whether it is changed, or only moved along with the rest of its lease segment.
         complete: Whether the source names every row of the segment: one more fails the statement.
     """
 
@@ -64,13 +64,15 @@ def moved_segment(moves: Mapping[int, int]) -> str:
     return f"CASE t.segment {cases} END"
 
 
-def move_to_claim(table: TubeTable, claim: str, lease: NewLease, token: str | None = None) -> str:
-    """The action of every take: a row moves to a claim (an SQL expression), and its lease begins.
+def move_to_lease_segment(
+    table: TubeTable, lease_segment: str, lease: NewLease, take_id: str | None = None
+) -> str:
+    """The action of every take: a row moves to a lease segment (in SQL), and its lease begins.
 
-    The claim is the token of the take, too, unless another is given.
+    The number of the lease segment is the take id, too, unless another is given.
     """
     return (
-        f"UPDATE SET segment = {claim}, claim = {token or claim}, state = 't', "
+        f"UPDATE SET segment = {lease_segment}, claim = {take_id or lease_segment}, state = 't', "
         f"owner = {string(lease.owner)}, attempts = t.attempts + 1, "
         f"taken_at = {moment(lease.at_us)}, "
         f"next_event = {predicates.lease_end(lease, 't.ttr')}{note_of_take(table)}"
@@ -78,7 +80,7 @@ def move_to_claim(table: TubeTable, claim: str, lease: NewLease, token: str | No
 
 
 def move_as(dest: int, after: StoredTask, *, data: bool = False) -> str:
-    """The action for a single row that leaves its claim: to a fresh segment, as it is decided.
+    """The action for a single row that leaves its lease segment, for a fresh one, as decided.
 
     Args:
         dest: The segment.
@@ -102,27 +104,28 @@ class Statements:
 
         Args:
             table: The tube.
-            fresh: A number that was never used: each statement's marker. No other statement may
-                ever name it, or a lost answer would be recognised in another's commit.
+            fresh: A number that was never used: each statement's operation id. No other statement
+                may ever name it, or a lost answer would be recognised in another's commit.
         """
         self._table = table
         self._fresh = fresh
 
-    def put(self, rows: Source, size: int, segments: Sequence[int]) -> Merge:
+    def put(self, rows: Source, size: int, segments: Sequence[int]) -> Statement:
         """Insert `size` rows (columns of `INSERTED`) into segments that nobody has used."""
         values = ", ".join(stored_column(name, f"s.{name}") for name in INSERTED)
-        # Nothing is in the new segments, and nothing but the mark of a drop in segment 0: a match
+        # Nothing is in the new segments, and nothing but a tombstone in segment 0: a match
         # means that the tube is gone, and then nothing is inserted.
-        marker = self._fresh()
+        operation_id = self._fresh()
         source = f"(SELECT *, {bigint(self._table.id)} AS tube FROM {{rows}})"
         sql = (
             f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON {noted('t.segment')} AND t.segment IN ({bigints([MARKS, *segments, marker])}) "
+            f"ON {noted('t.segment')} "
+            f"AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
             f"AND t.tube = s.tube "
             f"WHEN NOT MATCHED THEN INSERT ({', '.join(INSERTED)}, tube, attempts) "
             f"VALUES ({values}, s.tube, CAST(0 AS INT))"
         )
-        return Merge(self._table.name, sql, marker, {"rows": rows}, size, size)
+        return Statement(self._table.name, sql, operation_id, {"rows": rows}, size, size)
 
     def append(self, rows: DataFrame, count: int, identity: PutIdentity | None) -> Append:
         """Append `count` rows (columns of `INSERTED`), with an identity once for it."""
@@ -140,82 +143,87 @@ class Statements:
     def take(
         self,
         segments: Sequence[int],
-        claims: Sequence[tuple[Cut, int]],
+        lease_segments: Sequence[tuple[OrderPosition, int]],
         lease: NewLease,
         now_us: int,
         size: int,
-    ) -> Merge:
-        """Move what is takeable in `segments`, up to the last cut, to the claims.
+    ) -> Statement:
+        """Move what is takeable in `segments`, up to the last position, to the lease segments.
 
         Args:
-            segments: Where the candidates are; none of them a claim.
-            claims: A claim for each consumer, with the last place in the order that goes there.
+            segments: Where the candidates are; none of them a lease segment.
+            lease_segments: A lease segment for each consumer, with the last position in the order
+                that goes there.
             lease: Who takes, and from when on.
             now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
-        last, marker = claims[-1], self._fresh()
-        literals = bigints([*segments, *(claim for _, claim in claims), marker])
+        last, operation_id = lease_segments[-1], self._fresh()
+        literals = bigints(
+            [*segments, *(lease_segment for _, lease_segment in lease_segments), operation_id]
+        )
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT 1 AS one) s "
             f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
             f"AND {self._table.mine('t.')} AND {self.takeable(last[0], now_us)} "
-            f"WHEN MATCHED THEN {self.taking(claims, lease)}"
+            f"WHEN MATCHED THEN {self.taking(lease_segments, lease)}"
         )
-        return Merge(self._table.name, sql, marker, size=size, tasks=size)
+        return Statement(self._table.name, sql, operation_id, size=size, tasks=size)
 
-    def takeable(self, cut: Cut, now_us: int) -> str:
+    def takeable(self, position: OrderPosition, now_us: int) -> str:
         """Condition of a take: what may be taken, up to a place in the order."""
-        return f"{self._table.up_to(cut, 't.')} AND {predicates.is_takeable(now_us, 't.')}"
+        return f"{self._table.up_to(position, 't.')} AND {predicates.is_takeable(now_us, 't.')}"
 
-    def taking(self, claims: Sequence[tuple[Cut, int]], lease: NewLease) -> str:
-        """The action of a take: rows move to the claims, each up to its cut."""
+    def taking(self, lease_segments: Sequence[tuple[OrderPosition, int]], lease: NewLease) -> str:
+        """The action of a take: rows move to the lease segments, each up to its position."""
         branches = "".join(
-            f"WHEN {self._table.up_to(cut, 't.')} THEN {bigint(claim)} "
-            for cut, claim in claims[:-1]
+            f"WHEN {self._table.up_to(position, 't.')} THEN {bigint(lease_segment)} "
+            for position, lease_segment in lease_segments[:-1]
         )
-        last = bigint(claims[-1][1])
-        claim = f"CASE {branches}ELSE {last} END" if branches else last
-        return move_to_claim(self._table, claim, lease)
+        last = bigint(lease_segments[-1][1])
+        lease_segment = f"CASE {branches}ELSE {last} END" if branches else last
+        return move_to_lease_segment(self._table, lease_segment, lease)
 
-    def delete_claim(self, claim: int) -> Merge:
-        """Remove a whole claim: only metadata is written, and all of it is found or nothing."""
-        return self.delete_segments([claim])
+    def delete_lease_segment(self, lease_segment: int) -> Statement:
+        """Remove a whole lease segment: only metadata is written; all of it is found or nothing."""
+        return self.delete_segments([lease_segment])
 
-    def delete_segments(self, segments: Sequence[int]) -> Merge:
+    def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments, whatever they hold: only metadata is written."""
-        marker = self._fresh()
-        where = f"{noted('segment')} AND segment IN ({bigints([*segments, marker])})"
-        return Merge(self._table.name, f"DELETE FROM {self._table.name} WHERE {where}", marker)
+        operation_id = self._fresh()
+        where = f"{noted('segment')} AND segment IN ({bigints([*segments, operation_id])})"
+        return Statement(
+            self._table.name, f"DELETE FROM {self._table.name} WHERE {where}", operation_id
+        )
 
-    def drain(self, now_us: int) -> Merge:
-        """Remove every row and leave the mark of a drop, or fail when a task is taken.
+    def drain(self, now_us: int) -> Statement:
+        """Remove every row and leave a tombstone, or fail when a task is taken.
 
-        The mark refuses every later put: it reads segment 0, too.
+        The tombstone refuses every later put: it reads segment 0, too.
         """
         held = f"{predicates.effective_state(now_us, None, 't.')} = 't'"
-        marker = self._fresh()
+        operation_id = self._fresh()
         # With a change feed a deleted row that was taken would be an ack.
         ended = removal(self._table, self._fresh(), None)
         sql = (
             f"MERGE INTO {self._table.name} t USING (SELECT TRUE AS mark UNION ALL SELECT FALSE) s "
-            f"ON {noted('t.segment')} AND t.segment <> {bigint(marker)} "
+            f"ON {noted('t.segment')} AND t.segment <> {bigint(operation_id)} "
             f"AND {self._table.mine('t.')} "
-            f"AND s.mark = (t.segment = {bigint(MARKS)}) "
+            f"AND s.mark = (t.segment = {bigint(SEGMENT_0)}) "
             f"WHEN MATCHED AND NOT s.mark AND {held} "
             f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
             f"WHEN MATCHED AND NOT s.mark AND t.state = 't' THEN {ended} "
             "WHEN MATCHED AND NOT s.mark THEN DELETE "
             "WHEN NOT MATCHED AND s.mark THEN INSERT (segment, tube) "
-            f"VALUES ({bigint(MARKS)}, {bigint(self._table.id)})"
+            f"VALUES ({bigint(SEGMENT_0)}, {bigint(self._table.id)})"
         )
-        return Merge(self._table.name, sql, marker)
+        return Statement(self._table.name, sql, operation_id)
 
-    def settle_segments(self, segments: Iterable[int], action: str) -> Merge:
+    def settle_segments(self, segments: Iterable[int], action: str) -> Statement:
         """Change all rows of whole segments, or fail when one of these is empty.
 
         Args:
-            segments: Claims, or others where no row may have moved; at least one.
+            segments: Lease segments, or others where no row may have moved; at least one.
             action: `DELETE` or `UPDATE SET ...`.
         """
         return self.settle([Chosen(segment, None) for segment in segments], [("TRUE", action)], {})
@@ -225,7 +233,7 @@ class Statements:
         rows: Sequence[Chosen],
         actions: Sequence[tuple[str, str]],
         moves: Mapping[int, int],
-    ) -> Merge:
+    ) -> Statement:
         """Change rows where they are still as decided, or fail as a whole.
 
         A row that is still in its segment is as it was: every change would have moved it.
@@ -235,10 +243,12 @@ class Statements:
                 else may be there.
             actions: Conditions, and `DELETE` or `UPDATE SET ...` for the rows that meet them; the
                 first that applies.
-            moves: For each claim that loses rows: the fresh claim of its rest.
+            moves: For each lease segment that loses rows: the fresh one of its rest.
         """
-        marker = self._fresh()
-        literals = bigints([*dict.fromkeys(row.segment for row in rows), *moves.values(), marker])
+        operation_id = self._fresh()
+        literals = bigints(
+            [*dict.fromkeys(row.segment for row in rows), *moves.values(), operation_id]
+        )
         stale = f"raise_error({string(STALE)})"
         clauses = [f"WHEN MATCHED AND {condition} THEN {action}" for condition, action in actions]
         if any(row.complete for row in rows):
@@ -264,10 +274,10 @@ class Statements:
             f"AND {self._table.mine('t.')} {' '.join(clauses)} "
             f"WHEN NOT MATCHED AND s.task_id <> {_UNNAMED} THEN INSERT (segment) VALUES ({stale})"
         )
-        # Without the rest of their claims, which moves along; of whole segments nobody knows here.
+        # Without the rest of their lease segments, which moves along; of whole ones it is unknown.
         whole = any(row.task_id is None for row in rows)
         tasks = None if whole else sum(row.chosen for row in rows)
-        return Merge(self._table.name, sql, marker, frames, len(rows), tasks)
+        return Statement(self._table.name, sql, operation_id, frames, len(rows), tasks)
 
 
 def _same_task(rows: Sequence[Chosen]) -> str:

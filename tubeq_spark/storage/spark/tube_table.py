@@ -1,4 +1,4 @@
-"""A tube's table as its statements see it: name, id, order, and places in the order."""
+"""A tube's table as its statements see it: name, id, order, and positions in the order."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tubeq_spark.storage.spark.quoting import bigint
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["MARKS", "Cut", "TubeTable"]
+__all__ = ["SEGMENT_0", "OrderPosition", "TubeTable"]
 
-#: The segment of marks: no task is ever in it.
-MARKS = 0
+#: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
+SEGMENT_0 = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
-    """A place in the order of a tube: everything up to it, itself included."""
+class OrderPosition:
+    """A position in the order of a tube: everything up to it, itself included."""
 
     pri: int
     task_id: int
@@ -52,11 +52,11 @@ class TubeTable:
         """The tube's order, for ORDER BY."""
         return ", ".join(self.order)
 
-    def up_to(self, cut: Cut, alias: str = "") -> str:
-        """Everything up to a place in the tube's order."""
+    def up_to(self, position: OrderPosition, alias: str = "") -> str:
+        """Everything up to a position in the tube's order."""
         if self.order == ("task_id",):
-            return f"{alias}task_id <= {bigint(cut.task_id)}"
+            return f"{alias}task_id <= {bigint(position.task_id)}"
         return (
-            f"({alias}pri < {cut.pri} OR "
-            f"({alias}pri = {cut.pri} AND {alias}task_id <= {bigint(cut.task_id)}))"
+            f"({alias}pri < {position.pri} OR "
+            f"({alias}pri = {position.pri} AND {alias}task_id <= {bigint(position.task_id)}))"
         )
