@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
-    from tubeq_spark.storage.spark.engine import Affected
+    from tubeq_spark.storage.statement import Affected
 
 __all__ = ["Batch", "Whole", "ack_whole"]
 

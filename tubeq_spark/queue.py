@@ -28,6 +28,7 @@ from tubeq_spark.observe import health, metrics, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.rules import refusals, validation
 from tubeq_spark.rules.ids import require_ids
+from tubeq_spark.rules.membership import SessionName
 from tubeq_spark.rules.microseconds import to_us, us_from_seconds
 from tubeq_spark.rules.new_tubes import check_settings, register_driver
 from tubeq_spark.rules.queue_state import QueueState
@@ -36,7 +37,7 @@ from tubeq_spark.runtime.context import QueueContext, TubeContext, left_out
 from tubeq_spark.runtime.counters import Counters
 from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.runtime.held_tasks import Holdings
-from tubeq_spark.runtime.session import Session, SessionName
+from tubeq_spark.runtime.session import Session
 from tubeq_spark.storage.commit_loop import CommitLoop, Tally
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, local_directory
 from tubeq_spark.storage.spark.engine import Engine

@@ -27,7 +27,7 @@ from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.committer import Committer, CommitterFile
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Affected, Append, Statement
+from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.spark.engine import Affected
+    from tubeq_spark.storage.statement import Affected
 
 __all__ = [
     "SYSTEM",

@@ -24,7 +24,6 @@ from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.runtime.codecs import payload_struct
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.spark.conflicts import Outcome, classify
-from tubeq_spark.storage.spark.engine import Append
 from tubeq_spark.storage.spark.open_location import OpenedLocation, create_table
 from tubeq_spark.storage.spark.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.spark.schema import (
@@ -34,6 +33,7 @@ from tubeq_spark.storage.spark.schema import (
     new_tube_table,
     set_property,
 )
+from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules import refusals
+from tubeq_spark.rules.membership import SessionName
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.rules.tube_types import BUILT_IN
 from tubeq_spark.runtime.counters import Counters
 from tubeq_spark.runtime.dead_owners import DeadOwners
-from tubeq_spark.runtime.session import Session, SessionName
+from tubeq_spark.runtime.session import Session
 
 if TYPE_CHECKING:
     from tubeq_spark.clock import Clock

@@ -1,7 +1,6 @@
 """Sessions and number slots as plain data: who is a member of which, and whose lease lasts.
 
-Plain data, and what a session asks of the tables that it is kept in: those of a location, or of a
-place in memory.
+Also what a session asks of the tables that it is kept in: those of a location, or of a place in memory.
 """
 
 from __future__ import annotations
@@ -13,11 +12,13 @@ from tubeq_spark.rules.lifecycle import due
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from uuid import UUID
 
 __all__ = [
     "HeldTasks",
     "LongStatements",
     "Member",
+    "SessionName",
     "SessionTable",
     "SessionView",
     "SlotLease",
@@ -41,6 +42,17 @@ class Member:
         """Whether it may still come back with its tasks."""
         until = None if self.lease_until is None else self.lease_until + skew_us
         return self.live and not due(until, now_us)
+
+
+@dataclass(slots=True)
+class SessionName:
+    """The session that a queue object speaks for: its own, until it joins another one."""
+
+    current: UUID
+
+    def __str__(self) -> str:
+        """As notes in the history have it."""
+        return str(self.current)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -20,13 +19,14 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.membership import (
         HeldTasks,
         LongStatements,
+        SessionName,
         SessionTable,
         SessionView,
         SlotTable,
     )
     from tubeq_spark.runtime.counters import Counters
 
-__all__ = ["DEFAULT_TTR", "Session", "SessionName"]
+__all__ = ["DEFAULT_TTR", "Session"]
 
 log = logging.getLogger(__name__)
 #: Seconds after its last sign of life before a session's tasks are released.
@@ -35,17 +35,6 @@ DEFAULT_TTR = 60.0
 _BEAT_MOST = 30.0
 #: Seconds that a statement runs before VACUUM is asked to wait for it, and for how long it is asked.
 _LONG, _ASKED = 300.0, 1_200.0
-
-
-@dataclass(slots=True)
-class SessionName:
-    """The session that a queue object speaks for: its own, until it joins another one."""
-
-    current: UUID
-
-    def __str__(self) -> str:
-        """As notes in the history have it."""
-        return str(self.current)
 
 
 class Session:

@@ -20,7 +20,7 @@ from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.running_statements import RunningStatements
 from tubeq_spark.storage.spark.commit_tags import Note
 from tubeq_spark.storage.spark.conflicts import Outcome, classify, is_missing_table
-from tubeq_spark.storage.spark.engine import Affected, Append, Engine, Statement
+from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.locking import TableLock
+    from tubeq_spark.storage.spark.engine import Engine
 
 __all__ = ["CommitLoop", "Plan", "Stale", "Tally"]
 

@@ -17,14 +17,14 @@ from tubeq_spark.rules import validation
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark import change_feed
-from tubeq_spark.storage.spark.engine import Append
 from tubeq_spark.storage.spark.quoting import moment
+from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected
+    from tubeq_spark.storage.statement import Affected
 
 __all__ = ["changes"]
 

@@ -14,8 +14,8 @@ from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected, Statement
-    from tubeq_spark.storage.spark.task_reads import SegmentSpan
+    from tubeq_spark.storage.spark.segment_facts import SegmentSpan
+    from tubeq_spark.storage.statement import Affected, Statement
 
 __all__ = ["drain", "truncate"]
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected
-    from tubeq_spark.storage.spark.task_reads import DueGroup
+    from tubeq_spark.storage.spark.segment_facts import DueGroup
+    from tubeq_spark.storage.statement import Affected
 
 __all__ = [
     "Ended",

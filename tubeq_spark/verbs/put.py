@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
-    from tubeq_spark.storage.spark.engine import Affected
+    from tubeq_spark.storage.statement import Affected
     from tubeq_spark.task import Task
 
 __all__ = ["plan", "prepare", "put_group", "put_many"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected, Statement
+    from tubeq_spark.storage.statement import Affected, Statement
     from tubeq_spark.verbs.locate import Located
 
 __all__ = [

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected
+    from tubeq_spark.storage.statement import Affected
 
 __all__ = ["ready", "take_batches", "take_group", "wait_for"]
 

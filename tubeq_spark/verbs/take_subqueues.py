@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.engine import Affected, Statement
     from tubeq_spark.storage.spark.subqueue_reads import SubqueueSelection
+    from tubeq_spark.storage.statement import Affected, Statement
 
 __all__ = ["exchange", "take_batches", "take_group"]
 

@@ -17,15 +17,16 @@ from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Engine, Statement
 from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
 from tubeq_spark.storage.spark.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.storage.put_identity import PutIdentity
-    from tubeq_spark.storage.spark.engine import Source
+    from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.statement import Source
 
 __all__ = ["Admission", "Room"]
 

@@ -13,9 +13,9 @@ from tubeq_spark.rules import ids
 from tubeq_spark.rules.membership import SlotLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.engine import Affected, Statement
 from tubeq_spark.storage.spark.quoting import bigint, integer, string
 from tubeq_spark.storage.spark.system_table import SystemTable
+from tubeq_spark.storage.statement import Affected, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,7 +11,7 @@ from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, string
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tubeq_spark.storage.spark.engine import Source
+    from tubeq_spark.storage.statement import Source
 
 __all__ = ["INLINE_ROWS", "rows_source"]
 

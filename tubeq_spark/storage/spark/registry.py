@@ -12,10 +12,10 @@ from tubeq_spark.rules import refusals
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.engine import Affected, Statement
 from tubeq_spark.storage.spark.quoting import bigint, moment, string
 from tubeq_spark.storage.spark.schema import FORMAT_VERSION
 from tubeq_spark.storage.spark.system_table import SystemTable
+from tubeq_spark.storage.statement import Affected, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,10 +17,10 @@ import pyarrow as pa
 from tubeq_spark.rules.membership import Member, SessionView
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.engine import Append, Statement
 from tubeq_spark.storage.spark.quoting import bigint, integer, moment, string
 from tubeq_spark.storage.spark.system_table import SystemTable
 from tubeq_spark.storage.spark.table_metrics import last_commit
+from tubeq_spark.storage.statement import Append, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from tubeq_spark.rules.stored_task import StoredTask
-    from tubeq_spark.storage.spark.engine import Engine, Source
+    from tubeq_spark.storage.spark.engine import Engine
     from tubeq_spark.storage.spark.tube_table import TubeTable
+    from tubeq_spark.storage.statement import Source
 
 __all__ = ["SubqueueHead", "SubqueueSelection", "Subqueues"]
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Statement
 from tubeq_spark.storage.spark.inline_rows import rows_source
 from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
 from tubeq_spark.storage.spark.task_statements import move_to_lease_segment
+from tubeq_spark.storage.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

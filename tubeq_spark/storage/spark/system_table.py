@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
-from tubeq_spark.storage.spark.engine import Statement
+from tubeq_spark.storage.statement import Statement
 
 if TYPE_CHECKING:
     import random

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ from tubeq_spark.storage.spark.change_feed import GONE
 from tubeq_spark.storage.spark.head_hint import HEAD_SEGMENTS, Heads, SegmentHead
 from tubeq_spark.storage.spark.inline_rows import INLINE_ROWS
 from tubeq_spark.storage.spark.quoting import bigint, bigints, identifier, integer, limited, string
+from tubeq_spark.storage.spark.segment_facts import DueGroup, SegmentSelection, SegmentSpan, Waiting
 from tubeq_spark.storage.spark.tube_table import SEGMENT_0, OrderPosition, TubeTable
 from tubeq_spark.task import TaskState
 
@@ -24,66 +24,9 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.storage.spark.engine import Engine
 
-__all__ = ["DueGroup", "SegmentSelection", "Tasks", "Waiting"]
+__all__ = ["Tasks"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSelection:
-    """What a selection found in one segment."""
-
-    segment: int
-    count: int
-    last: OrderPosition
-    in_lease_segment: bool
-    delayed: int
-    shortest_ttr: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSpan:
-    """A segment, its highest task id, and whether it is a lease segment."""
-
-    segment: int
-    last: int
-    in_lease_segment: bool
-
-
-@dataclass(frozen=True, slots=True)
-class DueGroup:
-    """Tasks of one segment that time has changed alike.
-
-    Attributes:
-        segment: Where they are.
-        state: As stored.
-        over: Whether their life has ended.
-        worn: Whether they are buried rather than readied.
-        count: How many.
-    """
-
-    segment: int
-    state: TaskState
-    over: bool
-    worn: bool
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What waits for a sweep in a tube.
-
-    Attributes:
-        due: Tasks that time has changed and nobody has written down.
-        owners: Who holds tasks, in ended leases too.
-        leftovers: Segments with rows of tubes that had this name before, or gone rows.
-        tiny: Segments of few tasks, none of them taken.
-    """
-
-    due: int
-    owners: tuple[str, ...]
-    leftovers: int
-    tiny: int
 
 
 #: Task ids have 63 bits; any other number is no task's.

@@ -19,10 +19,10 @@ from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.change_feed import note, note_of_take, removal
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Append, Statement
 from tubeq_spark.storage.spark.inline_rows import rows_source
 from tubeq_spark.storage.spark.quoting import bigint, bigints, integer, moment, string
 from tubeq_spark.storage.spark.tube_table import SEGMENT_0, OrderPosition, TubeTable
+from tubeq_spark.storage.statement import Append, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.storage.put_identity import PutIdentity
-    from tubeq_spark.storage.spark.engine import Source
+    from tubeq_spark.storage.statement import Source
 
 __all__ = ["Chosen", "Statements", "move_as", "move_to_lease_segment", "moved_segment"]
 

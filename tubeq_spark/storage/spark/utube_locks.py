@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from tubeq_spark.rules.segment_layout import hash_of
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.spark.engine import Engine, Statement
 from tubeq_spark.storage.spark.inline_rows import rows_source
 from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
+from tubeq_spark.storage.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tubeq_spark.storage.locking import TableLock
+    from tubeq_spark.storage.spark.engine import Engine
 
 __all__ = ["UtubeLock", "UtubeLocks", "bucket_of"]
 

@@ -1,0 +1,69 @@
+"""What reads of a tube tell of its segments. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tubeq_spark.storage.spark.tube_table import OrderPosition
+    from tubeq_spark.task import TaskState
+
+__all__ = ["DueGroup", "SegmentSelection", "SegmentSpan", "Waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSelection:
+    """What a selection found in one segment."""
+
+    segment: int
+    count: int
+    last: OrderPosition
+    in_lease_segment: bool
+    delayed: int
+    shortest_ttr: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpan:
+    """A segment, its highest task id, and whether it is a lease segment."""
+
+    segment: int
+    last: int
+    in_lease_segment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DueGroup:
+    """Tasks of one segment that time has changed alike.
+
+    Attributes:
+        segment: Where they are.
+        state: As stored.
+        over: Whether their life has ended.
+        worn: Whether they are buried rather than readied.
+        count: How many.
+    """
+
+    segment: int
+    state: TaskState
+    over: bool
+    worn: bool
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What waits for a sweep in a tube.
+
+    Attributes:
+        due: Tasks that time has changed and nobody has written down.
+        owners: Who holds tasks, in ended leases too.
+        leftovers: Segments with rows of tubes that had this name before, or gone rows.
+        tiny: Segments of few tasks, none of them taken.
+    """
+
+    due: int
+    owners: tuple[str, ...]
+    leftovers: int
+    tiny: int
