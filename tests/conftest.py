@@ -8,7 +8,6 @@ import pytest
 from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
-from tests.jvm_options import SHORT_LIVED
 from tubeq_spark.storage.spark.spark_session import local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN
 
@@ -65,7 +64,6 @@ def spark(
             **{
                 "spark.master": "local[2]",
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-                "spark.driver.extraJavaOptions": SHORT_LIVED,
                 **INTERPRETED,
             },
         )

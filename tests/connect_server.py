@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from tests.jvm_options import SHORT_LIVED
 from tubeq_spark import local_session
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ def serve(warehouse: str) -> None:
         **{
             "spark.master": "local[2]",
             "spark.sql.warehouse.dir": warehouse,
-            "spark.driver.extraJavaOptions": SHORT_LIVED,
             "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": "0",

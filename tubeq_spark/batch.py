@@ -102,7 +102,8 @@ class Batch:
 
         Columns `task_id, data` (or the schema's columns)`, pri, utube, ttl, ttr, attempts,
         created`; durations in seconds, NULL is unlimited. Each evaluation reads the tasks as they
-        are in the tube by then. No commit.
+        are in the tube by then. No commit. In a session without the recommended settings each look at
+        this property is a small query, so that those that follow read the table's log at less cost.
         """
         return self._ctx.tasks.batch_frame(self._take_id, self._owner)
 

@@ -269,6 +269,7 @@ class Queue:
             "change_feed": change_feed,
         }
         new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
+        is_mine = False
         with self._lock:
             try:
                 owner = self._context.session.keep() if temporary else None
@@ -278,8 +279,11 @@ class Queue:
                 tube = self._wrap(record)
                 if is_new and record.options.temporary:
                     self._temporary.append(tube)
+                # An earlier call may have made it whose answer was lost.
+                is_mine = temporary and record.owner == owner
             finally:
-                self._keep_session_for_temporary()
+                if not is_mine:
+                    self._keep_session_for_temporary()
             if on_task_change is not None:
                 tube.on_task_change(on_task_change)
             return tube

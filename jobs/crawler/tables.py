@@ -75,7 +75,10 @@ class PageTable:
         self._write(empty.write.option("delta.checkpointInterval", "10"), "ignore")
 
     def append(self, fetches: DataFrame, *, consumer: str, batch: str) -> None:
-        """Store a consumer's fetches of a batch, in one commit; runs the fetching, once."""
+        """Store a consumer's fetches of a batch, in one commit; runs the fetching, once.
+
+        An append conflicts with nothing but a change of the table's definition, which nobody makes.
+        """
         rows = fetches.withColumns({"consumer": F.lit(consumer), "batch": F.lit(batch)})
         self._write(rows.write, "append")
 

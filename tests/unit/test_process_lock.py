@@ -122,6 +122,8 @@ def test_holding_when_a_writer_of_another_jvm_comes_lets_it_wait_for_the_first(
         (KeyboardInterrupt(), True),
         (CommitUnknownError("lost", 1), True),
         (StoreError(), False),
+        # The program's own mistake: no statement was running.
+        (ValueError(), False),
     ],
 )
 def test_holding_when_a_write_fails_leaves_the_note_unless_it_was_answered(

@@ -6,11 +6,10 @@ Nothing here is needed for a verb to be right, all of it yields to whoever commi
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.errors import ConflictError
 from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.spark.change_feed import note
@@ -103,7 +102,7 @@ def remove_dead_files(
     tables: Tables,
     now_us: int,
     last_us: int | None,
-    failed_us: int | None = None,
+    tried_us: int | None = None,
 ) -> bool:
     """Remove the files that no kept version needs, when it was not done for long enough.
 
@@ -119,30 +118,27 @@ def remove_dead_files(
     Nothing is done while no file can be old enough: in tables that are younger than what is kept, and
     in those to which nobody has written since what was removed last was that old.
 
-    Steps: (a change of the table,) VACUUM, a note that it was done. Stopped before the note, the next
-    sweep does it again, as another sweeper at the same moment may. One that fails is noted as well: each
-    try makes the writers of storage without lock files begin anew, so not every sweep may be one.
+    Steps: a note that it is tried, (a change of the table,) VACUUM, a note that it was done. What is
+    stopped or fails in between is tried again after a part of `vacuum_hours`: each try holds up the
+    writers, or makes those of storage without lock files begin anew, so not every sweep may be one.
+    Two sweepers that try at the same moment may both do it.
 
     Args:
         queue: The queue object.
         tables: The tables.
         now_us: The moment.
         last_us: When it was last done, if ever.
-        failed_us: When it last failed, if ever.
+        tried_us: When it was last tried, if ever.
 
     Returns:
-        Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and a
-        note in `_tubeq_sessions`, also of a failure; on storage without lock files one more to each
+        Whether it was done. Commits: those of Delta's VACUUM, which conflict with nothing, and two
+        notes in `_tubeq_sessions`; on storage without lock files one more to each
         table, which conflicts with all that are going on.
     """
-    if not _is_due(queue, tables, now_us, last_us, failed_us):
+    if not _is_due(queue, tables, now_us, last_us, tried_us):
         return False
-    try:
-        done = [_vacuum(queue, name, table_lock, now_us) for name, table_lock in tables.names]
-    except Exception:
-        with suppress(TubeqError):
-            queue.sessions.note_vacuum(tables.key, now_us, failed=True)
-        raise
+    queue.sessions.note_vacuum(tables.key, now_us, tried=True)
+    done = [_vacuum(queue, name, table_lock, now_us) for name, table_lock in tables.names]
     if not all(done):
         return False
     queue.sessions.note_vacuum(tables.key, now_us)
@@ -150,7 +146,7 @@ def remove_dead_files(
 
 
 def _is_due(
-    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, failed_us: int | None
+    queue: QueueContext, tables: Tables, now_us: int, last_us: int | None, tried_us: int | None
 ) -> bool:
     """Whether it is time to remove dead files, and no long write has asked to wait."""
     hours = queue.config.vacuum_hours
@@ -164,7 +160,7 @@ def _is_due(
         now_us < last_us + interval or _were_removed(queue, tables, last_us - kept - _CLOCKS)
     ):
         return False
-    if failed_us is not None and now_us < failed_us + interval // _AGAIN:
+    if tried_us is not None and now_us < tried_us + interval // _AGAIN:
         return False
     late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * interval
     return now_us >= late or not any(

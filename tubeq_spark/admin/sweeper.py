@@ -45,8 +45,8 @@ class _Pass:
     def remove_dead_files(self, tables: Tables) -> bool:
         """Remove those of some tables, if it is time."""
         last_us = self.survey.vacuums.get(tables.key)
-        failed_us = self.survey.failed_vacuums.get(tables.key)
-        return compaction.remove_dead_files(self.queue, tables, self.now_us, last_us, failed_us)
+        tried_us = self.survey.tried_vacuums.get(tables.key)
+        return compaction.remove_dead_files(self.queue, tables, self.now_us, last_us, tried_us)
 
 
 def sweep_tubes(

@@ -40,8 +40,8 @@ class Problem:
         kind: `sweeper` (due tasks that nobody writes down), `clock` (it differs from the
             storage's), `settings` (of the Spark session), `storage` (unsafe for several drivers),
             `claims` (utube locks that nobody uses), `sessions` (dead ones that hold tasks),
-            `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done) or
-            `bury_unreadable`.
+            `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done),
+            `creating` (a creation that is not done) or `unreadable` (what it is cannot be read).
         tube: The tube, if it is about one.
         message: What was found, and what helps.
     """

@@ -49,7 +49,7 @@ class StoredTask:
     owner: str | None
     attempts: int
     take_id: int | None
-    #: The payload as `bury_unreadable` decoded it, for whoever is handed it next: a program may change it.
+    #: The payload as `unreadable` decoded it, for whoever is handed it next: a program may change it.
     _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def held_by(self, owner: str, now_us: int) -> bool:

@@ -273,8 +273,8 @@ class Session:
 
     def keep_no_longer(self) -> None:
         """Let the session end by itself again: what was to end with it is gone. No commit."""
-        with self._lock:
-            self._kept = False
+        # Without the lock, which a heartbeat may hold for as long as a server does not answer.
+        self._kept = False
 
     def check_alive(self, other: UUID) -> int:
         """The epoch of a living session.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.storage.committer import CommitterFile
 from tubeq_spark.storage.locking import (
     LOCK_SUFFIX,
@@ -24,6 +25,7 @@ from tubeq_spark.storage.locking import (
     write_note,
 )
 from tubeq_spark.storage.processes import processes
+from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,7 +80,7 @@ class ProcessLock:
             yield
             has_ended = True
         except Exception as error:
-            has_ended = is_answered(error)
+            has_ended = is_answered(error) or not _is_of_storage(error)
             raise
         finally:
             self._leave(has_ended=has_ended)
@@ -89,7 +91,7 @@ class ProcessLock:
                 self._state.wait()
             if not self._writers:
                 # Nobody is in, so nobody waits for this one to let him out.
-                self._file.acquire(poll_interval=POLL)
+                self._acquire()
                 try:
                     self._is_left = is_left_to(lambda: jvm, self._note, self._wall, self._here)
                     if not self._is_left:
@@ -99,6 +101,15 @@ class ProcessLock:
                     raise
                 self._jvm = jvm
             self._writers += 1
+
+    def _acquire(self) -> None:
+        try:
+            self._file.acquire(poll_interval=POLL)
+        except OSError as error:
+            msg = (
+                f"the lock file {self._file.lock_file} cannot be had, nothing was written: {error}"
+            )
+            raise StoreError(msg) from error
 
     def _leave(self, *, has_ended: bool) -> None:
         with self._state:
@@ -115,6 +126,12 @@ class ProcessLock:
                 self._state.notify_all()
         # Who asks again at once would always be faster than those who poll.
         self._wall.sleep(2 * POLL)
+
+
+def _is_of_storage(error: Exception) -> bool:
+    """Whether an error may have come while a statement ran, and not from a program's own code."""
+    own = (CommitUnknownError, OSError, EOFError)
+    return isinstance(error, own) or is_from_engine(error) or is_unreachable(error)
 
 
 _locks: dict[Path, ProcessLock] = {}

@@ -1,4 +1,4 @@
-"""The seam to Spark: run a query, run a statement, read a history. Nothing else talks to it."""
+"""The seam to Spark for the queue's own tables: run a query, run a statement, read a history."""
 
 from __future__ import annotations
 

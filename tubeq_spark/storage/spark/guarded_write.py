@@ -63,9 +63,10 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
     """
     lock = _lock_of(spark, Location.parse(table))
     clock = SystemClock()
-    began = clock.monotonic()
+    # From the first conflict on: a write may take as long as it likes.
+    began: list[float] = []
     # Jitter needs no secrets.
-    waits = _BACKOFF.waits(lambda: clock.monotonic() - began, random.random)
+    waits = _BACKOFF.waits(lambda: clock.monotonic() - began[0], random.random)
     while True:
         try:
             if lock is None:
@@ -75,6 +76,7 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
         except Exception as error:
             if classify(error) is not Outcome.CONFLICT:
                 raise
+            began.append(clock.monotonic())
             wait = next(waits, None)
             if wait is None:
                 msg = f"{table}: others committed first, retries used up; nothing was written"

@@ -20,7 +20,7 @@ from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, OWN_CLEARED, OWN_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -46,8 +46,10 @@ class OwnSessions:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._made: dict[bool, SparkSession] = {}
+        #: Those that a server has forgotten.
+        self._left: list[SparkSession] = []
         # A client that is still open when Python ends waits for threads that are gone by then.
-        weakref.finalize(self, _close_clients, self._made)
+        weakref.finalize(self, _close_clients, self._made, self._left)
         self._theirs: dict[str, str] = {}
         self._looked = self._clock.monotonic()
         #: When each was last asked for.
@@ -87,7 +89,10 @@ class OwnSessions:
         with self._lock:
             for session in self._made.values():
                 _release(session, told=release)
+            for session in self._left:
+                _release(session, told=False)
             self._made.clear()
+            self._left.clear()
             self._are_had = False
 
     def _make(self, *, compiling: bool) -> SparkSession:
@@ -108,7 +113,8 @@ class OwnSessions:
         is_there = _answers(made)
         with self._lock:
             if not is_there and self._made.get(compiling) is made:
-                del self._made[compiling]
+                # Not closed yet: another thread, which had an answer, may be working with it.
+                self._left.append(self._made.pop(compiling))
             self._used[compiling] = now
 
     def _look_at_the_callers(self) -> None:
@@ -177,13 +183,12 @@ def _answers(session: Any) -> bool:
     try:
         session.conf.get("spark.sql.session.timeZone")
     except Exception:  # noqa: BLE001  (a handle that is no longer one)
-        _release(session)
         return False
     return True
 
 
-def _close_clients(sessions: Mapping[bool, SparkSession]) -> None:
-    for session in sessions.values():
+def _close_clients(sessions: Mapping[bool, SparkSession], left: Sequence[SparkSession]) -> None:
+    for session in [*sessions.values(), *left]:
         _release(session, told=False)
 
 

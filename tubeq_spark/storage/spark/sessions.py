@@ -30,7 +30,7 @@ __all__ = ["Sessions", "Survey"]
 _BUCKETS = 64
 _VACUUM_BUCKET = 2_000
 #: What is noted of the removal of dead files.
-_VACUUMED, _FAILED = "vacuum", "vacuum_failed"
+_VACUUMED, _TRIED = "vacuum", "vacuum_tried"
 #: What a long statement asks of it.
 _WRITING = "writing"
 _TOTAL_BUCKET = 2_001
@@ -55,7 +55,7 @@ class Survey:
         beats: Heartbeats that newer ones have replaced, and those of sessions that have ended.
         leases: Leases of numbers that later ones have replaced.
         vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
-        failed_vacuums: When that last failed.
+        tried_vacuums: When that was last tried.
         asked: Until when each queue object with a long statement has asked VACUUM to wait, at most, and
             in how many rows.
     """
@@ -64,7 +64,7 @@ class Survey:
     beats: int
     leases: int
     vacuums: Mapping[int, int]
-    failed_vacuums: Mapping[int, int]
+    tried_vacuums: Mapping[int, int]
     asked: Mapping[str, tuple[int, int]]
 
     def ended_asks(self, at_us: int) -> int:
@@ -100,7 +100,7 @@ class Sessions(SystemTable):
             f"SELECT kind, bucket, session, member, slot, key, {_NEWEST}, count(*) AS n, "
             "unix_micros(max(at)) AS at, unix_micros(max(lease_until)) AS until FROM ("
             "SELECT * EXCEPT (member), IF(kind = 'slot', NULL, member) AS member, "
-            f"IF(kind IN ('{_VACUUMED}', '{_FAILED}'), seq, NULL) AS key FROM {self._table}) "
+            f"IF(kind IN ('{_VACUUMED}', '{_TRIED}'), seq, NULL) AS key FROM {self._table}) "
             "GROUP BY kind, bucket, session, member, slot, key"
         )
         kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -114,7 +114,7 @@ class Sessions(SystemTable):
             sum(row["n"] - (not left[row["session"]]) for row in kinds["member"]),
             sum(row["n"] - 1 for row in kinds["slot"]),
             {row["key"]: row["at"] for row in kinds[_VACUUMED]},
-            {row["key"]: row["at"] for row in kinds[_FAILED]},
+            {row["key"]: row["at"] for row in kinds[_TRIED]},
             {row["member"]: (row["until"], row["n"]) for row in kinds[_WRITING]},
         )
 
@@ -246,12 +246,12 @@ class Sessions(SystemTable):
 
     # -- maintenance --------------------------------------------------------------------------
 
-    def note_vacuum(self, key: int, now_us: int, *, failed: bool = False) -> None:
-        """Remember that dead files were removed, or could not be. One commit, a blind append."""
+    def note_vacuum(self, key: int, now_us: int, *, tried: bool = False) -> None:
+        """Remember that dead files were removed, or that somebody tries. One commit, a blind append."""
         row = pa.table(
             {
                 "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
-                "kind": [_FAILED if failed else _VACUUMED],
+                "kind": [_TRIED if tried else _VACUUMED],
                 "seq": pa.array([key], pa.int64()),
                 "at": pa.array([now_us], pa.timestamp("us", "UTC")),
             }
