@@ -75,5 +75,5 @@ def test_ci_when_it_has_run_has_run_both_halves() -> None:
 
     assert re.findall(r'^tests "\$\w+" (\S+)', script, re.MULTILINE) == ["test", "test-rest"]
     limits = [int(n) for n in re.findall(r"_MINUTES=(\d+)", script)]
-    # A run takes an hour at most; these end one that hangs, before whoever runs it does.
+    # An hour, after which no test begins; these end one that hangs.
     assert sum(limits) <= 80
