@@ -119,8 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         job = _job(arguments)
         slots = max(os.cpu_count() or 1, job.consumers * job.settings.partitions + _SPARE_SLOTS)
+        console = Console()
+        console.print("Starting Spark and opening the queue …")
         spark = local_session("tubeq-crawl", **{"spark.master": f"local[{slots}]"})
-        return run(spark, job, Console())
+        return run(spark, job, console)
     except (CrawlError, InvalidOptionError) as exc:
         return _fail(str(exc), EXIT_BAD_USE)
     except (TubeqError, OSError) as exc:
