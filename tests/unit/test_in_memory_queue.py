@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import inspect
 import re
@@ -356,6 +357,25 @@ def test_queues_share_tubes_only_where_they_are_told_to(queue: InMemoryQueue) ->
         assert other["t"] is other["t"]
         with pytest.raises(InvalidOptionError, match="beside"):
             InMemoryQueue(beside="queue")  # type: ignore[arg-type]
+
+
+class _RunningClock(ManualClock):
+    """A clock that goes on by a second with each look at it."""
+
+    def now(self) -> dt.datetime:
+        self.advance(1)
+        return super().now()
+
+
+@pytest.mark.parametrize("verb", ["delete", "bury", "peek"])
+@pytest.mark.parametrize("ttl", range(1, 9))
+def test_verb_when_a_life_ends_while_it_runs_judges_by_one_moment(verb: str, ttl: int) -> None:
+    tube = InMemoryQueue(_RunningClock()).create_tube("t", "fifottl")
+    task = tube.put("short", ttl=ttl)
+    assert task is not None
+
+    with contextlib.suppress(TaskNotFoundError):
+        assert getattr(tube, verb)(task.task_id).task_id == task.task_id
 
 
 def test_callback_may_use_the_queue(queue: InMemoryQueue) -> None:

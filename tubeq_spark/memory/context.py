@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
@@ -17,6 +18,8 @@ from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.runtime.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.memory.place import Place
@@ -63,6 +66,8 @@ class MemoryContext:
         self.config = config.at(local=True)
         self.drivers = dict(BUILT_IN)
         self.state = QueueState.STARTUP
+        #: That of the verb that runs now.
+        self._moment: int | None = None
         self.session: Session = self._session(place)
         if isinstance(clock, SystemClock):
             place.beating.append(self.session)
@@ -82,7 +87,16 @@ class MemoryContext:
 
     def now_us(self) -> int:
         """The moment of an operation."""
-        return to_us(self.clock.now())
+        return to_us(self.clock.now()) if self._moment is None else self._moment
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """Run a verb, with the place's lock held: it judges all that it finds by one moment."""
+        before, self._moment = self._moment, self.now_us()
+        try:
+            yield
+        finally:
+            self._moment = before
 
     def require_running(self) -> None:
         """Refuse a verb outside RUNNING.

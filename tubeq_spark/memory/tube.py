@@ -260,7 +260,7 @@ class InMemoryTube(Tube):
         """Run a verb, alone among all of this place, and tell what happened."""
         verbs = self._verbs
         try:
-            with verbs.queue.place.lock:
+            with verbs.queue.place.lock, verbs.queue.at_one_moment():
                 verbs.require_there()
                 return verb()
         finally:
