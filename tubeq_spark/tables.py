@@ -46,6 +46,21 @@ class OwnTable:
         self.text, self.in_catalog = place.text, place.in_catalog
         self.name = identifier(*place.parts) if place.in_catalog else path_table(place.text)
 
+    @classmethod
+    def beside(cls, spark: SparkSession, location: str, name: str) -> OwnTable:
+        """A table that lies where a queue has its own.
+
+        Args:
+            spark: A session with Delta.
+            location: The queue's: a path, a URI, or `catalog.schema`.
+            name: What the table is called there.
+
+        Raises:
+            InvalidOptionError: `location` is none of these.
+        """
+        place = Location.parse(location)
+        return cls(spark, f"{place.text.rstrip('/')}{'.' if place.in_catalog else '/'}{name}")
+
     def save(self, writer: DataFrameWriter) -> None:
         """Run a writer whose format and mode are set, as `write` does."""
         if self.in_catalog:

@@ -17,12 +17,12 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from crawler.fetch import Outcome
-from tubeq_spark import guarded_write
+from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:
     import datetime as dt
 
-    from pyspark.sql import Column, DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["FETCH_COLUMNS", "Exclusivity", "PageTable", "overlapping"]
 
@@ -64,15 +64,11 @@ class PageTable:
             location: The queue's: a path, a URI, or `catalog.schema`.
         """
         self._spark = spark
-        self._in_catalog = "." in location and "/" not in location and ":" not in location
-        if self._in_catalog:
-            self._place = f"{location}.{NAME}"
-            self._name = ".".join(f"`{part}`" for part in self._place.split("."))
-        else:
-            self._name = self._place = f"{location.rstrip('/')}/{NAME}"
+        self._table = OwnTable.beside(spark, location, NAME)
         empty = spark.createDataFrame([], f"{FETCH_COLUMNS}, consumer STRING, batch STRING")
         # Checkpoints at Delta's own pace would make later batches read a hundred commits.
-        self._write(empty.write.option("delta.checkpointInterval", "10"), "ignore")
+        writer = empty.write.option("delta.checkpointInterval", "10")
+        self._table.save(writer.format("delta").mode("ignore"))
 
     def append(self, fetches: DataFrame, *, consumer: str, batch: str) -> None:
         """Store a consumer's fetches of a batch, in one commit; runs the fetching, once.
@@ -80,18 +76,13 @@ class PageTable:
         An append conflicts with nothing but a change of the table's definition, which nobody makes.
         """
         rows = fetches.withColumns({"consumer": F.lit(consumer), "batch": F.lit(batch)})
-        self._write(rows.write, "append")
-
-    def _write(self, writer: DataFrameWriter, mode: str) -> None:
-        writer = writer.format("delta").mode(mode)
-        save = writer.saveAsTable if self._in_catalog else writer.save
-        guarded_write(self._spark, self._place, lambda: save(self._name))
+        self._table.save(rows.write.format("delta").mode("append"))
 
     def fetches(self) -> DataFrame:
         """Every fetch, as of now."""
-        if self._in_catalog:
-            return self._spark.read.table(self._name)
-        return self._spark.read.format("delta").load(self._name)
+        if self._table.in_catalog:
+            return self._spark.read.table(self._table.name)
+        return self._spark.read.format("delta").load(self._table.text)
 
     def of_batch(self, batch: str) -> DataFrame:
         """The fetches of one batch; the files of others are skipped by their statistics."""
