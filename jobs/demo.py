@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import crawl
 from loopback import FAULTS, serve
-from program.starting import end
+from program.starting import MISSING, end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     roots = [_package(name) for name in ("pyspark", "pandas")]
     if None in roots:
         sys.stderr.write("demo.py: pip install 'tubeq-spark[spark,jobs]' first\n")
-        return 1
+        return MISSING
     with ExitStack() as stack:
         location = arguments.location or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="tubeq-demo-")

@@ -1,6 +1,9 @@
-"""What programs around a queue share: their settings, a clock of Spark's, a sentence for an error.
+"""What programs around a queue share: their settings, how they run and end, a stream that ticks.
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
+- `run_program` ends whatever its work raises with one sentence and an `ExitCode`, the same numbers
+  for all programs; `BadUseError` is for what its user can mend; `note` says such sentences, and
+  `open_spark` gives the session, embedded or of a Connect server;
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
   `is_classic` is true (a Spark Connect server runs it in a process of its own);
 - `reason_of` says in one line what an error is, of Spark's with its cause.
@@ -8,9 +11,21 @@
 
 from __future__ import annotations
 
+from tubeq_spark.cli.program import BadUseError, ExitCode, note, open_spark, run_program
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.streams.ticks import start_ticking
 
-__all__ = ["Defaults", "is_classic", "read_defaults", "reason_of", "start_ticking"]
+__all__ = [
+    "BadUseError",
+    "Defaults",
+    "ExitCode",
+    "is_classic",
+    "note",
+    "open_spark",
+    "read_defaults",
+    "reason_of",
+    "run_program",
+    "start_ticking",
+]

@@ -18,7 +18,8 @@ from bench.measure import BenchError, Progress
 from bench.plan import Part, Plan, Session
 from bench.report import Results, show, versions
 from bench.run import Bench, default_settings
-from tubeq_spark import InvalidOptionError, TubeqError, local_session
+from tubeq_spark import local_session
+from tubeq_spark.programs import ExitCode, note, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-EXIT_FAILED = 1
-EXIT_BAD_USE = 2
-EXIT_INTERRUPTED = 130
+PROGRAM = "benchmark.py"
 _STOPPING = "finishing the round in hand; once more to stop at once"
 #: Seconds between two looks whether to stop a process that measures for us.
 _LOOK_S = 0.5
@@ -39,10 +38,10 @@ _PROGRAM = Path(__file__).parents[1] / "benchmark.py"
 def _parser() -> argparse.ArgumentParser:
     """The command line."""
     parse = argparse.ArgumentParser(
-        prog="benchmark.py",
+        prog=PROGRAM,
         description="Measure put, take and ack of a tubeq_spark queue, and in turns with them the "
         "bare Delta statements that do the same on a table of the same shape (the floor).",
-        epilog="Exit codes: 0 done, whatever the targets; 1 failed; 2 bad use; 130 or 143 stopped "
+        epilog="Exit codes: 0 done, whatever the targets; 2 bad use; 3 failed; 130 or 143 stopped "
         "by Ctrl-C or SIGTERM, then the round in hand is finished and what was measured is shown.",
     )
     add = parse.add_argument
@@ -66,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--location", metavar="DIR", help="path or URI for the tables, kept (a temporary one)")
     add("--json", type=Path, metavar="FILE", help="write all numbers there")
+    add("--verbose", action="store_true", help="show where an error came from")
     add(
         "--session",
         type=Session,
@@ -106,8 +106,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = _parser().parse_args(argv)
-    results, stop = Results(), Stop(lambda _: _say(_STOPPING))
-    try:
+    results, stop = Results(), Stop(lambda _: note(PROGRAM, _STOPPING))
+
+    def work() -> int:
         if arguments.json is not None:
             arguments.json.touch()  # before minutes of work, not after them
         with ExitStack() as stack:
@@ -119,10 +120,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             except KeyboardInterrupt:
                 results.stopped = True
             return _end(results, arguments.json, stop)
-    except InvalidOptionError as exc:
-        return _fail(str(exc), EXIT_BAD_USE)
-    except (BenchError, TubeqError, OSError) as exc:
-        return _fail(str(exc))
+
+    return run_program(PROGRAM, work, verbose=arguments.verbose)
 
 
 def _end(results: Results, json_file: Path | None, stop: Stop) -> int:
@@ -134,10 +133,9 @@ def _end(results: Results, json_file: Path | None, stop: Stop) -> int:
     if json_file is not None:
         json_file.write_text(json.dumps(results.as_dict(), indent=2) + "\n")
     if not results.stopped:
-        return 0
-    return _fail(
-        "stopped; what was measured until then is shown", stop.exit_code or EXIT_INTERRUPTED
-    )
+        return ExitCode.DONE
+    note(PROGRAM, "stopped; what was measured until then is shown")
+    return stop.exit_code or ExitCode.INTERRUPTED
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -225,13 +223,3 @@ def _run_until_stopped(words: list[str], stop: Stop) -> int:
         except BaseException:
             child.terminate()
             raise
-
-
-def _fail(sentence: str, code: int = EXIT_FAILED) -> int:
-    _say(sentence)
-    return code
-
-
-def _say(sentence: str) -> None:
-    sys.stderr.write(f"benchmark.py: {sentence}\n")
-    sys.stderr.flush()

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from program.arguments import add_queue_options, count, positive_count, seconds
-from program.running import EXIT_FAILED, note, run
+from program.running import run
 from program.stopping import Stop
 
 from consumer.handler import load
 from consumer.loop import Consumer, Ending, Settings
 from consumer.results import ResultTable
+from tubeq_spark.programs import ExitCode, note
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +34,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Hand the tasks of a tube to a function, a batch at a time; ack a batch when "
         "the function has returned, give it back when it raised. Without --once it goes on until "
         "it is stopped.",
-        epilog="Exit codes: 0 done, or stopped by a signal after the batch in hand; 1 failed, gave "
-        "up, or with --once a batch failed; 2 bad use; with --once 130 or 143 when a signal stopped "
+        epilog="Exit codes: 0 done, or stopped by a signal after the batch in hand; 2 bad use; 3 "
+        "failed, gave up, or with --once a batch failed; with --once 130 or 143 when a signal stopped "
         "it before the end; 130 after a second signal, which gives the batch in hand back.",
     )
     add = parse.add_argument
@@ -99,7 +100,7 @@ def _consume(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -
         ending = consumer.run()
     note(PROGRAM, f"{ending}: {consumer.done:,} tasks, {consumer.failed_batches:,} failed batches")
     if ending is Ending.GAVE_UP:
-        return EXIT_FAILED
+        return ExitCode.FAILED
     if not arguments.once:
-        return 0
-    return stop.exit_code or (EXIT_FAILED if consumer.failed_batches else 0)
+        return ExitCode.DONE
+    return stop.exit_code or (ExitCode.FAILED if consumer.failed_batches else ExitCode.DONE)

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from program.running import BadUseError, sentence_of
 from pyspark.cloudpickle import register_pickle_by_value
 from pyspark.sql import DataFrame
+
+from tubeq_spark.programs import BadUseError, reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ def load(name: str, folder: Path) -> Handler:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        msg = f"the module of {name!r} cannot be imported: {sentence_of(error)}"
+        msg = f"the module of {name!r} cannot be imported: {reason_of(error)}"
         raise BadUseError(msg) from error
     function: Handler | None = getattr(module, function_name, None)
     if not callable(function):

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from program.running import BadUseError, sentence_of, tell
+from program.running import tell
 from pyspark.sql import functions as F
 
 from tubeq_spark import NotTakenError
+from tubeq_spark.programs import BadUseError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -168,4 +169,4 @@ class Consumer:
                 buried = batch.bury(batch.df.where(F.col("attempts") >= F.lit(limit)))
             released = batch.release(delay=self._settings.retry_delay)
             fate = f"{released:,} tasks released, {buried:,} buried"
-        tell(f"a batch of {batch.count:,} failed, {fate}: {sentence_of(error)}")
+        tell(f"a batch of {batch.count:,} failed, {fate}: {reason_of(error)}")

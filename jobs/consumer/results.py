@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from program.running import BadUseError
 from pyspark.sql import types as T
 
+from tubeq_spark.programs import BadUseError
 from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:

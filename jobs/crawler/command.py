@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,18 +11,18 @@ from program.arguments import EPILOG, positive_count
 from rich.console import Console
 
 from crawler.fetch import Limits
-from crawler.run import EXIT_FAILED, CrawlError, Job, run
+from crawler.run import Job, run
 from crawler.settings import Settings
 from crawler.urls import normalise
-from tubeq_spark import InvalidOptionError, TubeqError, local_session
+from tubeq_spark import local_session
+from tubeq_spark.programs import BadUseError, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["main"]
 
-EXIT_BAD_USE = 2
-EXIT_INTERRUPTED = 130
+PROGRAM = "crawl.py"
 #: A fetch mostly waits; the commits and heartbeats of others must not wait with it.
 _SPARE_SLOTS = 2
 
@@ -31,7 +30,7 @@ _SPARE_SLOTS = 2
 def _parser() -> argparse.ArgumentParser:
     """The command line."""
     parse = argparse.ArgumentParser(
-        prog="crawl.py",
+        prog=PROGRAM,
         description="Crawl web sites on a tubeq_spark queue. Pages go to the Delta table "
         "_crawl_pages at the location, failures are tried three times. Without URLs it goes on "
         "with what is queued there.",
@@ -95,6 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--agent", default="tubeq-crawl/1", help="name given to servers (%(default)s)")
     add("--kick", action="store_true", help="try again what was buried")
+    add("--verbose", action="store_true", help="show where an error came from")
     return parse
 
 
@@ -116,26 +116,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     arguments = _parser().parse_args(argv)
-    try:
+
+    def work() -> int:
         job = _job(arguments)
         slots = max(os.cpu_count() or 1, job.consumers * job.settings.partitions + _SPARE_SLOTS)
         console = Console()
         console.print("Starting Spark and opening the queue …")
         spark = local_session("tubeq-crawl", **{"spark.master": f"local[{slots}]"})
         return run(spark, job, console)
-    except (CrawlError, InvalidOptionError) as exc:
-        return _fail(str(exc), EXIT_BAD_USE)
-    except (TubeqError, OSError) as exc:
-        return _fail(str(exc))
-    except KeyboardInterrupt:
-        return _fail("stopped at once; nothing is lost, the location goes on", EXIT_INTERRUPTED)
+
+    return run_program(PROGRAM, work, verbose=arguments.verbose)
 
 
 def _job(arguments: argparse.Namespace) -> Job:
     """What the command line asks for.
 
     Raises:
-        CrawlError: A seed is no URL.
+        BadUseError: A seed is no URL.
         OSError: The file of seeds cannot be read.
     """
     return Job(
@@ -167,10 +164,5 @@ def _seeds(urls: Sequence[str], file: Path | None) -> list[str]:
     for url, seed in seeds.items():
         if seed is None:
             msg = f"{url!r} is no http or https URL"
-            raise CrawlError(msg)
+            raise BadUseError(msg)
     return list(dict.fromkeys(seed for seed in seeds.values() if seed is not None))
-
-
-def _fail(sentence: str, code: int = EXIT_FAILED) -> int:
-    sys.stderr.write(f"crawl.py: {sentence}\n")
-    return code

@@ -17,6 +17,7 @@ from crawler.frontier import TUBE
 from crawler.screen import Screen, host_table, proof, task_table
 from crawler.settings import Ending, Settings
 from tubeq_spark import Queue, SystemClock
+from tubeq_spark.programs import BadUseError, ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,19 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-__all__ = ["EXIT_FAILED", "CrawlError", "Job", "run"]
-
-EXIT_FAILED = 1
+__all__ = ["Job", "run"]
 
 _SENTENCES = {
     Ending.FINISHED: "Finished: every page within reach was fetched, refused or buried.",
     Ending.LIMIT: "The limit of pages is reached; a higher --max-pages goes on from here.",
     Ending.STOPPED: "Stopped, and nothing is lost: the same --location goes on from here.",
 }
-
-
-class CrawlError(Exception):
-    """The crawl cannot run as asked; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,10 +65,10 @@ def run(spark: SparkSession, job: Job, console: Console) -> int:
 
     Returns:
         The exit code of a program that does just this: 0, or 128 and the signal that stopped it;
-        1 when two consumers fetched from a host at once.
+        3 when two consumers fetched from a host at once.
 
     Raises:
-        CrawlError: There is nothing to go on with, or another crawler works there.
+        BadUseError: There is nothing to go on with, or another crawler works there.
         KeyboardInterrupt: A second signal came; the batches in hand were given back.
     """
     limit = job.settings.max_pages
@@ -95,14 +90,14 @@ def run(spark: SparkSession, job: Job, console: Console) -> int:
         pages = crawler.pages.fetched_count()
         if not pages and not job.seeds:
             msg = f"nothing was queued at {queue.location} yet: give URLs to begin with"
-            raise CrawlError(msg)
+            raise BadUseError(msg)
         console.print(
             host_table(crawler.pages.by_host(since), seconds), task_table(queue.statistics(TUBE))
         )
         exclusivity = crawler.pages.exclusivity()
         console.print(proof(exclusivity), soft_wrap=True)
         console.print(f"{_SENTENCES[ending]} {pages:,} pages, {seconds:.1f} s.", soft_wrap=True)
-    return EXIT_FAILED if exclusivity.hosts else stop.exit_code
+    return ExitCode.FAILED if exclusivity.hosts else stop.exit_code
 
 
 @contextmanager
@@ -113,7 +108,7 @@ def _alone_at(location: str) -> Iterator[None]:
     would wait for a moment in which none does.
 
     Raises:
-        CrawlError: Another process crawls there.
+        BadUseError: Another process crawls there.
     """
     parts = urlsplit(location)
     is_local = parts.scheme in ("", "file") and parts.path.startswith("/")
@@ -125,7 +120,7 @@ def _alone_at(location: str) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         msg = f"another crawler works at {location}: one at a time on a local disk"
-        raise CrawlError(msg) from None
+        raise BadUseError(msg) from None
     try:
         yield
     finally:

@@ -7,11 +7,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from program.arguments import EPILOG, add_queue_options
-from program.running import EXIT_BAD_USE, EXIT_FAILED, BadUseError, note, run
+from program.running import run
 from program.stopping import Stop
 
 from producer.source import FORMATS, Source
 from producer.tasks import OPTIONS, Tasks
+from tubeq_spark.programs import BadUseError, ExitCode, note, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Put the rows of JSON lines, CSV, Parquet, or any table into a tube: all in one "
         "commit, or none. Expressions are Spark's SQL over the columns of a row.",
-        epilog=f"{EPILOG} A put that has begun is finished before a signal ends the program.",
+        epilog=f"{EPILOG} 1 when nothing was put into a tube with a capacity. A put that has begun is finished before a signal ends the program.",
     )
     add = parse.add_argument
     add("source", metavar="SOURCE", help="a path or URI (files, a folder), or a table's name")
@@ -66,14 +67,16 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = _parser().parse_args(argv)
-    try:
+
+    def work() -> int:
         source, tasks = _source(arguments), _tasks(arguments)
-    except BadUseError as error:
-        note(PROGRAM, str(error))
-        return EXIT_BAD_USE
-    return run(
-        PROGRAM, arguments, lambda spark, queue: _enqueue(spark, queue, arguments, source, tasks)
-    )
+        return run(
+            PROGRAM,
+            arguments,
+            lambda spark, queue: _enqueue(spark, queue, arguments, source, tasks),
+        )
+
+    return run_program(PROGRAM, work, verbose=arguments.verbose)
 
 
 def _source(arguments: argparse.Namespace) -> Source:
@@ -119,7 +122,7 @@ def _told(tube: Tube, result: PutResult, key: str | None) -> int:
     if result.count:
         ids = f"{result.first_task_id} to {result.last_task_id}"
         sys.stdout.write(f"put {result.count:,} tasks into {tube.name}: {ids}\n")
-        return 0
+        return ExitCode.DONE
     reasons = ["there are no rows"]
     if key is not None:
         reasons.append(f"the key {key!r} was used before")
@@ -127,4 +130,4 @@ def _told(tube: Tube, result: PutResult, key: str | None) -> int:
     if full:
         reasons.append("there is no room for all of them")
     sys.stdout.write(f"put nothing into {tube.name}: {' or '.join(reasons)}\n")
-    return EXIT_FAILED if full else 0
+    return ExitCode.NOTHING if full else ExitCode.DONE

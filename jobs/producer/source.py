@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from program.running import BadUseError, sentence_of
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F
+
+from tubeq_spark.programs import BadUseError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +72,7 @@ class Source:
         try:
             return self._read(spark, fields=fields)
         except (AnalysisException, ParseException) as error:
-            msg = f"{self.text} cannot be read as {self.kind()}: {sentence_of(error)}"
+            msg = f"{self.text} cannot be read as {self.kind()}: {reason_of(error)}"
             raise BadUseError(msg) from error
 
     def _read(self, spark: SparkSession, *, fields: bool) -> DataFrame:

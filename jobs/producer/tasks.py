@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from program.running import BadUseError, sentence_of
 from pyspark.errors import AnalysisException, ParseException
 
 from producer.source import LINE
+from tubeq_spark.programs import BadUseError, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ class Tasks:
             return chosen.selectExpr(*payload, *options)
         except (AnalysisException, ParseException) as error:
             columns = ", ".join(name for name in rows.columns if name != LINE)
-            msg = f"{sentence_of(error)} (the columns are: {columns})"
+            msg = f"{reason_of(error)} (the columns are: {columns})"
             raise BadUseError(msg) from error
 
     def _fields(self, rows: DataFrame) -> list[str]:

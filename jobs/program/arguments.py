@@ -7,7 +7,7 @@ from pathlib import Path
 
 __all__ = ["EPILOG", "add_queue_options", "count", "positive_count", "seconds"]
 
-EPILOG = "Exit codes: 0 done, 1 failed, 2 bad use, 130 or 143 stopped by a signal."
+EPILOG = "Exit codes: 0 done, 2 bad use, 3 failed, 130 or 143 stopped by a signal."
 
 
 def add_queue_options(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["end", "start"]
+__all__ = ["MISSING", "end", "start"]
+
+#: `ExitCode.BAD_USE`, which cannot be imported where pyspark is missing.
+MISSING = 2
 
 
 def start(command: str, extra: str, argv: Sequence[str] | None) -> int:
@@ -25,7 +28,7 @@ def start(command: str, extra: str, argv: Sequence[str] | None) -> int:
     except ModuleNotFoundError as exc:
         package = (exc.name or "").partition(".")[0]
         sys.stderr.write(f"{package} is not installed: pip install 'tubeq-spark[{extra}]'\n")
-        return 1
+        return MISSING
     code: int = module.main(argv)
     return code
 

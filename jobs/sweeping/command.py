@@ -6,11 +6,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 from program.arguments import add_queue_options, seconds
-from program.running import EXIT_FAILED, BadUseError, note, run
+from program.running import run
 from program.stopping import Stop
 
 from sweeping.passes import Passes
-from tubeq_spark.programs import is_classic, start_ticking
+from tubeq_spark.programs import BadUseError, ExitCode, is_classic, note, start_ticking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,8 +32,8 @@ def _parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         description="Write down what time has changed in all tubes of a queue: ended leases, "
         "delays and lives, tasks of sessions that died; and tidy up. Stop it at any time.",
-        epilog="Exit codes: 0 done or stopped by a signal, 1 failed (with --once also when a tube "
-        "failed), 2 bad use, 130 after a second signal.",
+        epilog="Exit codes: 0 done or stopped by a signal, 2 bad use, 3 failed (with --once also "
+        "when a tube failed), 130 after a second signal.",
     )
     add_queue_options(parse)
     add = parse.add_argument
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _sweep(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -> int:
     passes = Passes(queue, verbose=arguments.verbose or arguments.once)
     if arguments.once:
-        return 0 if passes.make() else EXIT_FAILED
+        return ExitCode.DONE if passes.make() else ExitCode.FAILED
     if not is_classic(spark):
         msg = "a Spark Connect server cannot run the query of this program: add --once"
         raise BadUseError(msg)
@@ -84,7 +84,7 @@ def _sweep_on(spark: SparkSession, passes: Passes, interval: float, checkpoint: 
             query.awaitTermination(_LOOK)
         if not query.isActive:
             note(PROGRAM, f"the streaming query ended: {query.exception()}")
-            return EXIT_FAILED
+            return ExitCode.FAILED
         query.stop()  # waits for the pass that goes on
     note(PROGRAM, f"stopped after {passes.count:,} passes")
-    return 0
+    return ExitCode.DONE

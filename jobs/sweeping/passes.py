@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from program.running import sentence_of, tell
+from program.running import tell
+
+from tubeq_spark.programs import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +48,7 @@ class Passes:
         try:
             self.make()
         except Exception as error:  # noqa: BLE001  storage may be back for the next one
-            tell(f"the pass failed: {sentence_of(error)}", sys.stderr)
+            tell(f"the pass failed: {reason_of(error)}", sys.stderr)
 
 
 def _changed(report: SweepReport) -> str:

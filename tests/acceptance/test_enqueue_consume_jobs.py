@@ -245,12 +245,12 @@ def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
     to = f"--tube={tube_name}"
 
     code, log, said = do_tasks(to, "--max-failures=1", f"{handlers}:fail")
-    assert code == 1
+    assert code == 3
     assert log.endswith("a batch of 2 failed, 2 tasks released, 0 buried: no such luck\n")
     assert said == "consume.py: gave up: 0 tasks, 1 failed batches\n"
     assert counts(place, tube) == {"ready": 2, "total": 2}
     code, _, said = do_tasks(to, "--max-attempts=2", f"{handlers}:fail")
-    assert (code, said) == (1, "consume.py: finished: 0 tasks, 1 failed batches\n")
+    assert (code, said) == (3, "consume.py: finished: 0 tasks, 1 failed batches\n")
     assert counts(place, tube) == {"buried": 2, "total": 2}
 
 

@@ -138,7 +138,7 @@ def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
 
     code, said, complained = sweep_here("--location", location, "--once")
 
-    assert code == 1
+    assert code == 3
     assert re.fullmatch(f"{STAMP}sound: 1 readied\n", said)
     assert re.match(f"{STAMP}tube broken failed: ", complained)
     assert "Traceback" not in complained

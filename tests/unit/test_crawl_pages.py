@@ -465,5 +465,5 @@ class TestCommandLine:
         assert capsys.readouterr().err == "crawl.py: 'example.org' is no http or https URL\n"
 
     def test_says_which_file_is_missing(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert command.main(["--location", "/x", "--seeds", "/no/such/file"]) == 1
+        assert command.main(["--location", "/x", "--seeds", "/no/such/file"]) == 2
         assert "/no/such/file" in capsys.readouterr().err

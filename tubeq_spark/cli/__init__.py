@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import sys
 import warnings
 
@@ -22,9 +21,6 @@ def main() -> None:
         sys.exit(2)
     gc.freeze()
     gc.enable()
-    if "--verbose" not in sys.argv:
-        # What went wrong is one sentence of ours; where it did is for those who ask.
-        logging.getLogger("tubeq_spark").setLevel(logging.CRITICAL)
     warnings.showwarning = _warn
     app(prog_name="tubeq")
 

@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 from tubeq_spark.cli import put, settle, take, top, tubes
-from tubeq_spark.cli.call import BAD_USE, Call, Outside
+from tubeq_spark.cli.call import NAME, Call, Outside
+from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
 
@@ -82,16 +83,12 @@ def options(
     """Put, take and look after tasks in Delta tables."""
     outside = ctx.obj if isinstance(ctx.obj, Outside) else Outside()
     try:
-        defaults = read_defaults(config)
+        settings = read_defaults(config, location=location, remote=remote)
     except InvalidOptionError as error:
-        Call.tell(str(error))
-        raise typer.Exit(BAD_USE) from None
+        raise typer.Exit(report_error(NAME, error, verbose=verbose)) from None
     ctx.obj = Call(
         outside=outside,
-        location=location or defaults.location,
-        remote=remote or defaults.remote,
-        ttr=defaults.ttr,
-        config=defaults.config,
+        settings=settings,
         json=json,
         verbose=verbose,
     )

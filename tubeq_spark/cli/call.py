@@ -4,91 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import signal
 import sys
 import threading
-import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 import typer
 from pyspark.sql import SparkSession
 
 from tubeq_spark.cli.ahead import QueueOfOneCall
+from tubeq_spark.cli.program import ExitCode, note, open_spark, quiet_loggers, report_error
+from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.config import QueueConfig
-from tubeq_spark.errors import (
-    InvalidOptionError,
-    NotTakenError,
-    SessionError,
-    TaskNotFoundError,
-    TubeBusyError,
-    TubeExistsError,
-    TubeNotFoundError,
-    TubeqError,
-)
 from tubeq_spark.queue import Queue
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.storage.spark.spark_session import local_session
 from tubeq_spark.task import Task
 
-__all__ = [
-    "BAD_USE",
-    "FAILED",
-    "NOTHING",
-    "Call",
-    "Outside",
-    "as_dict",
-    "json_text",
-    "open_spark",
-]
+__all__ = ["NAME", "Call", "Outside", "as_dict", "json_text"]
 
-NOTHING = 1
-BAD_USE = 2
-FAILED = 3
-_INTERRUPTED = 128 + signal.SIGINT
-_TERMINATED = 128 + signal.SIGTERM
-_STDOUT, _STDERR = 1, 2
-
-#: What the caller can mend by another call.
-_REFUSALS = (
-    FileNotFoundError,
-    InvalidOptionError,
-    IsADirectoryError,
-    NotTakenError,
-    PermissionError,
-    SessionError,
-    TaskNotFoundError,
-    TubeBusyError,
-    TubeExistsError,
-    TubeNotFoundError,
-)
-
-
-def open_spark(remote: str | None) -> SparkSession:
-    """A session of the Connect server at `remote`, or an embedded one."""
-    if remote is None:
-        with _results_alone():
-            return local_session("tubeq")
-    # The server has settings of its own: most of ours cannot be changed from outside.
-    return SparkSession.builder.remote(remote).getOrCreate()  # noqa: TID251
-
-
-@contextmanager
-def _results_alone() -> Iterator[None]:
-    """Have a JVM that starts here print to standard error, as VACUUM does: results go to the other."""
-    sys.stdout.flush()
-    ours = os.dup(_STDOUT)
-    os.dup2(_STDERR, _STDOUT)
-    try:
-        yield
-    finally:
-        os.dup2(ours, _STDOUT)
-        os.close(ours)
+#: Of the program, before its sentences.
+NAME = "tubeq"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +39,9 @@ class Outside:
         clock: Where the time comes from.
     """
 
-    open_spark: Callable[[str | None], SparkSession] = open_spark
+    open_spark: Callable[[str | None], SparkSession] = field(
+        default_factory=lambda: partial(open_spark, NAME)
+    )
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -109,10 +50,7 @@ class Call:
     """What the options before the command's name say."""
 
     outside: Outside
-    location: str | None
-    remote: str | None
-    ttr: float | None
-    config: QueueConfig
+    settings: Defaults
     json: bool
     verbose: bool
 
@@ -127,52 +65,47 @@ class Call:
             tube: What the block will write to.
         """
         with self.answering(), _terminating():
-            if self.location is None:
-                msg = (
-                    "which queue? give --location, or set TUBEQ_LOCATION, or name it in tubeq.toml"
-                )
-                raise InvalidOptionError(msg)
-            spark = self.outside.open_spark(self.remote)
+            location = self.settings.queue_location()
+            spark = self.outside.open_spark(self.settings.remote)
             with QueueOfOneCall(
                 spark,
-                self.location,
+                location,
                 tube=tube,
                 session_uuid=session_uuid,
                 clock=self.outside.clock,
-                config=self.config,
+                config=self.settings.config,
             ) as queue:
-                if self.ttr is not None:
-                    queue.cfg(ttr=self.ttr)
+                if self.settings.ttr is not None:
+                    queue.cfg(ttr=self.settings.ttr)
                 yield queue
 
     @contextmanager
     def answering(self) -> Iterator[None]:
         """End the call with a sentence and a code where the block raises."""
         try:
-            yield
-        except (typer.Exit, typer.Abort, typer.BadParameter):
+            with quiet_loggers(verbose=self.verbose):
+                yield
+        except (typer.Exit, typer.BadParameter):
             raise
-        except KeyboardInterrupt:
-            self.end("stopped; what was taken and not acked is given back", _INTERRUPTED)
-        except _REFUSALS as error:
-            self.end(reason_of(error), BAD_USE)
-        except TubeqError as error:
-            self.end(reason_of(error), FAILED)
-        except Exception as error:  # noqa: BLE001  the last one to hear of it
-            self.end(f"failed: {reason_of(error)}", FAILED)
+        except typer.Abort:  # Ctrl-C where it asks something
+            self.fail(KeyboardInterrupt())
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
+            self.fail(error)
 
-    def end(self, sentence: str, code: int) -> NoReturn:
+    def fail(self, error: BaseException) -> NoReturn:
+        """End the call as an error does."""
+        raise typer.Exit(report_error(NAME, error, verbose=self.verbose)) from None
+
+    @staticmethod
+    def end(sentence: str, code: ExitCode) -> NoReturn:
         """End the call."""
-        if self.verbose and sys.exception() is not None:
-            traceback.print_exc()
-        self.tell(sentence)
-        raise typer.Exit(code) from None
+        note(NAME, sentence)
+        raise typer.Exit(code)
 
     @staticmethod
     def tell(sentence: str) -> None:
         """Say something that is no result."""
-        sys.stderr.write(f"tubeq: {sentence}\n")
-        sys.stderr.flush()
+        note(NAME, sentence)
 
     def show(self, result: dict[str, Any], text: str) -> None:
         """Print a result: for machines as one line of JSON, else as text."""
@@ -232,7 +165,7 @@ def _terminating() -> Iterator[None]:
 
     def end(_number: int, _frame: object) -> None:
         # No typer.Exit: what catches errors on the way must let it through.
-        sys.exit(_TERMINATED)
+        sys.exit(ExitCode.TERMINATED)
 
     before = signal.signal(signal.SIGTERM, end)
     try:

@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tubeq_spark.cli.call import NOTHING, Call
+from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.json_payload import encode
 from tubeq_spark.task import Task
@@ -51,7 +52,7 @@ def put(
                 if items and not tasks:
                     call.tell(f"tube {tube} is full; {done.count:,} tasks were put before")
                     call.show(done.as_dict(tube), done.sentence(tube))
-                    raise typer.Exit(NOTHING)
+                    raise typer.Exit(ExitCode.NOTHING)
                 done.add(tasks)
                 shown(done.count)
         call.show(done.as_dict(tube), done.sentence(tube))

@@ -42,9 +42,24 @@ class Defaults:
     ttr: float | None = None
     config: QueueConfig = field(default_factory=QueueConfig)
 
+    def queue_location(self) -> str:
+        """The location, where there must be one.
+
+        Raises:
+            InvalidOptionError: Nothing says which.
+        """
+        if self.location is None:
+            msg = "which queue? give --location, or set TUBEQ_LOCATION, or name it in tubeq.toml"
+            raise InvalidOptionError(msg)
+        return self.location
+
 
 def read_defaults(
-    file: Path | None = None, environment: Mapping[str, str] | None = None
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    location: str | None = None,
+    remote: str | None = None,
 ) -> Defaults:
     """Read the defaults.
 
@@ -53,10 +68,13 @@ def read_defaults(
             working directory, if there is one.
         environment: Variables; those of the process by default. `TUBEQ_LOCATION` and
             `TUBEQ_REMOTE` win over the file.
+        location: What the command line says, if anything: it wins over both.
+        remote: Likewise.
 
     Raises:
         InvalidOptionError: The file cannot be read, or says something unknown or bad.
     """
+    given = {"location": location, "remote": remote}
     variables = os.environ if environment is None else environment
     named = file or (Path(variables[_NAMED_BY]) if variables.get(_NAMED_BY) else None)
     here = Path(FILE_NAME)
@@ -67,6 +85,7 @@ def read_defaults(
         for name, variable in _FROM_ENVIRONMENT.items()
         if variables.get(variable)
     }
+    said |= {name: value for name, value in given.items() if value}
     return Defaults(**said)
 
 

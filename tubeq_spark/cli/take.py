@@ -16,7 +16,8 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import FAILED, NOTHING, Call, as_dict, json_text
+from tubeq_spark.cli.call import Call, as_dict, json_text
+from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.task import Task
 from tubeq_spark.tube import Tube
@@ -77,7 +78,7 @@ def take(
             raise InvalidOptionError(msg)
         tasks = source.take_many(count, timeout=timeout, per_utube=per_utube)
         if not tasks:
-            raise typer.Exit(NOTHING)
+            raise typer.Exit(ExitCode.NOTHING)
         if keep is not None:
             # First handed over, then told of: whoever reads it can rely on it.
             call.show_tasks(tasks, queue.hand_over(keep))
@@ -156,6 +157,6 @@ def _work(call: Call, source: Tube, command: _Command, count: int) -> None:
         {"tube": source.name, "done": done, "failed": failed}, f"{done:,} done, {failed:,} failed"
     )
     if failed:
-        raise typer.Exit(FAILED)
+        raise typer.Exit(ExitCode.FAILED)
     if not done:
-        raise typer.Exit(NOTHING)
+        raise typer.Exit(ExitCode.NOTHING)

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tubeq_spark.cli.call import BAD_USE, FAILED, Call
+from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.cli.tables import print_table, statistics_table
 from tubeq_spark.queue import typed_statistics
 
@@ -90,7 +91,7 @@ def sweep(ctx: typer.Context) -> None:
             if tube.error is not None:
                 call.tell(f"tube {name} failed: {tube.error}")
         if any(tube.error is not None for tube in report.tubes.values()):
-            raise typer.Exit(FAILED)
+            raise typer.Exit(ExitCode.FAILED)
 
 
 def drop(
@@ -107,6 +108,6 @@ def drop(
             and not yes
             and not typer.confirm(f"Drop {tube} with all its tasks?", err=True)
         ):
-            call.end("nothing was dropped", BAD_USE)
+            call.end("nothing was dropped", ExitCode.BAD_USE)
         dropped.drop()
         call.show({"tube": tube, "dropped": True}, f"dropped {tube}")

@@ -1,0 +1,162 @@
+"""How programs end: `tubeq` and those of `jobs/` by the same codes, and with one sentence."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from program import running, starting
+from sweeping import command as sweeper
+from typer.testing import CliRunner
+
+from tubeq_spark import (
+    ConflictError,
+    InvalidOptionError,
+    NotTakenError,
+    SessionError,
+    StoreError,
+    TaskNotFoundError,
+    TubeExistsError,
+    TubeNotFoundError,
+)
+from tubeq_spark.cli.app import app
+from tubeq_spark.cli.call import Outside
+from tubeq_spark.programs import BadUseError, ExitCode, read_defaults, run_program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LOST = "stopped at once; nothing is lost: what was taken and not acked is given back"
+ENDINGS = [
+    (InvalidOptionError("pri=-1"), 2, "pri=-1"),
+    (TubeNotFoundError("no tube"), 2, "no tube"),
+    (TubeExistsError("a tube"), 2, "a tube"),
+    (TaskNotFoundError("no task"), 2, "no task"),
+    (NotTakenError("not yours"), 2, "not yours"),
+    (SessionError("is dead"), 2, "is dead"),
+    (FileNotFoundError("no file"), 2, "no file"),
+    (ConflictError("others"), 3, "others"),
+    (StoreError("gone"), 3, "gone"),
+    (OSError("disk"), 3, "failed: disk"),
+    (ValueError("a bug\nof two lines"), 3, "failed: a bug"),
+    (KeyboardInterrupt(), 130, LOST),
+]
+
+
+def raising(error: BaseException) -> Callable[..., int]:
+    def work(*_: object, **_settings: object) -> int:
+        raise error
+
+    return work
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings but those of the test."""
+    for name in ("TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("error", "code", "sentence"), ENDINGS)
+def test_tubeq_and_a_program_when_they_meet_an_error_end_alike(
+    error: BaseException,
+    code: int,
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(running, "open_spark", raising(error))
+
+    of_program = sweeper.main(["--location=/q", "--once"])
+    said = capsys.readouterr()
+    of_tubeq = CliRunner().invoke(
+        app, ["--location=/q", "tubes"], obj=Outside(open_spark=raising(error)), prog_name="tubeq"
+    )
+
+    assert (of_program, of_tubeq.exit_code) == (code, code)
+    assert (said.out, said.err) == ("", f"sweeper.py: {sentence}\n")
+    assert (of_tubeq.stdout, of_tubeq.stderr) == ("", f"tubeq: {sentence}\n")
+
+
+def test_program_when_bad_use_is_said_by_itself_ends_with_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_program("mine.py", raising(BadUseError("no such column"))) == ExitCode.BAD_USE
+    assert capsys.readouterr().err == "mine.py: no such column\n"
+
+
+def test_program_when_its_work_ends_returns_what_that_returned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert [run_program("mine.py", partial(int, code)) for code in (0, 1, 77)] == [0, 1, 77]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_program_when_verbose_shows_where_an_error_came_from_and_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    levels = []
+
+    def work() -> int:
+        levels.append(logging.getLogger("tubeq_spark").getEffectiveLevel())
+        msg = "gone"
+        raise StoreError(msg)
+
+    ends = [run_program("mine.py", work, verbose=verbose) for verbose in (False, True)]
+
+    quiet, loud = levels
+    said = capsys.readouterr().err
+    assert ends == [3, 3]
+    assert quiet == logging.CRITICAL > loud
+    assert said.count("Traceback") == 1
+    assert said.startswith("mine.py: gone\nTraceback")
+    assert said.endswith("mine.py: gone\n")
+
+
+def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outside = Outside(open_spark=raising(typer.Abort()))
+
+    ended = CliRunner().invoke(app, ["--location=/q", "drop", "t"], obj=outside, prog_name="tubeq")
+
+    assert (ended.exit_code, ended.stderr) == (130, f"tubeq: {LOST}\n")
+
+
+def test_program_when_no_queue_is_named_says_how_to_name_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = argparse.Namespace(location=None, remote=None, config=None, verbose=False)
+
+    assert running.run("mine.py", arguments, raising(AssertionError())) == ExitCode.BAD_USE
+    assert capsys.readouterr().err.startswith("mine.py: which queue? give --location, ")
+
+
+def test_settings_when_given_on_the_command_line_win_over_environment_and_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "tubeq.toml").write_text('location = "/file"\nremote = "sc://file"\nttr = 5\n')
+    variables = {"TUBEQ_LOCATION": "/variable"}
+
+    found = read_defaults(None, variables, location="/given")
+    plain = read_defaults(None, variables)
+
+    assert (found.location, found.remote, found.ttr) == ("/given", "sc://file", 5)
+    assert (plain.location, plain.queue_location()) == ("/variable", "/variable")
+
+
+def test_program_when_its_packages_are_missing_ends_as_bad_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.delitem(sys.modules, "crawler.command", raising=False)
+
+    assert starting.start("crawler.command", "jobs", []) == starting.MISSING == ExitCode.BAD_USE
+    assert capsys.readouterr().err == "rich is not installed: pip install 'tubeq-spark[jobs]'\n"

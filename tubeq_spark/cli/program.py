@@ -1,0 +1,174 @@
+"""Runs a program around a queue: its Spark session, and how it ends, by a sentence and an exit code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import traceback
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from tubeq_spark.errors import (
+    InvalidOptionError,
+    NotTakenError,
+    SessionError,
+    TaskNotFoundError,
+    TubeBusyError,
+    TubeExistsError,
+    TubeNotFoundError,
+    TubeqError,
+)
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.spark.spark_session import local_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "BadUseError",
+    "ExitCode",
+    "note",
+    "open_spark",
+    "quiet_loggers",
+    "report_error",
+    "run_program",
+]
+
+_STDOUT, _STDERR = 1, 2
+#: Print each error of a statement as JSON, before it is raised.
+_LOGGERS_OF_SPARK = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+
+
+class ExitCode(IntEnum):
+    """How a program ended: the same numbers in `tubeq` and in the programs of `jobs/`."""
+
+    DONE = 0
+    #: Nothing was there to take, or a full tube took nothing.
+    NOTHING = 1
+    #: Another call can mend it: what was asked for is unknown, or not allowed.
+    BAD_USE = 2
+    FAILED = 3
+    #: By Ctrl-C and SIGTERM: 128 and the signal's number, as shells have it.
+    INTERRUPTED = 128 + signal.SIGINT
+    TERMINATED = 128 + signal.SIGTERM
+
+
+class BadUseError(Exception):
+    """The program cannot do what it was asked; the message says why. Nothing was written."""
+
+
+_BAD_USES = (
+    BadUseError,
+    FileNotFoundError,
+    InvalidOptionError,
+    IsADirectoryError,
+    NotTakenError,
+    PermissionError,
+    SessionError,
+    TaskNotFoundError,
+    TubeBusyError,
+    TubeExistsError,
+    TubeNotFoundError,
+)
+
+
+def run_program(name: str, work: Callable[[], int], *, verbose: bool = False) -> int:
+    """Do a program's work, and end whatever it raises with one sentence on standard error.
+
+    Args:
+        name: The program's, which begins the sentence.
+        work: Returns the exit code.
+        verbose: Whether to show where an error came from, and what is logged on the way.
+
+    Returns:
+        The exit code: `work`'s, or that of what it raised.
+    """
+    try:
+        with quiet_loggers(verbose=verbose):
+            return work()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
+        return report_error(name, error, verbose=verbose)
+
+
+def report_error(name: str, error: BaseException, *, verbose: bool = False) -> ExitCode:
+    """Say in one sentence what ended a program; returns the exit code of that.
+
+    Args:
+        name: The program's, which begins the sentence.
+        error: What ended it.
+        verbose: Whether to show where it came from.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        note(name, "stopped at once; nothing is lost: what was taken and not acked is given back")
+        return ExitCode.INTERRUPTED
+    if verbose:
+        traceback.print_exception(error)
+    if isinstance(error, _BAD_USES):
+        note(name, reason_of(error))
+        return ExitCode.BAD_USE
+    note(name, f"{'' if isinstance(error, TubeqError) else 'failed: '}{reason_of(error)}")
+    return ExitCode.FAILED
+
+
+def note(name: str, sentence: str) -> None:
+    """Say something that is no result, on standard error."""
+    sys.stderr.write(f"{name}: {sentence}\n")
+    sys.stderr.flush()
+
+
+def open_spark(name: str, remote: str | None, **settings: str) -> SparkSession:
+    """A session of the Connect server at `remote`, or an embedded one.
+
+    Args:
+        name: Of an embedded one.
+        remote: Address of a Spark Connect server, `sc://…`.
+        **settings: Of an embedded one; a server has settings of its own, most of which cannot be
+            changed from outside.
+    """
+    if remote is not None:
+        return SparkSession.builder.remote(remote).getOrCreate()  # noqa: TID251
+    with _stdout_for_results():
+        return local_session(name, **settings)
+
+
+@contextmanager
+def _stdout_for_results() -> Iterator[None]:
+    """Have a JVM that starts here print to standard error, as VACUUM does: results go to the other."""
+    sys.stdout.flush()
+    ours = os.dup(_STDOUT)
+    os.dup2(_STDERR, _STDOUT)
+    try:
+        yield
+    finally:
+        os.dup2(ours, _STDOUT)
+        os.close(ours)
+
+
+@contextmanager
+def quiet_loggers(*, verbose: bool = False) -> Iterator[None]:
+    """Log nothing: what goes wrong is one sentence, and where it did is for those who ask.
+
+    Args:
+        verbose: Whether they ask: then all is logged.
+    """
+    if verbose:
+        yield
+        return
+    loggers = [
+        logging.getLogger("tubeq_spark"),
+        *(PySparkLogger.getLogger(name) for name in _LOGGERS_OF_SPARK),
+    ]
+    before = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
