@@ -1,45 +1,7 @@
-"""The queue of Tarantool 1.5, for programs that were written for it: `Queue15` over a `Queue`.
-
-| 1.5 (`queue.` …) | here | what it is made of |
-|---|---|---|
-| `put(space, tube, delay, ttl, ttr, pri, …)` | `put(tube, …, delay=, ttl=, ttr=, pri=)` | `Tube.put` |
-| `urgent(space, tube, …)` | `urgent(tube, …)` | a put before all that are there |
-| `take(space, tube, timeout)` | `take(tube, timeout)` | `Tube.take` |
-| `ack(space, id)` | `ack(id)` | `Tube.ack` |
-| `release(space, id, delay, ttl)` | `release(id, delay, ttl)` | `Tube.release`, or a new life |
-| `requeue(space, id)` | `requeue(id)` | a release behind all that are there |
-| `bury(space, id)` | `bury(id)` | `Tube.bury`: in any state, by anybody |
-| `done(space, id, …)` | `done(id, …)` | a task that stays, in state done |
-| `dig(space, id)`, `unbury` | `dig(id)`, `unbury(id)` | `Tube.kick` of one task |
-| `kick(space, tube, count)` | `kick(tube, count)` | `Tube.kick` |
-| `delete(space, id)` | `delete(id)` | `Tube.delete` |
-| `peek(space, id)`, `meta(space, id)` | `peek(id)`, `meta(id)` | `Tube.peek`, and what is stored |
-| `statistics()` | `statistics()`, `statistics(tube)` | `Queue.statistics` in the old names |
-| `truncate(space, tube)` | `truncate(tube)` | `Tube.truncate` |
-
-A task's data are its fields, a list. `touch` and `put_unique` are not there; `Tube.touch` is.
-
-**Order.** As in 1.5 tasks come by rank, then priority (0 to 255, higher first), then put order. The
-rank is 0; `urgent` puts a task one before the first that is there, so the last urgent one is first;
-`requeue` gives one back one behind the last that is there, whatever their priorities. It keeps its
-id and priority. What is put later has rank 0 again, and goes before it, as it did in 1.5. Today's
-verbs show both in one number, `rank * 256 + 255 - priority`: an urgent task's `Task.pri` is below 0.
-
-**Differences.** There are no spaces. The errors are this package's: `NotTakenError` of what this
-session does not hold, `TaskNotFoundError` of what is not there. A delayed `release` adds the delay
-to the life, as `Tube.release` does. How often a task was buried is not counted.
-
-**Tubes.** A tube that `put`, `urgent` or `take` finds missing is created: `fifottl`, a ttl of 25 days
-and a ttr of 60 seconds, as they were in 1.5. Any type with priorities and lives will do; tubes of
-other types are refused with `InvalidOptionError`, and their tasks are not found by id.
-
-**Ids** are unique in a location, so a verb needs no tube. Where the tasks are that passed through
-this object it remembers; of any other id it asks the tubes one by one: two small queries each.
-"""
+"""The verbs of Tarantool 1.5 as programs call them; `tarantool15/__init__.py` has a table of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin.tubes import context_of
@@ -48,51 +10,24 @@ from tubeq_spark.errors import (
     TaskNotFoundError,
     TubeNotFoundError,
 )
-from tubeq_spark.observe import statistics
 from tubeq_spark.rules import validation
-from tubeq_spark.rules.microseconds import from_us, seconds_from_us, us_from_seconds
+from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.runtime.context import perform
-from tubeq_spark.runtime.counters import old_calls_of
 from tubeq_spark.tarantool15 import verbs
-from tubeq_spark.tarantool15.order import USUAL_PRI, priority_of, rank_of, stored_pri
+from tubeq_spark.tarantool15.statistics import statistics15
 from tubeq_spark.tarantool15.task_index import Homes
-from tubeq_spark.task import Task, TaskState
+from tubeq_spark.tarantool15.tasks import Task15, meta, put_options, task15
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.queue import Queue
+    from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
-__all__ = ["Queue15", "Task15"]
+__all__ = ["Queue15"]
 
 T = TypeVar("T")
-
-_OPEN = ("ready", "delayed", "taken", "buried")
-#: Counters that are called as today's; a dug task is a kicked one.
-_CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
-
-
-@dataclass(frozen=True, slots=True)
-class Task15(Task):
-    """A task as the 1.5 dialect has it: `pri` is 0 to 255, higher first; `data` are its fields.
-
-    Attributes:
-        tube: The name of its tube.
-    """
-
-    tube: str
-
-    @property
-    def status(self) -> str:
-        """Its state in a word: ready, taken, done, buried or delayed."""
-        return self.state.name.lower()
-
-    def as_tuple15(self) -> tuple[Any, ...]:
-        """Return `(task_id, tube, status, field, ...)`, the task of Tarantool 1.5."""
-        data = self.data if isinstance(self.data, list) else [self.data]
-        return (self.task_id, self.tube, self.status, *data)
 
 
 class Queue15:
@@ -139,7 +74,7 @@ class Queue15:
 
         Commits: 1, as `Tube.put`; creating the tube takes 1 to the registry before.
         """
-        options = _put_options(delay, ttl, ttr, pri)
+        options = put_options(delay, ttl, ttr, pri)
         return self._homes.in_tube(tube, lambda t: self._new(t, t.put(list(data), **options)))
 
     def urgent(
@@ -172,7 +107,7 @@ class Queue15:
 
         Commits: 1, as `put`, and conflicts with as little.
         """
-        options = _put_options(delay, ttl, ttr, pri)
+        options = put_options(delay, ttl, ttr, pri)
 
         def verb(to: Tube) -> Task15 | None:
             ctx = context_of(to)
@@ -379,22 +314,7 @@ class Queue15:
             row = perform(ctx, lambda: verbs.look(ctx, number))
             if row is None:
                 raise _not_found(number)
-            holder = row.owner if row.state is TaskState.TAKEN else None
-            return {
-                "task_id": row.task_id,
-                "tube": tube.name,
-                "status": row.state.name.lower(),
-                "event": from_us(row.next_event),
-                "ipri": USUAL_PRI + rank_of(row.pri),
-                "pri": priority_of(row.pri),
-                "cid": None if holder is None else holder.partition("/")[0],
-                "created": from_us(row.created),
-                "ttl": seconds_from_us(row.ttl),
-                "ttr": seconds_from_us(row.ttr),
-                "cbury": None,
-                "ctaken": row.attempts,
-                "now": from_us(ctx.queue.now_us()),
-            }
+            return meta(tube, row, ctx.queue.now_us())
 
         return self._by_id(task_id, verb, TaskNotFoundError)
 
@@ -416,9 +336,9 @@ class Queue15:
         Commits: none.
         """
         if tube is not None:
-            found: dict[str, Any] = _statistics([self._homes.tube(tube)])[tube]
+            found: dict[str, Any] = statistics15([self._homes.tube(tube)])[tube]
             return found
-        return _statistics(self._homes.tubes())
+        return statistics15(self._homes.tubes())
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -427,7 +347,7 @@ class Queue15:
         if task is None:
             return None
         self._homes.remember(task.task_id, tube)
-        return _task15(task, tube)
+        return task15(task, tube)
 
     def _by_id(self, task_id: int, verb: Callable[[Tube, int], T], missing: type[Exception]) -> T:
         number = validation.task_id(task_id)
@@ -454,7 +374,7 @@ class Queue15:
             task = verb(tube, number)
             if gone:
                 self._homes.forget(number)
-            return _task15(task, tube)
+            return task15(task, tube)
 
         return self._by_id(task_id, settle, missing)
 
@@ -469,42 +389,5 @@ class Queue15:
         return self._settled(task_id, verb, TaskNotFoundError, gone=gone)
 
 
-def _put_options(
-    delay: float | None, ttl: float | None, ttr: float | None, pri: int | None
-) -> dict[str, Any]:
-    priority = USUAL_PRI if pri is None else validation.old_pri("pri", pri)
-    # 1.5 took its defaults for 0, and its clients send 0 for what is not given.
-    return {
-        "delay": delay,
-        "ttl": None if ttl is None else validation.seconds("ttl", ttl) or None,
-        "ttr": None if ttr is None else validation.seconds("ttr", ttr) or None,
-        "pri": stored_pri(priority),
-    }
-
-
-def _task15(task: Task, tube: Tube) -> Task15:
-    seen = {f.name: getattr(task, f.name) for f in fields(Task)}
-    return Task15(**seen | {"pri": priority_of(task.pri), "tube": tube.name})
-
-
 def _not_found(task_id: int) -> TaskNotFoundError:
     return TaskNotFoundError(f"task {task_id} not found")
-
-
-def _statistics(tubes: Sequence[Tube]) -> dict[str, Any]:
-    if not tubes:
-        return {}
-    contexts = [context_of(tube) for tube in tubes]
-    found = statistics.statistics_of(contexts[0].queue, lambda: contexts)
-    return {of.ctx.record.name: _in_old_names(of) for of in found}
-
-
-def _in_old_names(found: TubeStatistics) -> dict[str, Any]:
-    tasks = {name: found.tasks[name] for name in (*_OPEN, "total")}
-    # What is stored and none of those was kept when it was done.
-    tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
-    old = old_calls_of(found.ctx.record.id, found.written)
-    calls = {name: found.calls[event] for name, event in _CALLS.items()}
-    calls["put"] = found.calls["put"] - old["urgent"]
-    calls["release"] = found.calls["release"] - old["requeue"]
-    return {"tasks": tasks, "calls": calls | old}
