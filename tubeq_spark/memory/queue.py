@@ -8,22 +8,20 @@ from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError, SessionError
 from tubeq_spark.memory.context import MemoryContext, needs_spark
+from tubeq_spark.memory.known_tubes import KnownTubes
 from tubeq_spark.memory.measuring import measure
-from tubeq_spark.memory.place import Place, StoredTube
-from tubeq_spark.memory.tube import InMemoryTube
-from tubeq_spark.memory.verbs import Verbs
-from tubeq_spark.rules import refusals, validation
+from tubeq_spark.memory.place import Place
+from tubeq_spark.memory.sweeper import sweep_tubes
+from tubeq_spark.rules import validation
 from tubeq_spark.rules.ids import require_ids
 from tubeq_spark.rules.microseconds import to_us, us_from_seconds
 from tubeq_spark.rules.new_tubes import (
     check_new,
     check_settings,
-    driver_of,
     refuse_other,
     register_driver,
 )
 from tubeq_spark.rules.queue_state import QueueState
-from tubeq_spark.rules.reports import QueueMetrics, SweepReport, TubeSweep
 from tubeq_spark.runtime.counters import calls_of, tasks_of
 
 if TYPE_CHECKING:
@@ -33,10 +31,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.memory.tube import InMemoryTube
     from tubeq_spark.observe.health import Health
 
     # To a type checker it is a Queue, so that functions which take one take this, too.
     from tubeq_spark.queue import Queue
+    from tubeq_spark.rules.reports import QueueMetrics, SweepReport
     from tubeq_spark.rules.tube_types import Driver
     from tubeq_spark.runtime.events import Callback
 else:
@@ -120,10 +120,7 @@ class InMemoryQueue(Queue):
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         self._own = MemoryContext(Place() if other is None else other.place, clock, config)
-        #: The tubes that programs have, and the verbs that these call, by name.
-        self._known: dict[str, tuple[InMemoryTube, Verbs]] = {}
-        #: Temporary tubes that this queue made, and others may only use.
-        self._passing: list[StoredTube] = []
+        self._known = KnownTubes(self._own)
         self._replicaset = False
         if session_uuid is not None:
             try:
@@ -199,44 +196,23 @@ class InMemoryQueue(Queue):
             raise needs_spark("a payload with a schema")
         with self._own.place.lock:
             owner = self._own.session.keep() if temporary else None
-            stored = self._living(new.name)
+            stored = self._known.living(new.name)
             if stored is None:
                 stored = self._own.place.add(new, owner)
                 if temporary:
-                    self._passing.append(stored)
+                    self._known.temporary.append(stored)
             else:
                 refuse_other(stored.name, stored.type, new, if_not_exists=if_not_exists)
-            tube = self._known_as(stored)[0]
+            tube = self._known.tube(stored)
         if on_task_change is not None:
             tube.on_task_change(on_task_change)
         return tube
-
-    def _living(self, name: str) -> StoredTube | None:
-        """The tube of a name; a temporary one of a session that has died is ended first."""
-        stored = self._own.place.find(name)
-        if stored is None or stored.owner is None:
-            return stored
-        if not self._own.dead_owners().is_dead(stored.owner):
-            return stored
-        self._end_temporary(stored)
-        return None
 
     def tube(self, name: str) -> InMemoryTube:
         """As `Queue.tube`."""
         self._own.require_running()
         with self._own.place.lock:
-            return self._known_as(self._find(name))[0]
-
-    def _find(self, name: object) -> StoredTube:
-        """The tube of exactly this name.
-
-        Raises:
-            TubeNotFoundError: There is none.
-        """
-        stored = self._own.place.find(str(name)) if validation.is_tube_name(name) else None
-        if stored is None or stored.name != name:
-            raise refusals.no_tube(name)
-        return stored
+            return self._known.tube(self._known.find(name))
 
     __getitem__ = tube
 
@@ -249,31 +225,6 @@ class InMemoryQueue(Queue):
         with self._own.place.lock:
             return [stored.name for stored in self._own.place.tubes()]
 
-    def _known_as(self, stored: StoredTube) -> tuple[InMemoryTube, Verbs]:
-        """A tube as programs have it, the same object each time, and its verbs.
-
-        Raises:
-            InvalidOptionError: Its type is not known here.
-        """
-        known = self._known.get(stored.name)
-        if known is None or known[1].tube is not stored:
-            verbs = Verbs(self._own, stored, driver_of(self._own.drivers, stored.type))
-            known = InMemoryTube(verbs, lambda: self._forget(stored)), verbs
-            self._known[stored.name] = known
-        return known
-
-    def _verbs_of_all(self) -> list[Verbs]:
-        """Those on all tubes of types that this queue object knows, by name."""
-        types, tubes = self._own.drivers, self._own.place.tubes()
-        return [self._known_as(stored)[1] for stored in tubes if stored.type in types]
-
-    def _forget(self, stored: StoredTube) -> None:
-        with self._own.place.lock:
-            known = self._known.get(stored.name)
-            if known is not None and known[1].tube is stored:
-                del self._known[stored.name]
-            self._passing = [tube for tube in self._passing if tube is not stored]
-
     # -- settings, session, state -------------------------------------------------------------
 
     def cfg(self, **settings: Any) -> dict[str, Any]:
@@ -281,8 +232,7 @@ class InMemoryQueue(Queue):
         self._own.require_running()
         with self._own.place.lock:
             session = self._own.session
-            temporary = any(tube.options.temporary for tube, _ in self._known.values())
-            asked = check_settings(settings, has_temporary=temporary)
+            asked = check_settings(settings, has_temporary=self._known.has_temporary())
             if asked.in_replicaset is not None:
                 self._replicaset = asked.in_replicaset
             if asked.ttr is not None and asked.ttr != session.ttr:
@@ -298,7 +248,7 @@ class InMemoryQueue(Queue):
             if other == session.uuid:
                 return session.announce()
             self._join(other)
-        self._tell()
+        self._known.tell()
         return other
 
     def _join(self, other: uuid.UUID) -> None:
@@ -311,9 +261,9 @@ class InMemoryQueue(Queue):
             self._own.place.beat()
             session = self._own.session
             epoch = session.check_alive(other)
-            for stored in self._passing:
+            for stored in self._known.temporary:
                 stored.owner = f"{other}/{epoch}"
-            self._give_all_back()
+            self._known.give_all_back()
             session.leave()
             session.join(other, epoch)
 
@@ -329,37 +279,19 @@ class InMemoryQueue(Queue):
             self._own.state = QueueState.ENDING
             self._own.place.beat()
             self._own.session.stop()
-            self._give_all_back()
-            for stored in list(self._passing):
-                self._end_temporary(stored)
+            self._known.give_all_back()
+            for stored in list(self._known.temporary):
+                self._known.end_temporary(stored)
             self._own.session.leave()
             self._own.end()
-        self._tell()
-
-    def _give_all_back(self) -> None:
-        session = self._own.session
-        if session.registered and not session.others_alive():
-            for verbs in self._verbs_of_all():
-                verbs.release_taken(session.owner)
-
-    def _end_temporary(self, stored: StoredTube) -> None:
-        """Drop a temporary tube with whatever others hold of it, unless somebody did before."""
-        if not stored.dropped:
-            self._known_as(stored)[1].release_taken(None)
-            self._own.place.remove(stored)
-        self._forget(stored)
-
-    def _tell(self) -> None:
-        """Call the callbacks, outside the lock."""
-        for _, verbs in list(self._known.values()):
-            verbs.events.tell()
+        self._known.tell()
 
     def hand_over(self, ttr: float) -> uuid.UUID:
         """As `Queue.hand_over`."""
         seconds = validation.lease("ttr", ttr)
         with self._own.place.lock:
             self._own.require_running()
-            if self._passing:
+            if self._known.temporary:
                 msg = "a queue with temporary tubes cannot be handed over: they end with it"
                 raise InvalidOptionError(msg)
             session = self._own.session
@@ -374,7 +306,8 @@ class InMemoryQueue(Queue):
         """As `Queue.statistics`, with the calls of all queue objects as they are."""
         self._own.require_running()
         with self._own.place.lock:
-            of = self._verbs_of_all() if name is None else [self._known_as(self._find(name))[1]]
+            tubes = self._known
+            of = tubes.verbs_of_all() if name is None else [tubes.verbs(tubes.find(name))]
             counted = [self._own.place.counters.snapshot()]
             found = {
                 verbs.tube.name: {
@@ -394,7 +327,7 @@ class InMemoryQueue(Queue):
         self._own.require_running()
         ending_us = us_from_seconds(validation.seconds("ending_within", ending_within))
         with self._own.place.lock:
-            return measure(self._own, self._verbs_of_all(), ending_us)
+            return measure(self._own, self._known.verbs_of_all(), ending_us)
 
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Raises `StoreError`: there is neither storage nor a Spark that could want attention."""
@@ -409,25 +342,8 @@ class InMemoryQueue(Queue):
         """As `Queue.sweep`; there is nothing to compact, and no file to remove."""
         own = self._own
         own.require_running()
-        clock_us = own.now_us()
-        now_us = clock_us if now is None else to_us(validation.moment("now", now))
-        report = SweepReport()
+        now_us = own.now_us() if now is None else to_us(validation.moment("now", now))
         with own.place.lock:
-            # By the clock, where `now` lies ahead: a tube that is dropped is gone.
-            ended = own.dead_owners(min(now_us, clock_us))
-            for stored in own.place.tubes():
-                known = stored.type in own.drivers
-                if known and stored.owner is not None and ended.is_dead(stored.owner):
-                    self._end_temporary(stored)
-                    report.dropped.append(stored.name)
-            dead = own.dead_owners(now_us)
-            for stored in own.place.tubes():
-                try:
-                    verbs = self._known_as(stored)[1]
-                except InvalidOptionError as error:
-                    error_text = f"{type(error).__name__}: {error}"
-                    report.tubes[stored.name] = TubeSweep(error=error_text)
-                else:
-                    report.tubes[stored.name] = verbs.sweep(now_us, dead)
-        self._tell()
+            report = sweep_tubes(own, self._known, now_us)
+        self._known.tell()
         return report
