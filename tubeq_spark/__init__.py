@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from tubeq_spark import errors
+
 if TYPE_CHECKING:
     from tubeq_spark.batch import Batch
     from tubeq_spark.clock import Clock, SystemClock
@@ -44,20 +46,7 @@ _MODULES = {
     "clock": ("Clock", "SystemClock"),
     "config": ("QueueConfig",),
     "rules.tube_types": ("Driver",),
-    "errors": (
-        "CommitUnknownError",
-        "ConflictError",
-        "InvalidOptionError",
-        "NotTakenError",
-        "QueueStateError",
-        "SessionError",
-        "StoreError",
-        "TaskNotFoundError",
-        "TubeBusyError",
-        "TubeExistsError",
-        "TubeNotFoundError",
-        "TubeqError",
-    ),
+    "errors": tuple(errors.__all__),
     "observe.health": ("Health", "Problem"),
     "queue": ("Queue",),
     "rules.reports": ("QueueMetrics", "SweepReport", "TubeMetrics", "TubeSweep"),

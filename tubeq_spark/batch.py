@@ -28,7 +28,6 @@ from tubeq_spark.verbs.row_changes import release_action, touch_action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
@@ -110,12 +109,7 @@ class Batch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if not self._left:
             return
         if error_type is None:

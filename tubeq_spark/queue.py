@@ -4,54 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
-import random
 import threading
-import uuid
 from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql import SparkSession
 
-from tubeq_spark.admin import tubes
-from tubeq_spark.admin.compaction import SYSTEM, Tables
-from tubeq_spark.admin.sweeper import sweep_tubes
+from tubeq_spark.admin import closing, opening, sweeper, tubes
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
-    CommitUnknownError,
     InvalidOptionError,
     SessionError,
-    StoreError,
     TubeNotFoundError,
 )
 from tubeq_spark.observe import health, metrics, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.rules import refusals, validation
 from tubeq_spark.rules.ids import require_ids
-from tubeq_spark.rules.membership import SessionName
 from tubeq_spark.rules.microseconds import to_us, us_from_seconds
 from tubeq_spark.rules.new_tubes import check_settings, register_driver
 from tubeq_spark.rules.queue_state import QueueState
-from tubeq_spark.rules.tube_types import BUILT_IN
-from tubeq_spark.runtime.context import QueueContext, TubeContext, left_out
-from tubeq_spark.runtime.counters import Counters
-from tubeq_spark.runtime.dead_owners import DeadOwners
-from tubeq_spark.runtime.held_tasks import Holdings
-from tubeq_spark.runtime.session import Session
-from tubeq_spark.storage.commit_loop import CommitLoop, Tally
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, local_directory
+from tubeq_spark.runtime.context import TubeContext, left_out
+from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.spark.engine import Engine
-from tubeq_spark.storage.spark.id_slots import Slots
 from tubeq_spark.storage.spark.open_location import open_location, warn_of_slow_session
 from tubeq_spark.storage.spark.registry import Registry, TubeRecord
-from tubeq_spark.storage.spark.sessions import Sessions
 from tubeq_spark.tube import Tube
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable
-    from types import TracebackType
+    import uuid
 
     from pyspark.sql import DataFrame
 
@@ -61,8 +44,6 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.events import Callback
 
 __all__ = ["Queue", "typed_statistics"]
-
-log = logging.getLogger(__name__)
 
 
 def _reopened(location: str, config: QueueConfig, name: str) -> Tube:
@@ -75,6 +56,8 @@ class Queue:
 
     Commits named in the docstrings are to `_tubeq_tubes` (the registry) and `_tubeq_sessions`.
     """
+
+    _registry_type: type[Registry] = Registry
 
     def __init__(
         self,
@@ -126,14 +109,8 @@ class Queue:
         self._config = self._config.at(local=local)
         if not engine.has_own:
             warn_of_slow_session(engine.spark)
-        self._context = self._make_context(engine, clock)
-        self._registry = Registry(
-            engine,
-            self._opened.location.table(TUBES),
-            self._context.loop,
-            self._opened.table_lock(TUBES),
-            self._context.random,
-        )
+        self._context = opening.make_context(engine, self._opened, clock, self._config)
+        self._registry = opening.make_registry(self._context, self._opened, self._registry_type)
         self._tubes: dict[str, Tube] = {}
         #: Temporary tubes that this queue made, and others may only use.
         self._temporary: list[Tube] = []
@@ -141,41 +118,11 @@ class Queue:
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
         if not self._opened.is_new:
-            self._first_look(self._registry)
+            self._registry.records()  # refuses what a newer version wrote, before anything is done
         if other is not None:
             session = self._context.session
             session.join(other, session.check_alive(other))
         self._context.state = QueueState.RUNNING
-
-    def _first_look(self, registry: Registry) -> None:
-        """Refuse what a newer version wrote, before anything is done with it."""
-        registry.records()
-
-    def _make_context(self, engine: Engine, clock: Clock) -> QueueContext:
-        source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
-        config, wall = self._config, SystemClock()
-        name = SessionName(uuid.uuid4())
-        tally = Tally(clock, lambda: str(name))
-        loop = CommitLoop(engine, config, wall, source.random, tally)
-        counters, holdings = Counters(), Holdings()
-        table, table_lock = self._opened.location.table(SESSIONS), self._opened.table_lock(SESSIONS)
-        sessions = Sessions(engine, table, loop, table_lock, source)
-        slots = Slots(engine, table, loop, table_lock, source)
-        session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
-        return QueueContext(
-            engine=engine,
-            clock=clock,
-            config=config,
-            loop=loop,
-            once=loop.impatient(),
-            session=session,
-            sessions=sessions,
-            slots=slots,
-            holdings=holdings,
-            counters=counters,
-            random=source,
-            drivers=dict(BUILT_IN),
-        )
 
     def __repr__(self) -> str:
         return f"Queue({self.location!r})"
@@ -183,12 +130,7 @@ class Queue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -431,44 +373,21 @@ class Queue:
             self._context.state = QueueState.ENDING
             try:
                 self._context.session.stop()
-                self._leave_for_good()
+                closing.leave_for_good(self._context.engine, self._steps_of_closing())
             finally:
                 self._end()
 
-    def _leave_for_good(self) -> None:
-        """The commits of closing; what a way to Spark that is gone keeps from them is told."""
-        session, engine = self._context.session, self._context.engine
-        steps: list[tuple[str, Callable[[], bool]]] = []
+    def _steps_of_closing(self) -> list[closing.Step]:
+        """What a close commits, each step with what is left behind where Spark is gone."""
+        session = self._context.session
+        steps = []
         if session.registered:
             taken_from = ", ".join(sorted(self._tubes)) or "tubes of others"
-            steps.append((f"what was taken from {taken_from}", self._give_back))
+            steps.append(closing.Step(f"what was taken from {taken_from}", self._give_back))
         for tube in self._temporary:
             drop = functools.partial(self._drop_temporary, tube)
-            steps.append((f"temporary tube {tube.name}", drop))
-        steps.append(("", self._leave))
-        left: list[str] = []
-        for what, step in steps:
-            # Spark that has not answered one step is not waited for again by each of the others.
-            is_gone = bool(left) and engine.unreachable
-            if is_gone or not self._is_done(step):
-                left.append(what)
-        if any(left):
-            told = "; ".join(filter(None, left))
-            log.warning("left behind until the session's lease ends: %s", told)
-
-    def _is_done(self, step: Callable[[], bool]) -> bool:
-        """Do a step of closing, at the second try if need be; not so where Spark is gone."""
-        engine = self._context.engine
-        for is_last in (False, True):
-            if not engine.answers():
-                return False
-            try:
-                if step():
-                    return True
-            except (CommitUnknownError, StoreError):
-                if is_last and not engine.unreachable:
-                    raise
-        return False
+            steps.append(closing.Step(f"temporary tube {tube.name}", drop))
+        return [*steps, closing.Step("", session.leave)]
 
     def hand_over(self, ttr: float) -> uuid.UUID:
         """Close this queue object, but leave what it holds to its session, for others to join.
@@ -509,35 +428,15 @@ class Queue:
             with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
                 self._registry.own(tubes.context_of(tube).record, owner)
 
-    def _drop_temporary(self, tube: Tube) -> bool:
+    def _drop_temporary(self, tube: Tube) -> None:
         ctx = tubes.context_of(tube)
         with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
             expire.release_taken(ctx, None)
             self._drop(ctx.record)
-        return True
-
-    def _leave(self) -> bool:
-        self._context.session.leave()
-        return True
 
     def _give_back(self) -> bool:
         """Release what the session holds; whether nothing is left."""
-        session = self._context.session
-        if not session.registered or session.others_alive():
-            return True
-        is_all = True
-        for ctx in self._may_hold():
-            try:
-                expire.release_taken(ctx, session.owner)
-                ctx.events.tell()
-            except Exception:
-                # The other tubes come first; what stays comes back when the lease ends.
-                log.exception("tasks of tube %s were not released", ctx.record.name)
-                is_all = False
-                if self._context.engine.unreachable:
-                    break
-        self._context.holdings.clear()
-        return is_all
+        return closing.give_back(self._context, self._may_hold)
 
     def _may_hold(self) -> list[TubeContext]:
         """The tubes that this session may hold tasks of."""
@@ -674,34 +573,7 @@ class Queue:
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
-        queue, records = self._context, self._registry.records()
-        if not all(map(tubes.is_live, records)):
-            tubes.finish_stopped(queue, self._opened, self._registry, records)
-            records = self._registry.records()
-        survey = queue.sessions.survey()
-        dead = DeadOwners(queue, now_us, survey.sessions)
-        records = [record for record in records if tubes.is_live(record)]
-        # Tasks that are released too early are only done again; a tube that is dropped is gone. So no
-        # moment that lies ahead is one to drop by.
-        ended = dead if now_us <= queue.now_us() else DeadOwners(queue, queue.now_us())
-        over = tubes.end_temporaries(queue, self._opened, self._registry, records, ended)
-        records = [record for record in records if record.name not in over]
-        contexts = {record.name: functools.partial(self._context_of, record) for record in records}
-        system = self._system_tables(records, now_us)
-        report = sweep_tubes(queue, contexts, system, now_us, survey, dead)
-        report.dropped.extend(over)
-        return report
-
-    def _system_tables(self, records: list[TubeRecord], now_us: int) -> Tables:
-        known = self._context.drivers
-        names = [TUBES, SESSIONS]
-        if any(record.type in known and known[record.type].subqueues for record in records):
-            names.append(TAKEN_UTUBES)
-        tables = [
-            (self._opened.location.table(name), self._opened.table_lock(name)) for name in names
-        ]
-        since_us = min((record.created_us for record in records), default=now_us)
-        return Tables(SYSTEM, tables, since_us)
+        return sweeper.sweep(self._context, self._opened, self._registry, self._context_of, now_us)
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:

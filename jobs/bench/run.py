@@ -16,7 +16,6 @@ from tubeq_spark.tables import path_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from pyspark.sql import SparkSession
 
@@ -76,12 +75,7 @@ class Bench:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._queue.close()
 
     def compare(self, plan: Plan) -> Iterator[Compared]:

@@ -12,7 +12,6 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from pyspark.sql import DataFrame
     from rich.console import Console
@@ -55,12 +54,7 @@ class Screen:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop showing, and leave the terminal as it was."""
         self._bar.stop()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
 
 __all__ = ["Stop"]
 
@@ -36,12 +36,7 @@ class Stop:
         self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give the signals back."""
         for number, handler in self._before.items():
             signal.signal(number, handler)

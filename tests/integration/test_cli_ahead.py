@@ -38,6 +38,15 @@ def test_first_verb_when_a_queue_is_for_one_call_sees_the_tubes_that_were_there_
 
 
 @pytest.mark.thorough
+def test_tube_when_a_queue_for_one_call_is_the_first_at_its_location_is_created(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with QueueOfOneCall(spark, str(tmp_path / "new")) as queue:
+        assert queue.create_tube(TUBE).name == TUBE
+        assert queue.tubes() == [TUBE]
+
+
+@pytest.mark.thorough
 def test_tube_when_it_was_dropped_after_the_only_look_is_not_found_by_its_first_verb(
     spark: SparkSession, location: str
 ) -> None:

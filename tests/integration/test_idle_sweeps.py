@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tubeq_spark import Queue
 from tubeq_spark.cli.settings_file import read_defaults
+from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.spark.engine import Engine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -53,3 +56,25 @@ def test_sweep_and_take_when_there_is_nothing_to_do_commit_nothing_to_a_tube(
         clock.advance(31)
         assert queue.sweep().tubes["utubettl"].readied == 1
         assert [commits(spark, tube) for tube in tubes] == [before[0], before[1] + 1]
+
+
+def test_sweep_when_it_judges_by_a_moment_ahead_reads_registry_and_sessions_once(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked = ManualClock(), []
+    rows = Engine.rows
+
+    def noting(engine: Engine, sql: str, *arguments: Any) -> Any:
+        asked.append(sql)
+        return rows(engine, sql, *arguments)
+
+    with Queue(spark, location, clock=clock) as owner, Queue(spark, location, clock=clock) as queue:
+        owner.create_tube("passing", temporary=True)
+        queue.sweep()
+        monkeypatch.setattr(Engine, "rows", noting)
+
+        report = queue.sweep(clock.now() + dt.timedelta(seconds=1))
+
+    assert (report.dropped, list(report.tubes)) == ([], ["passing"])
+    for table in (TUBES, SESSIONS):
+        assert sum(table in sql for sql in asked) == 1, table

@@ -6,23 +6,26 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import compaction
+from tubeq_spark.admin import compaction, tubes
+from tubeq_spark.admin.compaction import SYSTEM, Tables
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.rules.reports import SweepReport, TubeSweep
+from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.subqueues.locks import free_orphans
 from tubeq_spark.verbs.expire import Ended, end_due, release_dead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from tubeq_spark.admin.compaction import Tables
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.runtime.dead_owners import DeadOwners
+    from tubeq_spark.storage.spark.open_location import OpenedLocation
+    from tubeq_spark.storage.spark.registry import Registry, TubeRecord
     from tubeq_spark.storage.spark.sessions import Survey
 
-__all__ = ["sweep_tubes"]
+__all__ = ["sweep"]
 
 log = logging.getLogger(__name__)
 
@@ -49,31 +52,68 @@ class _Pass:
         return compaction.remove_dead_files(self.queue, tables, self.now_us, last_us, tried_us)
 
 
-def sweep_tubes(
+def sweep(
     queue: QueueContext,
-    tubes: Mapping[str, Callable[[], TubeContext]],
-    system: Tables,
+    opened: OpenedLocation,
+    registry: Registry,
+    context_of: Callable[[TubeRecord], TubeContext],
     now_us: int,
-    survey: Survey,
-    dead: DeadOwners,
 ) -> SweepReport:
-    """Sweep each tube; one that fails is reported and does not stop the others.
+    """Make one pass over all tubes; one that fails is reported and does not stop the others.
+
+    It reads the registry once, again only where a creation or a drop was stopped, and the sessions
+    once.
 
     Args:
         queue: The queue object.
-        tubes: The tubes by their names.
-        system: The system tables that are there.
+        opened: Its location.
+        registry: Of that location.
+        context_of: What the verbs need of a tube.
         now_us: The moment.
-        survey: What is written about sessions and slots.
-        dead: Judges their owners.
     """
-    report, sweep = SweepReport(), _Pass(queue, now_us, survey, dead)
-    for name, context in tubes.items():
+    records = registry.records()
+    if not all(map(tubes.is_live, records)):
+        tubes.finish_stopped(queue, opened, registry, records)
+        records = [record for record in registry.records() if tubes.is_live(record)]
+    survey = queue.sessions.survey()
+    dead = DeadOwners(queue, now_us, survey.sessions)
+    # Tasks that are released too early are only done again; a tube that is dropped is gone. So no
+    # moment that lies ahead is one to drop by.
+    clock_us = queue.now_us()
+    ended = dead if now_us <= clock_us else DeadOwners(queue, clock_us, survey.sessions)
+    over = tubes.end_temporaries(queue, opened, registry, records, ended)
+    records = [record for record in records if record.name not in over]
+    one_pass = _Pass(queue, now_us, survey, dead)
+    report = SweepReport(dropped=over)
+    for record in records:
         try:
-            report.tubes[name] = _sweep(context(), sweep, report)
+            report.tubes[record.name] = _sweep(context_of(record), one_pass, report)
         except Exception as error:
-            log.exception("sweep of tube %s failed", name)
-            report.tubes[name] = TubeSweep(error=f"{type(error).__name__}: {reason_of(error)}")
+            log.exception("sweep of tube %s failed", record.name)
+            report.tubes[record.name] = TubeSweep(
+                error=f"{type(error).__name__}: {reason_of(error)}"
+            )
+    _tidy_system_tables(one_pass, _system_tables(queue, opened, records, now_us), report)
+    if report.idle:
+        log.info("sweep: nothing to do in %d tubes", len(report.tubes))
+    return report
+
+
+def _system_tables(
+    queue: QueueContext, opened: OpenedLocation, records: list[TubeRecord], now_us: int
+) -> Tables:
+    """The system tables that are there."""
+    drivers, names = queue.drivers, [TUBES, SESSIONS]
+    if any(record.type in drivers and drivers[record.type].subqueues for record in records):
+        names.append(TAKEN_UTUBES)
+    tables = [(opened.location.table(name), opened.table_lock(name)) for name in names]
+    since_us = min((record.created_us for record in records), default=now_us)
+    return Tables(SYSTEM, tables, since_us)
+
+
+def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:
+    """Remove rows of sessions and numbers that newer ones have replaced, and dead files."""
+    queue, now_us, survey = one_pass.queue, one_pass.now_us, one_pass.survey
     least = queue.config.fold_heartbeats
     # A compaction that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
     for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
@@ -86,17 +126,14 @@ def sweep_tubes(
         with contextlib.suppress(ConflictError):
             queue.sessions.forget_asks(past_us, queue.once)
     try:
-        if sweep.remove_dead_files(system):
+        if one_pass.remove_dead_files(tables):
             report.vacuumed.append("")
     except Exception:
         log.exception("dead files of the system tables were not removed")
-    if report.idle:
-        log.info("sweep: nothing to do in %d tubes", len(report.tubes))
-    return report
 
 
-def _sweep(ctx: TubeContext, sweep: _Pass, report: SweepReport) -> TubeSweep:
-    now_us, rows = sweep.now_us, ctx.queue.config.fold_rows
+def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
+    now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
     ended, found = Ended(), ctx.tasks.waiting(now_us, rows)
     while found.due:
         passed = end_due(ctx, now_us)
@@ -104,15 +141,13 @@ def _sweep(ctx: TubeContext, sweep: _Pass, report: SweepReport) -> TubeSweep:
         found = ctx.tasks.waiting(now_us, rows)
         if not passed.total:
             break
-    ended.released += release_dead(ctx, found.owners, sweep.dead)
-    if sweep.has_locks(ctx):
+    ended.released += release_dead(ctx, found.owners, one_pass.dead)
+    if one_pass.has_locks(ctx):
         free_orphans(ctx, now_us)
     removed = compaction.remove_leftovers(ctx) if found.leftovers else 0
     compacted = compaction.compact(ctx) if compaction.is_worth_compacting(ctx, found.tiny) else 0
-    own = compaction.Tables(
-        ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us
-    )
-    if sweep.remove_dead_files(own):
+    own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)
+    if one_pass.remove_dead_files(own):
         report.vacuumed.append(ctx.record.name)
     ctx.events.tell()
     return TubeSweep(ended.readied, ended.expired, ended.released, compacted, removed)

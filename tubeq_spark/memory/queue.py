@@ -27,7 +27,6 @@ from tubeq_spark.runtime.counters import calls_of, tasks_of
 if TYPE_CHECKING:
     import datetime as dt
     import uuid
-    from types import TracebackType
 
     from pyspark.sql import DataFrame
 
@@ -136,12 +135,7 @@ class InMemoryQueue(Queue):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

@@ -62,22 +62,12 @@ class TubeRecord:
 class Registry(SystemTable):
     """Reads and writes `_tubeq_tubes`."""
 
-    _kept: list[TubeRecord] | None = None
-
-    def keep(self, records: list[TubeRecord]) -> None:
-        """Have the next look find what one that was just made has found, at no cost."""
-        self._kept = records
-
     def records(self) -> list[TubeRecord]:
         """All tubes that are not dropped.
 
         Raises:
             StoreError: A newer version of this package wrote the tables.
         """
-        kept, self._kept = self._kept, None
-        return self._read() if kept is None else kept
-
-    def _read(self) -> list[TubeRecord]:
         rows = self._engine.rows(
             "SELECT name, id, type, options, status, format_version, unix_micros(created) AS created "
             f"FROM {self._table} WHERE status <> {string(TubeStatus.DROPPED.value)}"

@@ -1,0 +1,71 @@
+"""Opens a queue: makes what a queue object shares with all its tubes, at a location that is open."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from typing import TYPE_CHECKING
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.rules.membership import SessionName
+from tubeq_spark.rules.tube_types import BUILT_IN
+from tubeq_spark.runtime.context import QueueContext
+from tubeq_spark.runtime.counters import Counters
+from tubeq_spark.runtime.held_tasks import Holdings
+from tubeq_spark.runtime.session import Session
+from tubeq_spark.storage.commit_loop import CommitLoop, Tally
+from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.spark.id_slots import Slots
+from tubeq_spark.storage.spark.sessions import Sessions
+
+if TYPE_CHECKING:
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.spark.open_location import OpenedLocation
+    from tubeq_spark.storage.spark.registry import Registry
+
+__all__ = ["make_context", "make_registry"]
+
+
+def make_context(
+    engine: Engine, opened: OpenedLocation, clock: Clock, config: QueueConfig
+) -> QueueContext:
+    """What all tubes of a queue object share, with a session of its own that has no lease yet."""
+    source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
+    wall = SystemClock()
+    name = SessionName(uuid.uuid4())
+    tally = Tally(clock, lambda: str(name))
+    loop = CommitLoop(engine, config, wall, source.random, tally)
+    counters, holdings = Counters(), Holdings()
+    table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
+    sessions = Sessions(engine, table, loop, table_lock, source)
+    slots = Slots(engine, table, loop, table_lock, source)
+    session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
+    return QueueContext(
+        engine=engine,
+        clock=clock,
+        config=config,
+        loop=loop,
+        once=loop.impatient(),
+        session=session,
+        sessions=sessions,
+        slots=slots,
+        holdings=holdings,
+        counters=counters,
+        random=source,
+        drivers=dict(BUILT_IN),
+    )
+
+
+def make_registry(
+    queue: QueueContext, opened: OpenedLocation, registry_type: type[Registry]
+) -> Registry:
+    """The registry of a queue object's location."""
+    return registry_type(
+        queue.engine,
+        opened.location.table(TUBES),
+        queue.loop,
+        opened.table_lock(TUBES),
+        queue.random,
+    )
