@@ -3,7 +3,7 @@
     python jobs/crawl.py --location /data/crawl https://example.org/
 
 It stays on the hosts of the URLs given. Stop it at any time: the same location goes on. The order
-of its steps, and what a crash between any two leaves, is told in `crawler/loop.py`. With
+of its steps, and what a crash between any two leaves, is described in `crawler/loop.py`. With
 --consumers several hosts are fetched at the same time, each by one consumer.
 
 spark-submit runs it on a cluster as it is; the executors need httpx and beautifulsoup4, and no file

@@ -563,7 +563,7 @@ class Queue:
             InvalidOptionError: `now` is no aware datetime.
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
-        and 2 where utube locks were left behind; none when there is nothing to do. Conflicts with
+        1 for leftover rows, and 2 where utube locks were left behind; none when there is nothing to do. Conflicts with
         takes of the same segments, and is retried. To the sessions at most 3, for heartbeats and for
         leases of numbers that were replaced and for what long writes asked that have ended, which
         give up when others write there. Each `vacuum_hours` those of Delta's VACUUM, of the system

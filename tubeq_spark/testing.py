@@ -1,4 +1,4 @@
-"""For programs' own tests: a queue in memory, and a clock that moves only when told."""
+"""For programs' own tests: a queue in memory, and a clock that the test moves."""
 
 from __future__ import annotations
 

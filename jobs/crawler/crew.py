@@ -52,7 +52,7 @@ class Crawler:
             queues: A session of the queue for each consumer, one at least; the pages lie beside
                 the tasks.
             settings: How to crawl.
-            watcher: Is told of each step.
+            watcher: Is called for each step.
             stopping: Asked between batches: whether to stop.
             clock: How consumers wait; that of the queues.
 

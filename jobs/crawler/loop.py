@@ -94,7 +94,7 @@ class Consumer:
             name: Its identity in the page table: no other consumer of the location ever has it.
             frontier: Where its tasks are, by a session of its own.
             shared: What it has in common with the others.
-            tell: Is told of each step.
+            tell: Is called for each step.
         """
         self._name, self._frontier, self._shared, self._tell = name, frontier, shared, tell
         self._pages, self._ledger, self._settings = shared.pages, shared.ledger, shared.settings
@@ -106,7 +106,7 @@ class Consumer:
 
         Args:
             stopping: Asked between batches: whether to stop.
-            report: Is told the tasks by state, before each batch.
+            report: Is given the tasks by state, before each batch.
         """
         is_quiet = False
         while not stopping():

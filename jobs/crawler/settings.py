@@ -1,4 +1,4 @@
-"""What a crawl is told, and what it tells."""
+"""The settings of a crawl, and what it reports: its steps, its progress, how it ended."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Progress:
 
 
 class Watcher(Protocol):
-    """Is told what the crawl does, from the threads of its consumers."""
+    """Is notified of what the crawl does, from the threads of its consumers."""
 
     def step(self, consumer: int, name: str) -> None:
         """A consumer, counted from 1, now does `name`."""

@@ -28,7 +28,7 @@ def run(
         work: Returns the exit code.
 
     Returns:
-        The exit code: `work`'s, or that of what was raised, which is told in a sentence.
+        The exit code: `work`'s, or that of what was raised, which is said in a sentence.
     """
 
     def on_queue() -> int:

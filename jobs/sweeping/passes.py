@@ -1,4 +1,4 @@
-"""Passes of the sweeper, and what it tells of them."""
+"""Passes of the sweeper, and the lines that it prints of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Passes"]
 
 
 class Passes:
-    """Makes passes, and tells of them."""
+    """Makes passes, and prints what they changed."""
 
     def __init__(self, queue: Queue, *, verbose: bool) -> None:
         """Sweep a queue.
 
         Args:
             queue: The queue.
-            verbose: Whether to tell of passes that changed nothing, too.
+            verbose: Whether to print a line for passes that changed nothing, too.
         """
         self._queue = queue
         self._verbose = verbose
@@ -62,9 +62,9 @@ def _changed(report: SweepReport) -> str:
             "segments folded": tube.folded,
             "leftover rows removed": tube.removed,
         }
-        told = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-        if told:
-            lines.append(f"{name}: {told}")
+        changes = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        if changes:
+            lines.append(f"{name}: {changes}")
     lines += [f"{name}: a temporary tube, dropped" for name in report.dropped]
     lines += [f"{name or 'system tables'}: dead files removed" for name in report.vacuumed]
     return "; ".join(lines)

@@ -28,7 +28,7 @@ _FROM_ENVIRONMENT = {"location": "TUBEQ_LOCATION", "remote": "TUBEQ_REMOTE"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What a program does unless it is told otherwise.
+    """The settings of a program: what its command line, the environment and the file say together.
 
     Attributes:
         location: Of the queue: a path, a URI, or `catalog.schema`.

@@ -80,7 +80,7 @@ def take(
         if not tasks:
             raise typer.Exit(ExitCode.NOTHING)
         if keep is not None:
-            # First handed over, then told of: whoever reads it can rely on it.
+            # First handed over, then printed: whoever reads it can rely on it.
             call.show_tasks(tasks, queue.hand_over(keep))
             return
         call.show_tasks(tasks)

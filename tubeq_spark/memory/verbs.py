@@ -1,7 +1,7 @@
 """The verbs on a tube in memory, by the rules of `lifecycle` and `transitions`.
 
 They are called with the place's lock held. As everywhere, a task is what it effectively is by now;
-what time has done is written down, counted and told when a verb changes the task, or by a sweep.
+what time has done is written down, counted and reported to the callback when a verb changes the task, or by a sweep.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Verbs:
         return self.events.happened("ack", rows, TaskState.DONE)
 
     def release(self, ids: Sequence[int], delay_us: int | None) -> list[Task]:
-        """Give held tasks back: ready (or buried when worn out), or delayed; 0 is no delay."""
+        """Give held tasks back: ready (or buried when its attempts are used up), or delayed; 0 is no delay."""
         return self._release(self._held(ids), delay_us)
 
     def touch(self, task_id: int, increment_us: int) -> Task:
@@ -194,7 +194,7 @@ class Verbs:
         for row in list(self.tube.rows.values()):
             events = self._write_down(row, now_us)
             if events:
-                # The last one says what became of it; worn out, it was released, too.
+                # The last one says what became of it; one that was buried had been released, too.
                 done["ttr" if "bury" in events else events[-1]] += 1
         released = self.release_dead(dead)
         return TubeSweep(done["delay"], done["ttl"], done["ttr"] + released)

@@ -16,7 +16,7 @@ __all__ = ["DEPTH_MAX", "UnreadableError", "decode", "encode"]
 T = TypeVar("T")
 
 #: Lists and dicts inside one another, at most. Python's decoder recurses, and has 1,000 levels for
-#: the whole of a program's stack unless told otherwise; with these any program can copy and print it.
+#: the whole of a program's stack unless it asks for more; with these any program can copy and print it.
 DEPTH_MAX = 200
 _ALLOWED = (
     "a JSON value: dict with str keys, list, tuple, str, int, finite float, bool or None, "

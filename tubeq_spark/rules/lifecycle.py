@@ -126,7 +126,7 @@ def expired(expires_us: int | None, now_us: int) -> bool:
 
 
 def after_giving_back(attempts: int, max_attempts: int | None) -> TaskState:
-    """Where a task goes that was released or whose lease ended: ready, or buried when worn out."""
+    """Where a task goes that was released or whose lease ended: ready, or buried when its attempts are used up."""
     return B if max_attempts is not None and attempts >= max_attempts else R
 
 

@@ -1,4 +1,4 @@
-"""What a queue tells of itself: what a sweep did, and what was measured. Plain data."""
+"""Reports of a queue: what a sweep did, and what metrics were measured. Plain data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class TubeSweep:
         expired: Tasks removed at the end of their life.
         released: Tasks given back: by an ended lease, or a session that died.
         folded: Tiny segments that were compacted.
-        removed: Rows that were removed, of tubes that had this name before, or told of as gone.
+        removed: Rows that were removed: of tubes that had this name before, and those that a change feed
+            has shown as gone.
         error: What went wrong, if anything did; the other tubes were swept all the same.
     """
 

@@ -46,7 +46,7 @@ class Spread:
     """The segments of one put.
 
     Attributes:
-        buckets: Rows are told apart by their hash modulo this.
+        buckets: Rows are spread by their hash modulo this.
         groups: By that remainder.
         segments: How many segments there are.
     """

@@ -60,7 +60,7 @@ def taken_row(row: StoredTask, lease_segment: int, lease: NewLease) -> StoredTas
 def released_row(
     row: StoredTask, delay_us: int | None, now_us: int, max_attempts: int | None
 ) -> StoredTask:
-    """The row after a release: ready, delayed, or buried when worn out."""
+    """The row after a release: ready, delayed, or buried when its attempts are used up."""
     state = after_giving_back(row.attempts, max_attempts)
     if delay_us == 0 or state is TaskState.BURIED:
         return row.given_back(state)

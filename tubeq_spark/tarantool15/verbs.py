@@ -67,7 +67,7 @@ def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:
 
 
 def requeue(ctx: TubeContext, task_id: int) -> Task:
-    """Give a held task back behind all that are there; worn out it is buried."""
+    """Give a held task back behind all that are there, or bury it when its attempts are used up."""
 
     def after(row: StoredTask, _now_us: int) -> StoredTask:
         rank = rank_behind(ctx.tasks.last_pri(USUAL_LAST, but=task_id))
@@ -82,8 +82,8 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
         ctx.count(old_verb("requeue"), 1)
         return ctx.events.released([row])
 
-    told = note_of_release(ctx.table, ctx.max_attempts)
-    return _held(ctx, "requeue", task_id, after, tell, told)
+    feed_note = note_of_release(ctx.table, ctx.max_attempts)
+    return _held(ctx, "requeue", task_id, after, tell, feed_note)
 
 
 def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | None) -> Task:
@@ -102,9 +102,9 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
             expires_at=ends,
         )
 
-    told = note_of_release(ctx.table, ctx.max_attempts)
+    feed_note = note_of_release(ctx.table, ctx.max_attempts)
     tell = lambda row: ctx.events.released([row])  # noqa: E731
-    return _held(ctx, "release", task_id, after, tell, told)
+    return _held(ctx, "release", task_id, after, tell, feed_note)
 
 
 def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
@@ -129,7 +129,7 @@ def _held(
     task_id: int,
     after: Callable[[StoredTask, int], StoredTask],
     tell: Callable[[StoredTask], list[Task]],
-    told: str,
+    feed_note: str,
     *,
     data: bool = False,
 ) -> Task:
@@ -144,7 +144,7 @@ def _held(
         found = locate.held(ctx, [task_id], now_us, remembered=memory.once())
         dest, moves = locate.fresh_places(ctx, found)
         row = after(found.rows[0], now_us)
-        action = move_as(dest, row, data=data) + told
+        action = move_as(dest, row, data=data) + feed_note
         return settle.changed(ctx, found, action, moves, lambda: tell(row))
 
     tasks = settle.run(ctx, name, attempt)
@@ -175,8 +175,8 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
             write_down(ctx, rows, now_us)
             return ctx.happened("kick", [ready])
 
-        told = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "kick"))
-        return settle.changed(ctx, found, move_as(dest, ready) + told, moves, finish)
+        feed_note = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "kick"))
+        return settle.changed(ctx, found, move_as(dest, ready) + feed_note, moves, finish)
 
     tasks = settle.run(ctx, "dig", attempt)
     ctx.table_lock.changed()
