@@ -1,4 +1,4 @@
-"""A task queue for people who live in Spark: Tarantool's tubes, stored in Delta tables.
+"""A task queue for Spark: tubes of tasks with priorities, delays, leases, stored in Delta tables.
 
 Its names are imported when they are first used, so that `tubeq` can keep the garbage collector out
 of all these modules, which a call is too short for.

@@ -1,4 +1,4 @@
-"""Settings of a queue object."""
+"""Settings of a queue object: polling, retries, clock skew, sizes, maintenance."""
 
 from __future__ import annotations
 

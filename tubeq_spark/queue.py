@@ -1,4 +1,4 @@
-"""A queue: its tubes, its session, its state."""
+"""A queue at a location: creates, finds and sweeps tubes, keeps a session, counts what is there."""
 
 from __future__ import annotations
 

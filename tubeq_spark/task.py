@@ -1,4 +1,4 @@
-"""What a program sees of a task."""
+"""A task as programs see it: id, state, data, times; and what a put takes and returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tube: the verbs as programs call them.
+"""A tube: put, take, ack and the other verbs, as programs call them.
 
 Commits are to the tube's table unless said otherwise. Any verb may add one to `_tubeq_sessions`:
 the first of a queue object leases its number slot, about one in ten minutes renews it.

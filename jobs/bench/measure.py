@@ -1,4 +1,4 @@
-"""Letting subjects take turns, and what their times say."""
+"""Times the queue and the bare statements by turns, a round at a time; medians and ratios of that."""
 
 from __future__ import annotations
 

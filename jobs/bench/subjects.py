@@ -1,4 +1,4 @@
-"""What is measured: the verbs of a tube; `floor` has the bare statements beside them."""
+"""The verbs of a tube as the benchmark calls them; `floor` has the bare statements beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast consumers empty a tube with sub-queues: the benchmarks of the reference's README."""
+"""Measures how fast consumers empty a tube with sub-queues, by the loads that Tarantool's queue has."""
 
 from __future__ import annotations
 

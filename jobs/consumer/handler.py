@@ -1,4 +1,4 @@
-"""The function that does the work, by its name."""
+"""Imports the function that works on batches, by its name `module:function`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of results: rows of a task are in it once, however often its batch is done again."""
+"""The table of what the handler returns: a task's rows once, however often its batch is done."""
 
 from __future__ import annotations
 

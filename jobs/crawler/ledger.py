@@ -1,4 +1,4 @@
-"""What the consumers of one process know together: pages stored, tasks in hand, who shall stop."""
+"""Counts that the consumers of a crawl share: pages stored, tasks in hand, who shall stop."""
 
 from __future__ import annotations
 

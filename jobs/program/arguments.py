@@ -1,4 +1,4 @@
-"""Options that several programs have, and the kinds of their values."""
+"""Options that several programs have, and the checks of their values."""
 
 from __future__ import annotations
 

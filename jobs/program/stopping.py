@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a request: the batch in hand is finished first; a second one insists."""
+"""Makes Ctrl-C and SIGTERM a request: the batch in hand is finished, a second signal gives it back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sweeper, one pass over all tubes: writes down timeouts, frees what the dead hold, tidies up."""
+"""One pass over all tubes: writes down timeouts, frees what dead sessions hold, tidies up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes Spark read the tables of the next statements ahead, while others run."""
+"""Spares a call of `tubeq` some waiting: it looks at the tubes once, and reads its tables ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tubeq ack release touch`, of a kept session's tasks, and `bury delete peek kick`, of anybody's."""
+"""`tubeq ack release touch` for tasks that a kept session holds, `bury delete peek kick` for any."""
 
 from __future__ import annotations
 

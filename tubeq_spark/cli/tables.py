@@ -1,4 +1,4 @@
-"""Tables for people."""
+"""Prints statistics of tubes as tables, for `tubeq stats` and `tubeq top`."""
 
 from __future__ import annotations
 

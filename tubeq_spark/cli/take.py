@@ -1,4 +1,4 @@
-"""`tubeq take`: tasks for a shell.
+"""`tubeq take`: takes tasks for a shell, to print them or to run a command for each.
 
 A session ends with the process that holds it, and what it holds goes back. So a call that takes a
 task must also say what becomes of it: it is acked once it is printed, or when a command has done it,

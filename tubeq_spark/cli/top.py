@@ -1,4 +1,4 @@
-"""`tubeq top`: the tubes, looked at again and again."""
+"""`tubeq top`: a table of all tubes and how fast they move, every few seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tubeq create tubes stats sweep drop`: what is about whole tubes."""
+"""`tubeq create tubes stats sweep drop`: the commands about whole tubes."""
 
 from __future__ import annotations
 

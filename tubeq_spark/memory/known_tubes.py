@@ -1,4 +1,4 @@
-"""The tubes that one queue object in memory knows: as programs have them, and what ends with it.
+"""The tubes that a queue object in memory has handed out, and the temporary ones that end with it.
 
 All of it but `tell` is called with the place's lock held.
 """

@@ -1,4 +1,4 @@
-"""What queue objects in memory share, in the place of a location's tables; one lock guards it all."""
+"""The tubes, tasks and sessions that queue objects in memory share, as others share a location."""
 
 from __future__ import annotations
 

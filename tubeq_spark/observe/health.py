@@ -1,4 +1,4 @@
-"""Health checks: what still works in a queue, but not for long, or not as it should."""
+"""Finds what still works in a queue, but soon will not, or is not as it should be: `Queue.health`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payloads as JSON text: what goes in comes out, and what would not is refused."""
+"""Encodes payloads as JSON text, and refuses values that would not come back equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state machine of a queue object."""
+"""The states of a queue object, from its opening until it is closed."""
 
 from __future__ import annotations
 
