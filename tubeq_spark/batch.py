@@ -16,15 +16,24 @@ from tubeq_spark.rules import validation
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.lifecycle import due
 from tubeq_spark.rules.microseconds import FOREVER_S, plus, us_from_seconds
+from tubeq_spark.rules.row_changes import (
+    Change,
+    Event,
+    Every,
+    GiveBack,
+    Named,
+    Remove,
+    Touch,
+    released,
+)
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch
+from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark.change_feed import note
-from tubeq_spark.storage.spark.task_statements import Chosen
 from tubeq_spark.subqueues.locks import free_held, free_locks
-from tubeq_spark.verbs.expire import back_to_tube, end_due
+from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
-from tubeq_spark.verbs.row_changes import release_action, touch_action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,8 +50,8 @@ log = logging.getLogger(__name__)
 _NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
 
-#: Makes an action from a fresh segment, and from where each lease segment moves to.
-_Action = Callable[[int, dict[int, int]], str]
+#: Makes a change from a fresh segment, and from where each lease segment moves to.
+_Change = Callable[[int, dict[int, int]], Change]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,7 @@ class Batch:
         Commits: 1. All that is left: a deletion of the lease segment's partition. Conflicts only
         with whoever ends one of these leases.
         """
-        return self._settle("ack", df, lambda _dest, _moves: "DELETE", done=True)
+        return self._settle("ack", df, lambda *_: Remove(), done=True)
 
     def release(self, df: DataFrame | None = None, delay: float = 0) -> int:
         """Give tasks of the batch back to the tube.
@@ -158,7 +167,7 @@ class Batch:
         delay_us = us_from_seconds(seconds)
         now_us = self._ctx.queue.now_us()
         return self._settle(
-            "release", df, lambda dest, _: release_action(self._ctx, dest, delay_us, now_us)
+            "release", df, lambda dest, _: released(dest, delay_us, now_us, self._ctx.max_attempts)
         )
 
     def bury(self, df: DataFrame | None = None) -> int:
@@ -175,8 +184,11 @@ class Batch:
 
         Commits: 1. Conflicts only with whoever ends one of these leases.
         """
-        told = note(self._ctx.table, "'bury'")
-        return self._settle("bury", df, lambda dest, _: back_to_tube(dest, "'!'") + told)
+        return self._settle(
+            "bury",
+            df,
+            lambda dest, _: GiveBack(dest, TaskState.BURIED, event=Event("bury")),
+        )
 
     def touch(self, increment: float | None) -> int:
         """Give all tasks that are left more time, as `Tube.touch` does.
@@ -200,9 +212,7 @@ class Batch:
             msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
-        changed = self._settle(
-            "touch", None, lambda _, moves: touch_action(self._ctx, moves, amount_us)
-        )
+        changed = self._settle("touch", None, lambda _, moves: Touch(moves, amount_us))
         self._until = plus(self._until, amount_us)
         if changed:
             self._ctx.queue.holdings.add_batch(self._take_id, self._until)
@@ -211,7 +221,7 @@ class Batch:
     # -- inside -------------------------------------------------------------------------------
 
     def _settle(
-        self, event: str, df: DataFrame | None, action: _Action, *, done: bool = False
+        self, event: str, df: DataFrame | None, change: _Change, *, done: bool = False
     ) -> int:
         self._ctx.queue.require_running()
         named = None if df is None else self._named(df)
@@ -228,7 +238,7 @@ class Batch:
                 self._find()
             self._require_lease()
             worn = self._worn(named) if event == "release" else 0
-            return self._plan(event, action) if named is None else self._plan_some(named, action)
+            return self._plan(event, change) if named is None else self._plan_some(named, change)
 
         def run() -> int:
             return self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
@@ -269,13 +279,15 @@ class Batch:
                 return Plan(None, lambda _: 0)
             worn = self._worn(None)
             dest = ctx.queue.session.segments(1)[0]
-            action = release_action(ctx, dest, 0, ctx.queue.now_us())
+            change = GiveBack(dest, max_attempts=ctx.max_attempts)
 
             def finish(affected: Affected) -> int:
                 ctx.count("bury", worn)
                 return affected.total
 
-            return Plan(ctx.statements.settle_segments(self._lease_segments, action), finish)
+            return Plan(
+                ctx.statements.settle_segments(self._lease_segments, (Every(), change)), finish
+            )
 
         ctx.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
         free_held(ctx, self._take_id, whole=True)
@@ -305,7 +317,7 @@ class Batch:
         ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()
         return set(ids.column("task_id").to_pylist())
 
-    def _plan(self, event: str, action: _Action) -> Plan[int]:
+    def _plan(self, event: str, change: _Change) -> Plan[int]:
         """All that is left."""
         if event == "ack" and len(self._lease_segments) == 1:
             return Plan(
@@ -313,7 +325,9 @@ class Batch:
             )
         dest, *fresh = self._ctx.queue.session.segments(1 + len(self._lease_segments))
         moves = dict(zip(self._lease_segments, fresh, strict=True))
-        statement = self._ctx.statements.settle_segments(self._lease_segments, action(dest, moves))
+        statement = self._ctx.statements.settle_segments(
+            self._lease_segments, (Every(), change(dest, moves))
+        )
         if event == "ack":
             return Plan(statement, self._all_acked)
         if event != "touch":
@@ -336,7 +350,7 @@ class Batch:
         free_held(self._ctx, self._take_id, whole=True)
         return gone
 
-    def _plan_some(self, named: set[int], action: _Action) -> Plan[int]:
+    def _plan_some(self, named: set[int], change: _Change) -> Plan[int]:
         """Some of what is left; the rest of the lease segment moves."""
         rows = self._ctx.tasks.ids_in(self._lease_segments)
         if not rows:
@@ -349,7 +363,7 @@ class Batch:
         dest, *fresh = self._ctx.queue.session.segments(1 + len(self._lease_segments))
         moves = dict(zip(self._lease_segments, fresh, strict=True))
         source = [Chosen(segment, task_id, task_id in named) for segment, task_id in rows]
-        statement = self._ctx.statements.settle(source, [("s.chosen", action(dest, moves))], moves)
+        statement = self._ctx.statements.settle(source, [(Named(), change(dest, moves))], moves)
 
         def changed(_affected: Affected) -> int:
             self._lease_segments = fresh

@@ -26,8 +26,7 @@ from tubeq_spark import (
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.committer import Committer, CommitterFile
 from tubeq_spark.storage.locking import TableLock
-from tubeq_spark.storage.spark.conflicts import STALE
-from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.statement import STALE, Affected, Append, Clause, Statement
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 OPERATION_ID = 4711
 JVM = Committer("app", 1)
 STATEMENTS = {
-    "merge": Statement("t", "MERGE INTO t", OPERATION_ID, tasks=2),
+    "merge": Statement("t", "TRUE", [Clause(None)], OPERATION_ID, tasks=2),
     "append": Append("t", None, OPERATION_ID, size=2),  # type: ignore[arg-type]
 }
 #: Two rows, as the statement itself or the history tells.

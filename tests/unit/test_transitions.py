@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tubeq_spark.rules.lifecycle import TRANSITIONS, effective
 from tubeq_spark.rules.microseconds import FOREVER_S, US
 from tubeq_spark.rules.options import NewTask
-from tubeq_spark.rules.transitions import new_row, released_row, time_events, touched_row
+from tubeq_spark.rules.row_changes import Touch, released
+from tubeq_spark.rules.transitions import new_row, time_events
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -87,17 +88,18 @@ def test_time_events_follow_the_arrows_and_end_in_the_effective_state(
 def test_released_row_is_nobodys_and_a_delay_makes_its_life_longer() -> None:
     held = row(T, NOW + 5, NOW + 20, ttl=30)
 
-    ready = released_row(held, 0, NOW, None)
+    ready = released(0, 0, NOW, None).of(held)
     assert (ready.state, ready.next_event, ready.owner, ready.take_id) == (R, NOW + 20, None, None)
-    delayed = released_row(held, 7, NOW, None)
+    delayed = released(0, 7, NOW, None).of(held)
     assert (delayed.state, delayed.next_event) == (D, NOW + 7)
     assert (delayed.ttl, delayed.expires_at) == (37, NOW + 27)
-    assert released_row(held, 7, NOW, 1) == held.given_back(B)
+    assert released(held.segment, 7, NOW, 1).of(held) == held.given_back(B)
 
 
 def test_touched_row_whose_life_grows_beyond_all_measure_never_ends() -> None:
     most = int(FOREVER_S * US)
-    touched = touched_row(row(T, NOW + 5, NOW + 20, ttl=most - 10), 9, 10)
+    held = row(T, NOW + 5, NOW + 20, ttl=most - 10)
+    touched = Touch({held.segment: 9}, 10).of(held)
 
     assert (touched.ttl, touched.expires_at, touched.segment) == (None, None, 9)
-    assert touched_row(row(T, NOW + 5, NOW + 20, ttl=most - 10), 9, 9).ttl == most - 1
+    assert Touch({held.segment: 9}, 9).of(held).ttl == most - 1

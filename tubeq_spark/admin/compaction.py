@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.rules.microseconds import us_from_seconds
+from tubeq_spark.rules.row_changes import Every, Move
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.spark.change_feed import note
 from tubeq_spark.storage.spark.conflicts import Outcome, classify
-from tubeq_spark.storage.spark.quoting import bigint
 from tubeq_spark.storage.spark.schema import FENCE, set_property
 from tubeq_spark.storage.spark.table_metrics import is_catalog_managed, last_write
-from tubeq_spark.storage.spark.task_statements import Chosen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,9 +65,7 @@ def compact(ctx: TubeContext) -> int:
         if len(tiny) <= config.fold_segments:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
-        source = [Chosen(segment, None) for segment in tiny]
-        action = f"UPDATE SET segment = {bigint(dest)}{note(ctx.table, None)}"
-        statement = ctx.statements.settle(source, [("TRUE", action)], {})
+        statement = ctx.statements.settle_segments(tiny, (Every(), Move(dest)))
 
         def finish(_affected: Affected) -> int:
             return len(tiny)

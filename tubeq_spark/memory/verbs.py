@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.reports import TubeSweep
-from tubeq_spark.rules.transitions import new_row, released_row, taken_row, touched_row
+from tubeq_spark.rules.row_changes import Touch, released, taken
+from tubeq_spark.rules.transitions import new_row
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.task import Task, TaskState
 
@@ -105,9 +106,9 @@ class Verbs:
             chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
-        taken = [taken_row(row, self.tube.takes, lease) for row in self._written_down(chosen)]
-        self.tube.rows.update((row.task_id, row) for row in taken)
-        return self.events.happened("take", taken)
+        rows = [taken(row, self.tube.takes, lease) for row in self._written_down(chosen)]
+        self.tube.rows.update((row.task_id, row) for row in rows)
+        return self.events.happened("take", rows)
 
     def _next(self, request: TakeRequest) -> list[StoredTask]:
         """The first ready tasks; of sub-queues, of those that nobody holds, by their heads."""
@@ -136,7 +137,7 @@ class Verbs:
     def touch(self, task_id: int, increment_us: int) -> Task:
         """Give a held task more time: its lease, its life, and the ttr of later takes."""
         (row,) = self._held([task_id])
-        after = touched_row(row, row.segment, increment_us)
+        after = Touch({row.segment: row.segment}, increment_us).of(row)
         self.tube.rows[task_id] = after
         return self.events.happened("touch", [after])[0]
 
@@ -251,7 +252,8 @@ class Verbs:
 
     def _release(self, rows: Sequence[StoredTask], delay_us: int | None) -> list[Task]:
         now_us = self.queue.now_us()
-        after = [released_row(row, delay_us, now_us, self.max_attempts) for row in rows]
+        change = released(0, delay_us, now_us, self.max_attempts)
+        after = [change.of(row) for row in rows]
         self._store(after)
         return self.events.released(after)
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.lease_times import is_mostly_left
-from tubeq_spark.rules.lifecycle import due, expired
+from tubeq_spark.rules.lifecycle import due
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from tubeq_spark.rules.lease_times import NewLease
+    from tubeq_spark.rules.row_changes import Renew
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
@@ -63,8 +64,9 @@ class LeasedBatch:
         segments = ctx.tasks.lease_segments_of(self.take_id, self.lease.owner)
         return (self, segments) if segments else (None, [])
 
-    def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> LeasedBatch | None:
+    def renewed(self, ctx: TubeContext, dest: int, renewal: Renew) -> LeasedBatch | None:
         """The batch after its leases were renewed, in the segment that it was moved to."""
+        lease = renewal.lease
         count = ctx.tasks.count_of(self.take_id, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
@@ -117,15 +119,16 @@ class TakenRows:
         left = replace(self, rows=[rows[i] for i in take_ids if i in rows])
         return (left, left.segments) if rows else (None, [])
 
-    def renewed(self, ctx: TubeContext, dest: int, lease: NewLease) -> TakenRows | None:
+    def renewed(self, ctx: TubeContext, dest: int, renewal: Renew) -> TakenRows | None:
         """The rows after their leases were renewed, in the segment that they were moved to."""
         rows = []
         for row in self.rows:
-            if due(row.next_event, lease.at_us) and expired(row.expires_at, lease.at_us):
+            after = renewal.of(row)
+            if after is None:
                 ctx.remember("ttl", [row.task(TaskState.DONE)])
             else:
-                rows.append(replace(row, segment=dest, next_event=lease.end(row.ttr)))
-        return TakenRows(rows, lease) if rows else None
+                rows.append(replace(after, segment=dest))
+        return TakenRows(rows, renewal.lease) if rows else None
 
 
 def read_back(ctx: TubeContext, take_ids: list[int], owner: str) -> dict[int, list[StoredTask]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     #: What a statement reads beside its table.
     Source: TypeAlias = DataFrame | pa.Table
 
-__all__ = ["Affected", "Append", "Statement"]
+__all__ = ["FAIL", "STALE", "Affected", "Append", "Clause", "Statement"]
+
+#: What a statement fails with whose rows are no longer as they were when it was decided.
+STALE = "tubeq:stale"
+#: In place of a column's value: the statement as a whole fails with that.
+FAIL = f"raise_error('{STALE}')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,36 @@ class Affected:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """A DML statement.
+class Clause:
+    """What becomes of some of the rows that a statement finds, or does not find.
 
     Attributes:
-        table: SQL name of the table it writes.
-        sql: Its text; `{name}` stands for a source given in `sources`, `{note}` for its note.
-        operation_id: A number that only this statement's predicate holds: its operation id.
+        sets: The columns that it sets, by SQL expressions; `None` removes the row.
+        when: A condition beside that of the statement; "": all that no earlier clause applies to.
+        inserts: Whether it is about rows of the source that match none of the table.
+    """
+
+    sets: Mapping[str, str] | None
+    when: str = ""
+    inserts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A change of one table in one commit: of each row that it finds by the first clause that applies.
+
+    With a source it is a MERGE; without, an UPDATE or a DELETE of its one clause. In its texts
+    `{name}` stands for one of `sources`, `{note}` for its note; a row of the table is `t` and one of
+    the source `s`.
+
+    Attributes:
+        table: SQL name of the table.
+        where: Which rows it finds, an SQL condition.
+        clauses: What becomes of them.
+        operation_id: A number that only this statement's condition holds: its operation id.
+        using: Where the rows of its source come from, in SQL; "": it has none.
+        partitions: The values of partition columns that it reads and writes, those of the rows as it
+            leaves them included: of each column that is named no row with another value.
         sources: What it reads beside its table, by the names in its text: rows that the driver
             holds, or a DataFrame of the caller's.
         size: How many rows it changes, about.
@@ -46,8 +74,11 @@ class Statement:
     """
 
     table: str
-    sql: str
+    where: str
+    clauses: Sequence[Clause]
     operation_id: int
+    using: str = ""
+    partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
     sources: Mapping[str, Source] = field(default_factory=dict)
     size: int = 0
     tasks: int | None = None

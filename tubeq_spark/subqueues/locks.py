@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.utube_locks import UtubeLock
+    from tubeq_spark.storage.segment_facts import UtubeLock
 
 __all__ = [
     "LockStates",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.spark.subqueue_statements import SubqueueShare
+from tubeq_spark.storage.chosen import SubqueueShare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.rules.arguments import TakeRequest
-    from tubeq_spark.storage.spark.subqueue_reads import SubqueueHead
-    from tubeq_spark.storage.spark.tube_table import OrderPosition
+    from tubeq_spark.rules.order import OrderPosition
+    from tubeq_spark.storage.segment_facts import SubqueueHead
 
 __all__ = ["AcquiredSubqueues", "shared_out", "shares_of"]
 
@@ -81,10 +81,7 @@ def shares_of(
     """What goes where: of each sub-queue everything up to the last of these places."""
     last: dict[str | None, OrderPosition] = {}
     for utube, position in places:
-        if utube not in last or (position.pri, position.task_id) > (
-            last[utube].pri,
-            last[utube].task_id,
-        ):
+        if utube not in last or position > last[utube]:
             last[utube] = position
     take_id_of = acquired.take_id_of()
     return [SubqueueShare(utube, position, take_id_of[utube]) for utube, position in last.items()]

@@ -16,9 +16,8 @@ from tubeq_spark.errors import TaskNotFoundError
 from tubeq_spark.rules.arguments import PutCall, PutRequest
 from tubeq_spark.rules.lifecycle import after_giving_back
 from tubeq_spark.rules.microseconds import plus
+from tubeq_spark.rules.row_changes import Become, Event
 from tubeq_spark.runtime.counters import old_verb
-from tubeq_spark.storage.spark.change_feed import note, note_of_release, what_time_did
-from tubeq_spark.storage.spark.task_statements import move_as
 from tubeq_spark.tarantool15.order import (
     USUAL_FIRST,
     USUAL_LAST,
@@ -82,8 +81,7 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
         ctx.count(old_verb("requeue"), 1)
         return ctx.events.released([row])
 
-    feed_note = note_of_release(ctx.table, ctx.max_attempts)
-    return _held(ctx, "requeue", task_id, after, tell, feed_note)
+    return _held(ctx, "requeue", task_id, after, tell)
 
 
 def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | None) -> Task:
@@ -102,9 +100,8 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
             expires_at=ends,
         )
 
-    feed_note = note_of_release(ctx.table, ctx.max_attempts)
     tell = lambda row: ctx.events.released([row])  # noqa: E731
-    return _held(ctx, "release", task_id, after, tell, feed_note)
+    return _held(ctx, "release", task_id, after, tell)
 
 
 def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
@@ -120,7 +117,7 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
         ctx.remember("done", tasks)
         return tasks
 
-    return _held(ctx, "done", task_id, after, tell, note(ctx.table, "'done'"), data=True)
+    return _held(ctx, "done", task_id, after, tell, Event("done"), data=True)
 
 
 def _held(
@@ -129,7 +126,7 @@ def _held(
     task_id: int,
     after: Callable[[StoredTask, int], StoredTask],
     tell: Callable[[StoredTask], list[Task]],
-    feed_note: str,
+    event: Event | None = None,
     *,
     data: bool = False,
 ) -> Task:
@@ -144,8 +141,8 @@ def _held(
         found = locate.held(ctx, [task_id], now_us, remembered=memory.once())
         dest, moves = locate.fresh_places(ctx, found)
         row = after(found.rows[0], now_us)
-        action = move_as(dest, row, data=data) + feed_note
-        return settle.changed(ctx, found, action, moves, lambda: tell(row))
+        change = Become(dest, row, data=data, event=event, max_attempts=ctx.max_attempts)
+        return settle.changed(ctx, found, change, moves, lambda: tell(row))
 
     tasks = settle.run(ctx, name, attempt)
     ctx.table_lock.changed()
@@ -175,8 +172,8 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
             write_down(ctx, rows, now_us)
             return ctx.happened("kick", [ready])
 
-        feed_note = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "kick"))
-        return settle.changed(ctx, found, move_as(dest, ready) + feed_note, moves, finish)
+        change = Become(dest, ready, event=Event("kick", now_us, ctx.max_attempts))
+        return settle.changed(ctx, found, change, moves, finish)
 
     tasks = settle.run(ctx, "dig", attempt)
     ctx.table_lock.changed()

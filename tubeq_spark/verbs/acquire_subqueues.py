@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.subqueue_reads import SubqueueHead
-    from tubeq_spark.storage.spark.utube_locks import UtubeLock
+    from tubeq_spark.storage.segment_facts import SubqueueHead, UtubeLock
 
 __all__ = ["Take"]
 

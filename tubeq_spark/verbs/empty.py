@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
+from tubeq_spark.rules.row_changes import Older, Remove
+from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.spark.change_feed import removal
-from tubeq_spark.storage.spark.quoting import bigint
-from tubeq_spark.storage.spark.table_metrics import counts
-from tubeq_spark.storage.spark.task_statements import Chosen
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.segment_facts import SegmentSpan
+    from tubeq_spark.storage.segment_facts import SegmentSpan
     from tubeq_spark.storage.statement import Affected, Statement
 
 __all__ = ["drain", "truncate"]
@@ -56,13 +54,9 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> State
     # lease segments: their rows, deleted, would be acks.
     lease_segments = [span.segment for span in spans if span.in_lease_segment]
     gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
-    older = f"t.task_id <= {bigint(bound)}"
-    actions = [
-        (f"{older} AND t.state = 't'", removal(ctx.table, gone, None)),
-        (older, "DELETE"),
-    ]
+    changes = [(Older(bound, taken=True), Remove(gone)), (Older(bound), Remove())]
     rows = [Chosen(span.segment, None) for span in spans]
-    return ctx.statements.settle(rows, actions, dict(zip(lease_segments, fresh, strict=True)))
+    return ctx.statements.settle(rows, changes, dict(zip(lease_segments, fresh, strict=True)))
 
 
 def drain(ctx: TubeContext) -> None:
@@ -74,8 +68,7 @@ def drain(ctx: TubeContext) -> None:
 
     def attempt() -> Plan[None]:
         now_us = ctx.queue.now_us()
-        counted = counts(ctx.queue.engine, [(ctx.table, ctx.max_attempts)], now_us)
-        if counted[ctx.record.id].get(TaskState.TAKEN.value):
+        if ctx.tasks.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
             raise refusals.has_taken_tasks(ctx.record.name)
         return Plan(ctx.statements.drain(now_us), lambda _: None)
 

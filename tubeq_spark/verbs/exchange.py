@@ -6,12 +6,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import TubeqError
-from tubeq_spark.rules.transitions import taken_row
+from tubeq_spark.rules.order import position_of
+from tubeq_spark.rules.row_changes import InSegments, Remove, Take, Takeable, taken
 from tubeq_spark.runtime.taken import TakenRows
+from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.spark.quoting import bigints
-from tubeq_spark.storage.spark.task_statements import Chosen
-from tubeq_spark.storage.spark.tube_table import OrderPosition
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs import take_subqueues
 from tubeq_spark.verbs.expire import write_down
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.rules.arguments import TakeRequest
+    from tubeq_spark.rules.row_changes import Change, Which
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
@@ -44,19 +44,19 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list
     if exchanged is None:
         ack(ctx, ids)
         return []
-    found, taken = exchanged
+    found, took = exchanged
     ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), {})
     ctx.happened("ack", found.rows, TaskState.DONE)
     ctx.table_lock.changed()
-    held = _lasting(ctx, taken)
+    held = _lasting(ctx, took)
     ctx.queue.holdings.add(ctx.record.id, held)
     return ctx.happened("take", held)
 
 
-def _lasting(ctx: TubeContext, taken: TakenRows | None) -> list[StoredTask]:
+def _lasting(ctx: TubeContext, took: TakenRows | None) -> list[StoredTask]:
     """What an exchange hands out: its ack stands, whatever becomes of the leases."""
     try:
-        (lasting,) = outlast(ctx, [taken])
+        (lasting,) = outlast(ctx, [took])
     except TubeqError:
         log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
         return []
@@ -85,19 +85,16 @@ def _exchange_plan(
 ) -> Plan[tuple[Located, TakenRows | None] | None]:
     confirm(ctx, found)
     lease_segment, lease = ctx.queue.session.segments(1)[0], new_lease(ctx, owner)
-    position = OrderPosition(rows[-1].pri, rows[-1].task_id)
-    actions = [
-        (f"t.segment IN ({bigints(found.segments)})", "DELETE"),
-        (
-            ctx.statements.takeable(position, now_us),
-            ctx.statements.taking([(position, lease_segment)], lease),
-        ),
+    last = position_of(rows[-1])
+    changes: list[tuple[Which, Change]] = [
+        (InSegments(found.segments), Remove()),
+        (Takeable(last, now_us), Take([(last, lease_segment)], lease)),
     ]
     source = found.source()
     source += [Chosen(segment, None) for segment in sorted({row.segment for row in rows})]
 
     def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
-        moved = [taken_row(row, lease_segment, lease) for row in rows]
+        moved = [taken(row, lease_segment, lease) for row in rows]
         if affected.updated != len(rows):
             moved = ctx.tasks.held_under([lease_segment], owner)
         had = {row.task_id for row in moved}
@@ -107,4 +104,4 @@ def _exchange_plan(
             had.clear()
         return found, TakenRows(moved, lease) if had else None
 
-    return Plan(ctx.statements.settle(source, actions, {}), finish)
+    return Plan(ctx.statements.settle(source, changes, {}), finish)

@@ -11,14 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.lifecycle import TIMERS, after_giving_back
+from tubeq_spark.rules.lifecycle import TIMERS
 from tubeq_spark.rules.microseconds import us_from_seconds
+from tubeq_spark.rules.row_changes import Due, Event, Every, GiveBack, Remove
 from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.change_feed import note, note_of_release, removal, what_time_did
-from tubeq_spark.storage.spark.quoting import bigint
-from tubeq_spark.storage.spark.task_statements import Chosen
 from tubeq_spark.subqueues.locks import free_ended, held_in
 from tubeq_spark.task import TaskState
 
@@ -27,12 +25,11 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.segment_facts import DueGroup
+    from tubeq_spark.storage.segment_facts import DueGroup
     from tubeq_spark.storage.statement import Affected
 
 __all__ = [
     "Ended",
-    "back_to_tube",
     "end_dead_sessions",
     "end_due",
     "release_dead",
@@ -67,14 +64,6 @@ class Ended:
         return self.readied + self.expired + self.released
 
 
-def back_to_tube(dest: int, state: str) -> str:
-    """The action that gives a row back: to a fresh segment, in a state (an SQL expression)."""
-    return (
-        f"UPDATE SET segment = {bigint(dest)}, state = {state}, next_event = t.expires_at, "
-        "owner = NULL, claim = NULL"
-    )
-
-
 def end_due(ctx: TubeContext, now_us: int) -> Ended:
     """Write down what time has changed: at most one commit, none when nothing is due.
 
@@ -89,25 +78,21 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             return Plan(None, lambda _: Ended())
         told: list[StoredTask] = []
         if ctx.callback is not None:
-            told = ctx.tasks.read(predicates.is_due(now_us), "task_id", _MOST_TOLD)
+            told = ctx.tasks.due_tasks(now_us, _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
         lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
         held.update(held_in(ctx, lease_segments))
         dest, gone, *fresh = ctx.queue.session.segments(2 + len(lease_segments))
-        due = predicates.is_due(now_us, "t.")
-        state = (
-            f"CASE WHEN t.state = 't' THEN {predicates.readied_state(ctx.max_attempts, 't.')} "
-            "ELSE 'r' END"
+        given_back = GiveBack(
+            dest,
+            max_attempts=ctx.max_attempts,
+            event=Event("", now_us, ctx.max_attempts),
         )
-        events = what_time_did(now_us, ctx.max_attempts)
         statement = ctx.statements.settle(
             [Chosen(segment, None) for segment in segments],
             [
-                (
-                    f"{due} AND {predicates.is_over(now_us, 't.')}",
-                    removal(ctx.table, gone, what_time_did(now_us, None, "ttl")),
-                ),
-                (due, back_to_tube(dest, state) + note(ctx.table, events)),
+                (Due(now_us, over=True), Remove(gone, Event("ttl", now_us))),
+                (Due(now_us), given_back),
             ],
             dict(zip(lease_segments, fresh, strict=True)),
         )
@@ -214,17 +199,15 @@ def _release_pass(
     if not lease_segments:
         return Plan(None, lambda _: (0, False))
     told = ctx.tasks.in_lease_segments(lease_segments) if ctx.callback is not None else []
-    dest = ctx.queue.session.segments(1)[0]
-    action = back_to_tube(dest, predicates.readied_state(ctx.max_attempts, "t."))
-    action += note_of_release(ctx.table, ctx.max_attempts)
-    statement = ctx.statements.settle_segments(lease_segments, action)
+    released = GiveBack(ctx.queue.session.segments(1)[0], max_attempts=ctx.max_attempts)
+    statement = ctx.statements.settle_segments(lease_segments, (Every(), released))
 
     def finish(affected: Affected) -> tuple[int, bool]:
         ctx.queue.holdings.gone(lease_segments)
         ctx.count("release", affected.updated)
         ctx.count("bury", worn)
         for row in told:
-            after = row.task(after_giving_back(row.attempts, ctx.max_attempts))
+            after = released.of(row).task()
             if after.state is TaskState.BURIED:
                 ctx.remember("bury", [after])
             ctx.remember("release", [after])

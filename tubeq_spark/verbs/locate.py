@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
+from tubeq_spark.rules.row_changes import Every, Named
+from tubeq_spark.storage.chosen import MOST_NAMED, Chosen
 from tubeq_spark.storage.commit_loop import Stale
-from tubeq_spark.storage.spark.inline_rows import INLINE_ROWS
-from tubeq_spark.storage.spark.task_statements import Chosen
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tubeq_spark.rules.row_changes import Which
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
@@ -51,9 +52,9 @@ class Located:
         )
 
     @property
-    def chosen(self) -> str:
-        """The condition for the named tasks among the rows of `source`."""
-        return "s.chosen" if self._named else "TRUE"
+    def chosen(self) -> Which:
+        """The named tasks among the rows of `source`."""
+        return Named() if self._named else Every()
 
     @property
     def _named(self) -> bool:
@@ -201,7 +202,7 @@ def confirm(ctx: TubeContext, found: Located) -> None:
     """
     if (
         sum(len(found.lease_segments[lease_segment]) for lease_segment in found.remembered)
-        <= INLINE_ROWS
+        <= MOST_NAMED
     ):
         return
     read = _members(ctx, list(found.remembered))

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.commit_tags import read_history
-from tubeq_spark.storage.spark.quoting import limited, string
-from tubeq_spark.storage.spark.tube_table import OrderPosition
+from tubeq_spark.rules.order import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,9 +41,7 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:
     """The newest commits to the tube's table, by what they say of themselves."""
-    most = min(limit, _HISTORY_MOST)
-    found = ctx.tasks.engine.shown(f"DESCRIBE HISTORY {ctx.table.name} {limited(most)}")
-    return read_history(found)
+    return ctx.tasks.history(min(limit, _HISTORY_MOST))
 
 
 def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:
@@ -56,15 +51,13 @@ def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:
 
 
 def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
-    effective = predicates.effective_state(now_us, ctx.max_attempts)
-    condition, after = f"{effective} = {string(state.value)}", "TRUE"
+    after = None
     while True:
-        rows = ctx.tasks.read(f"{condition} AND {after}", ctx.table.in_order, _PAGE)
+        rows = ctx.tasks.in_state(state, now_us, ctx.max_attempts, after, _PAGE)
         for row in rows:
             seen = row.seen_at(now_us, ctx.max_attempts)
             if seen is not None:
                 yield seen.task()
         if len(rows) < _PAGE:
             return
-        last = OrderPosition(rows[-1].pri, rows[-1].task_id)
-        after = f"NOT ({ctx.table.up_to(last)})"
+        after = position_of(rows[-1])

@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.rules.row_changes import Event, Every, GiveBack, Lapsed, Remove, Renew
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.spark.change_feed import note, removal
-from tubeq_spark.storage.spark.predicates import has_lapsed, lease_end
-from tubeq_spark.storage.spark.quoting import string
-from tubeq_spark.storage.spark.task_statements import Chosen, moved_segment
 from tubeq_spark.subqueues.locks import free_held
-from tubeq_spark.verbs.expire import back_to_tube
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -165,23 +162,18 @@ def _renewal(
     lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
     gone, *fresh = ctx.queue.session.segments(1 + len(places))
     moves = {s: to for (_, segments), to in zip(places, fresh, strict=True) for s in segments}
+    renewal = Renew(moves, lease)
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
     # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
-    over = has_lapsed(lease.at_us, "t.")
-    action = (
-        f"UPDATE SET segment = {moved_segment(moves)}, next_event = {lease_end(lease, 't.ttr')}"
-    )
-    statement = ctx.statements.settle(
-        [Chosen(segment, None) for segment in moves],
-        [(over, removal(ctx.table, gone, string("ttl"))), ("TRUE", action + note(ctx.table, None))],
-        {},
+    statement = ctx.statements.settle_segments(
+        moves, (Lapsed(lease.at_us), Remove(gone, Event("ttl"))), (Every(), renewal)
     )
 
     def finish(affected: Affected) -> list[T | None]:
         removed = ctx.tasks.count_in(gone) if ctx.table.change_feed else affected.deleted
         results = [
-            None if batch is None else batch.renewed(ctx, to, lease)
+            None if batch is None else batch.renewed(ctx, to, renewal)
             for (batch, _), to in zip(places, fresh, strict=True)
         ]
         if removed:
@@ -245,9 +237,8 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> None:
         if not segments:
             return Plan(None, lambda _: None)
         dest = ctx.queue.session.segments(1)[0]
-        action = back_to_tube(dest, "'r'") + ", attempts = t.attempts - 1"
-        action += note(ctx.table, "'release'")
-        return Plan(ctx.statements.settle_segments(segments, action), lambda _: None)
+        undone = GiveBack(dest, TaskState.READY, untaken=True, event=Event("release"))
+        return Plan(ctx.statements.settle_segments(segments, (Every(), undone)), lambda _: None)
 
     ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
 

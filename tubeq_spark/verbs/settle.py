@@ -16,17 +16,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
-from tubeq_spark.rules.transitions import released_row, touched_row
+from tubeq_spark.rules.row_changes import (
+    Buried,
+    Change,
+    Event,
+    GiveBack,
+    Remove,
+    Touch,
+    released,
+)
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.change_feed import note, removal, what_time_did
-from tubeq_spark.storage.spark.task_statements import Chosen
 from tubeq_spark.subqueues.locks import given_back
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs.expire import back_to_tube, end_due, write_down
+from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, fresh_places, held, located
-from tubeq_spark.verbs.row_changes import release_action, touch_action
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -57,17 +61,17 @@ def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]
 
 
 def _removal(
-    ctx: TubeContext, found: Located, events: str | None = None
+    ctx: TubeContext, found: Located, event: Event | None = None
 ) -> tuple[Statement, dict[int, int]]:
-    """The statement that removes the named tasks: an ack, or what `events` (SQL) says."""
-    told = events is not None and ctx.table.change_feed
+    """The statement that removes the named tasks: an ack, or what the feed of changes is told."""
+    told = event is not None and ctx.table.change_feed
     if found.whole and len(found.lease_segments) == 1 and not told:
         statement = ctx.statements.delete_lease_segment(found.segments[0])
         return replace(statement, tasks=len(found.rows)), {}
     dest, moves = fresh_places(ctx, found)
     moves = {} if found.whole else moves
-    action = "DELETE" if events is None else removal(ctx.table, dest, events)
-    statement = ctx.statements.settle(found.source(), [(found.chosen, action)], moves)
+    change = Remove() if event is None else Remove(dest, event)
+    statement = ctx.statements.settle(found.source(), [(found.chosen, change)], moves)
     return replace(statement, tasks=len(found.rows)), moves
 
 
@@ -129,7 +133,7 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
 def changed(
     ctx: TubeContext,
     found: Located,
-    action: str,
+    change: Change,
     moves: dict[int, int],
     finish: Callable[[], list[Task]],
 ) -> Plan[list[Task]]:
@@ -138,12 +142,12 @@ def changed(
     Args:
         ctx: The tube.
         found: The tasks, and what else is in their lease segments.
-        action: What becomes of them, an SQL action.
+        change: What becomes of them.
         moves: Where the rest of each lease segment goes.
         finish: Counts, tells, and makes the result.
     """
     moves = {} if found.whole else moves
-    statement = ctx.statements.settle(found.source(), [(found.chosen, action)], moves)
+    statement = ctx.statements.settle(found.source(), [(found.chosen, change)], moves)
 
     def done(_affected: Affected) -> list[Task]:
         _left(ctx, found, moves)
@@ -160,10 +164,9 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
         dest, moves = fresh_places(ctx, found)
-        after = [released_row(row, delay_us, now_us, ctx.max_attempts) for row in found.rows]
-
-        action = release_action(ctx, dest, delay_us, now_us)
-        return changed(ctx, found, action, moves, lambda: ctx.events.released(after))
+        change = released(dest, delay_us, now_us, ctx.max_attempts)
+        after = [change.of(row) for row in found.rows]
+        return changed(ctx, found, change, moves, lambda: ctx.events.released(after))
 
     tasks = run(ctx, "release", attempt)
     ctx.table_lock.changed()
@@ -176,15 +179,15 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
         moves = fresh_places(ctx, found)[1]
-        row = found.rows[0]
-        after = touched_row(row, moves[row.segment], increment_us)
+        change = Touch(moves, increment_us)
+        after = change.of(found.rows[0])
 
         def finish(_affected: Affected) -> list[Task]:
             ctx.queue.holdings.touched(ctx.record.id, after, moves)
             return ctx.happened("touch", [after])
 
-        actions = [(found.chosen, touch_action(ctx, moves, increment_us))]
-        return Plan(ctx.statements.settle(found.source(), actions, moves), finish)
+        changes = [(found.chosen, change)]
+        return Plan(ctx.statements.settle(found.source(), changes, moves), finish)
 
     return run(ctx, "touch", attempt)[0]
 
@@ -195,8 +198,8 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
-        told = what_time_did(now_us, ctx.max_attempts, "delete")
-        statement, moves = _removal(ctx, found, told)
+        event = Event("delete", now_us, ctx.max_attempts)
+        statement, moves = _removal(ctx, found, event)
 
         def finish(affected: Affected) -> list[Task]:
             _require_removed(ctx, found, affected)
@@ -249,8 +252,8 @@ def _burial(
         ctx.happened("bury", [row for row in after if row.task_id not in buried])
         return result
 
-    told = note(ctx.table, what_time_did(now_us, ctx.max_attempts, "bury"))
-    return changed(ctx, found, back_to_tube(dest, "'!'") + told, moves, finish)
+    event = Event("bury", now_us, ctx.max_attempts)
+    return changed(ctx, found, GiveBack(dest, TaskState.BURIED, event=event), moves, finish)
 
 
 def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
@@ -282,21 +285,14 @@ def kick(ctx: TubeContext, count: int) -> int:
         selections = ctx.tasks.buried_segments(now_us, count)
         if not selections:
             return Plan(None, lambda _: 0)
-        last = max(
-            (selection.last for selection in selections),
-            key=lambda selection: (selection.pri, selection.task_id),
-        )
-        which = f"{predicates.is_buried(now_us, 't.')} AND {ctx.table.up_to(last, 't.')}"
+        last = max(selection.last for selection in selections)
         told = []
         if ctx.callback is not None:
-            where = f"{predicates.is_buried(now_us)} AND {ctx.table.up_to(last)}"
-            told = ctx.tasks.read(where, ctx.table.in_order, count)
+            told = ctx.tasks.buried(now_us, last, count)
         segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
-        action = back_to_tube(dest, "'r'") + ", attempts = CAST(0 AS INT)"
-        action += note(ctx.table, "'kick'")
-        source = [Chosen(segment, None) for segment in segments]
-        statement = ctx.statements.settle(source, [(which, action)], {})
+        kicked = GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
+        statement = ctx.statements.settle_segments(segments, (Buried(last, now_us), kicked))
         statement = replace(statement, tasks=sum(selection.count for selection in selections))
 
         def finish(affected: Affected) -> int:

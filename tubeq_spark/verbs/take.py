@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.rules.transitions import taken_row
+from tubeq_spark.rules.order import position_of
+from tubeq_spark.rules.row_changes import taken
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, read_back
 from tubeq_spark.runtime.waiting import wait_until_found
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark.tube_table import OrderPosition
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs import take_subqueues
 from tubeq_spark.verbs.bury_unreadable import readable
@@ -47,7 +47,7 @@ def take_group(ctx: TubeContext, requests: list[TakeRequest]) -> list[list[Task]
         return ctx.queue.loop.run("take", ctx.table_lock, lambda: _plan(ctx, counts))
 
     lasting = take_lasting(ctx, requests, take)
-    held = [[] if taken is None else taken.rows for taken in lasting]
+    held = [[] if rows is None else rows.rows for rows in lasting]
     ctx.queue.holdings.add(ctx.record.id, (row for rows in held for row in rows))
     return [ctx.happened("take", rows) for rows in held]
 
@@ -70,8 +70,8 @@ def _plan(ctx: TubeContext, counts: list[int]) -> Plan[list[TakenRows | None]]:
     filled = [share for share in shares if share]
     lease_segments = ctx.queue.session.segments(len(filled))
     positions = [
-        (OrderPosition(s[-1].pri, s[-1].task_id), c)
-        for s, c in zip(filled, lease_segments, strict=True)
+        (position_of(share[-1]), lease_segment)
+        for share, lease_segment in zip(filled, lease_segments, strict=True)
     ]
     segments = sorted({row.segment for share in filled for row in share})
     count = sum(map(len, filled))
@@ -82,7 +82,7 @@ def _plan(ctx: TubeContext, counts: list[int]) -> Plan[list[TakenRows | None]]:
             raise Stale
         if affected.updated == count:
             moved = {
-                lease_segment: [taken_row(row, lease_segment, lease) for row in share]
+                lease_segment: [taken(row, lease_segment, lease) for row in share]
                 for share, lease_segment in zip(filled, lease_segments, strict=True)
             }
         else:
@@ -139,17 +139,12 @@ def _take_batch(ctx: TubeContext, count: int) -> LeasedBatch | None:
         if not selections:
             return Plan(None, lambda _: None)
         lease_segment = ctx.queue.session.segments(1)[0]
-        last = max(
-            (selection.last for selection in selections),
-            key=lambda selection: (selection.pri, selection.task_id),
-        )
+        last = max(selection.last for selection in selections)
         shortest = min(
             (c.shortest_ttr for c in selections if c.shortest_ttr is not None), default=None
         )
-        segments, size = (
-            sorted(selection.segment for selection in selections),
-            sum(selection.count for selection in selections),
-        )
+        segments = sorted(selection.segment for selection in selections)
+        size = sum(selection.count for selection in selections)
         lease = new_lease(ctx, owner)
         statement = ctx.statements.take(segments, [(last, lease_segment)], lease, now_us, size)
 

@@ -9,14 +9,13 @@ exchange does the ack in the same MERGE, and the sub-queues that it goes on with
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.transitions import taken_row
+from tubeq_spark.rules.order import position_of
+from tubeq_spark.rules.row_changes import taken
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, read_back
+from tubeq_spark.storage.chosen import Acked
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark.subqueue_statements import Acked
-from tubeq_spark.storage.spark.tube_table import OrderPosition
 from tubeq_spark.subqueues.shares import AcquiredSubqueues, shares_of
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.acquire_subqueues import Take
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.spark.subqueue_reads import SubqueueSelection
+    from tubeq_spark.storage.segment_facts import SubqueueSelection
     from tubeq_spark.storage.statement import Affected, Statement
 
 __all__ = ["exchange", "take_batches", "take_group"]
@@ -48,9 +47,7 @@ def take_group(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenR
         rows = _heads(ctx, acquired)
         if not rows or any(row.state is TaskState.TAKEN for row in rows):
             raise Stale
-        shares = shares_of(
-            ((row.utube, OrderPosition(row.pri, row.task_id)) for row in rows), acquired
-        )
+        shares = shares_of(((row.utube, position_of(row)) for row in rows), acquired)
         segments = sorted({row.segment for row in rows})
         take_id_of = acquired.take_id_of()
         lease = new_lease(ctx, acquired.owner)
@@ -62,7 +59,7 @@ def take_group(ctx: TubeContext, requests: Sequence[TakeRequest]) -> list[TakenR
             if affected.updated == len(rows):
                 for row in rows:
                     take_id = take_id_of[row.utube]
-                    moved[take_id].append(taken_row(row, take_id, lease))
+                    moved[take_id].append(taken(row, take_id, lease))
             else:
                 moved.update(read_back(ctx, acquired.used_take_ids, acquired.owner))
             had = {row.task_id for found in moved.values() for row in found}
@@ -217,15 +214,12 @@ def _exchange_plan(
     ctx, lease_segment, take_id_of = take.ctx, acquired.used_take_ids[0], acquired.take_id_of()
     confirm(ctx, found)
     lease = new_lease(ctx, acquired.owner)
-    shares = shares_of(((row.utube, OrderPosition(row.pri, row.task_id)) for row in rows), acquired)
+    shares = shares_of(((row.utube, position_of(row)) for row in rows), acquired)
 
     def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
         moved: list[StoredTask] = []
         if affected.updated == len(rows):
-            moved = [
-                replace(taken_row(row, lease_segment, lease), take_id=take_id_of[row.utube])
-                for row in rows
-            ]
+            moved = [taken(row, lease_segment, lease, take_id_of[row.utube]) for row in rows]
         elif affected.updated:
             # By their take ids, as others may have moved them by now.
             moved = ctx.tasks.held_under(sorted(set(take_id_of.values())), acquired.owner)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.conflicts import STALE
 from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
+from tubeq_spark.storage.spark.task_statements import partitions_of
 from tubeq_spark.storage.spark.tube_table import SEGMENT_0, TubeTable
-from tubeq_spark.storage.statement import Statement
+from tubeq_spark.storage.statement import FAIL, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,30 +117,34 @@ class Admission:
             beside.append(self._row(identity.version, now_us, identity.name))
             beside.append(self._row(0, now_us, _PRUNE))
             newer = f"s.owner = {string(identity.name)} AND t.task_id < {bigint(identity.version)}"
-        names = [*INSERTED, "tube", "owner"]
-        values = [stored_column(name, f"s.{name}") for name in names]
+        values = {name: stored_column(name, f"s.{name}") for name in (*INSERTED, "tube", "owner")}
+        values["attempts"] = "CAST(0 AS INT)"
         same = (
             f"abs(t.tube) = -s.tube AND (t.owner <=> s.owner OR (s.owner = {string(_PRUNE)} "
             f"AND t.owner <> {string(identity.name if identity else None)} "
             f"AND t.created < {moment(forget_us)}))"
         )
         expected = f"t.tube = s.tube AND s.owner IS NULL AND t.task_id = {bigint(room.sequence)}"
-        sql = (
-            f"MERGE INTO {self._table.name} t USING (SELECT *, {bigint(tube)} AS tube, "
-            f"CAST(NULL AS STRING) AS owner FROM {{rows}} {' '.join(beside)}) s "
-            f"ON {noted('t.segment')} "
+        statement = Statement(
+            self._table.name,
+            f"{noted('t.segment')} "
             f"AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
-            f"AND s.tube < 0L AND {same} "
-            f"WHEN MATCHED AND {expected} THEN UPDATE SET task_id = s.task_id "
-            f"WHEN MATCHED AND {newer} THEN UPDATE SET task_id = s.task_id, "
-            f"created = {stored_column('created', 's.created')} "
-            f"WHEN MATCHED AND s.owner = {string(_PRUNE)} AND t.owner IS NOT NULL THEN DELETE "
-            f"WHEN MATCHED THEN UPDATE SET task_id = raise_error({string(STALE)}) "
-            f"WHEN NOT MATCHED AND NOT (s.owner <=> {string(_PRUNE)}) "
-            f"THEN INSERT ({', '.join(names)}, attempts) "
-            f"VALUES ({', '.join(values)}, CAST(0 AS INT))"
+            f"AND s.tube < 0L AND {same}",
+            [
+                Clause({"task_id": "s.task_id"}, expected),
+                Clause({"task_id": "s.task_id", "created": values["created"]}, newer),
+                Clause(None, f"s.owner = {string(_PRUNE)} AND t.owner IS NOT NULL"),
+                Clause({"task_id": FAIL}),
+                Clause(values, f"NOT (s.owner <=> {string(_PRUNE)})", inserts=True),
+            ],
+            operation_id,
+            f"(SELECT *, {bigint(tube)} AS tube, CAST(NULL AS STRING) AS owner "
+            f"FROM {{rows}} {' '.join(beside)})",
+            partitions_of([SEGMENT_0, *segments]),
+            {"rows": rows},
+            size,
+            size,
         )
-        statement = Statement(self._table.name, sql, operation_id, {"rows": rows}, size, size)
         return statement, (room.sequence == 0) + (identity is not None and room.version is None)
 
     def _row(self, task_id: int, now_us: int, owner: str | None) -> str:

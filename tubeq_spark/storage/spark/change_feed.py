@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tubeq_spark.rules.lifecycle import TRANSITIONS
-from tubeq_spark.storage.spark.predicates import readied_state
-from tubeq_spark.storage.spark.quoting import bigint, moment, path_of, string
+from tubeq_spark.storage.spark.quoting import bigint, path_of, string
+from tubeq_spark.storage.spark.row_change_text import GONE
 from tubeq_spark.storage.spark.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
@@ -30,72 +30,13 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.spark.tube_table import TubeTable
 
-__all__ = [
-    "GONE",
-    "changes",
-    "note",
-    "note_of_release",
-    "note_of_take",
-    "removal",
-    "what_time_did",
-]
+__all__ = ["changes"]
 
 _TAKEN = string(TaskState.TAKEN.value)
-_DELAYED = string(TaskState.DELAYED.value)
-#: State of a gone row.
-GONE = string(TaskState.DONE.value)
 #: The state after an event, where the event alone tells it.
 _AFTER = {
     event: move.after[0] for event, move in TRANSITIONS.items() if event not in ("put", "release")
 }
-
-
-def note(table: TubeTable, events: str | None) -> str:
-    """What an `UPDATE SET` ends with: events (an SQL expression), or `None` for a mere move."""
-    if not table.change_feed:
-        return ""
-    return f", change = {string(None) if events is None else events}"
-
-
-def note_of_take(table: TubeTable) -> str:
-    """The note of a take, which takes what is delayed only when that is over."""
-    return note(table, f"CASE WHEN t.state = {_DELAYED} THEN 'delay take' ELSE 'take' END")
-
-
-def note_of_release(table: TubeTable, max_attempts: int | None) -> str:
-    """The note of a release, which buries what is worn out."""
-    worn = _is_worn(max_attempts)
-    return note(table, f"CASE WHEN {worn} THEN 'bury release' ELSE 'release' END")
-
-
-def what_time_did(now_us: int, max_attempts: int | None, then: str = "") -> str:
-    """Events that time had brought, and nobody had written down; then another one."""
-    due = f"t.next_event <= {moment(now_us)}"
-    ended = f"CASE WHEN {_is_worn(max_attempts)} THEN 'ttr bury ' ELSE 'ttr ' END"
-    return (
-        f"concat(CASE WHEN t.state = {_DELAYED} AND {due} THEN 'delay ' "
-        f"WHEN t.state = {_TAKEN} AND {due} THEN {ended} ELSE '' END, {string(then)})"
-    )
-
-
-def _is_worn(max_attempts: int | None) -> str:
-    return f"({readied_state(max_attempts, 't.')}) = {string(TaskState.BURIED.value)}"
-
-
-def removal(table: TubeTable, dest: int, events: str | None) -> str:
-    """The action that removes a task other than by an ack.
-
-    Args:
-        table: The tube.
-        dest: A fresh segment, for gone rows only.
-        events: What it means (an SQL expression), or `None` when nobody is told.
-    """
-    if not table.change_feed:
-        return "DELETE"
-    return (
-        f"UPDATE SET segment = {bigint(dest)}, tube = {bigint(-table.id)}, state = {GONE}"
-        f"{note(table, events)}"
-    )
 
 
 def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:

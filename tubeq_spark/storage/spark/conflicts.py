@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
+from tubeq_spark.storage.statement import STALE
+
 # Conflicts are recognised by their names, since versions of delta-spark differ in what they make of
 # them. These imports let those versions translate that can. A classic installation may lack the
 # Connect client's packages.
@@ -18,7 +20,6 @@ with contextlib.suppress(ImportError):
     import delta.connect.exceptions  # noqa: F401
 
 __all__ = [
-    "STALE",
     "Outcome",
     "classify",
     "is_from_engine",
@@ -27,9 +28,6 @@ __all__ = [
     "is_unreachable",
     "raised_message",
 ]
-
-#: What the guards in our statements raise: the rows they decided on are no longer there.
-STALE = "tubeq:stale"
 
 #: What Delta calls its conflicts, in Java and in Python.
 _CONFLICTS = frozenset(

@@ -22,6 +22,7 @@ from tubeq_spark.storage.spark.jvm import frame_of
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import identifier, path_of, string
 from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS
+from tubeq_spark.storage.spark.statement_text import text_of
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
@@ -252,7 +253,8 @@ class Engine:
 
     def _merge(self, spark: SparkSession, statement: Statement, note: Note) -> Affected | None:
         said = string(str(note))
-        with self._named(spark, statement.sql.replace("{note}", said), statement.sources) as sql:
+        text = text_of(statement).replace("{note}", said)
+        with self._named(spark, text, statement.sources) as sql:
             row = spark.sql(sql).collect()[0].asDict()
         if "num_inserted_rows" not in row:
             count = row["num_affected_rows"]

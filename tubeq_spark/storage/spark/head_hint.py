@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tubeq_spark.storage.spark.tube_table import OrderPosition
+from tubeq_spark.rules.order import OrderPosition
 
 __all__ = ["HEAD_SEGMENTS", "Heads", "SegmentHead"]
 

@@ -15,7 +15,7 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.quoting import bigint, integer, string
 from tubeq_spark.storage.spark.system_table import SystemTable
-from tubeq_spark.storage.statement import Affected, Statement
+from tubeq_spark.storage.statement import Affected, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -86,16 +86,20 @@ class Slots(SystemTable):
             f"FROM {self._table} WHERE {_slots()} GROUP BY bucket, slot"
         )
 
-        def sql(operation_id: int) -> str:
-            return (
-                f"MERGE INTO {self._table} t USING ({highest}) s ON {noted('t.bucket')} "
+        def removal(operation_id: int) -> Statement:
+            return Statement(
+                self._table,
+                f"{noted('t.bucket')} "
                 f"AND {_slots('t.')} AND t.bucket = s.bucket AND t.slot = s.slot "
-                f"AND t.bound < s.bound AND t.seq <> {bigint(operation_id)} "
-                "WHEN MATCHED THEN DELETE"
+                f"AND t.bound < s.bound AND t.seq <> {bigint(operation_id)}",
+                [Clause(None)],
+                operation_id,
+                f"({highest})",
+                {"bucket": range(_FIRST_BUCKET, _FIRST_BUCKET + _BUCKETS)},
             )
 
         replaced = f"SELECT sum(leases - 1) AS n FROM ({highest})"
-        return self._remove("fold_slots", loop, replaced, least, sql)
+        return self._remove("fold_slots", loop, replaced, least, removal)
 
     def _lease_any(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
         """Lease a slot without having looked at it; `None` when somebody uses it."""
@@ -150,14 +154,24 @@ class Slots(SystemTable):
     def _write(self, seen: SlotLease, after: SlotLease, finish: Callable[[Affected], T]) -> Plan[T]:
         """Insert a lease unless the slot has a higher bound than was seen or supposed."""
         operation_id = self._operation_id()
-        bucket = integer(_FIRST_BUCKET + after.slot % _BUCKETS)
+        bucket = _FIRST_BUCKET + after.slot % _BUCKETS
         slot = integer(after.slot)
-        sql = (
-            f"MERGE INTO {self._table} t USING (SELECT 1 AS one) s "
-            f"ON {noted('t.bucket')} AND t.bucket = {bucket} AND t.kind = 'slot' "
+        row = {
+            "bucket": integer(bucket),
+            "kind": "'slot'",
+            "slot": slot,
+            "member": string(after.holder),
+            "bound": bigint(after.bound),
+            "seq": "0L",
+        }
+        statement = Statement(
+            self._table,
+            f"{noted('t.bucket')} AND t.bucket = {integer(bucket)} AND t.kind = 'slot' "
             f"AND t.slot = {slot} AND t.bound > {bigint(seen.bound)} "
-            f"AND t.seq <> {bigint(operation_id)} "
-            "WHEN NOT MATCHED THEN INSERT (bucket, kind, slot, member, bound, seq) VALUES "
-            f"({bucket}, 'slot', {slot}, {string(after.holder)}, {bigint(after.bound)}, 0L)"
+            f"AND t.seq <> {bigint(operation_id)}",
+            [Clause(row, inserts=True)],
+            operation_id,
+            "(SELECT 1 AS one)",
+            {"bucket": [bucket]},
         )
-        return Plan(Statement(self._table, sql, operation_id), finish)
+        return Plan(statement, finish)

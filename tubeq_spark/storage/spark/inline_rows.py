@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, string
 
 if TYPE_CHECKING:
@@ -13,10 +14,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.statement import Source
 
-__all__ = ["INLINE_ROWS", "rows_source"]
-
-#: More ids or source rows than this go as Arrow, not as text of the statement.
-INLINE_ROWS = 200
+__all__ = ["rows_source"]
 
 _KINDS: dict[str, tuple[Callable[[Any], str], pa.DataType]] = {
     "BIGINT": (bigint, pa.int64()),
@@ -36,7 +34,7 @@ def rows_source(
         rows: At least one.
     """
     kinds = [(name, *_KINDS[kind]) for name, kind in columns.items()]
-    if len(rows) <= INLINE_ROWS:
+    if len(rows) <= MOST_NAMED:
         # One inline table: a UNION ALL of SELECTs is analysed branch by branch, seconds for 200.
         values = (
             ", ".join(quote(value) for (_, quote, _), value in zip(kinds, row, strict=True))

@@ -15,7 +15,7 @@ from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.quoting import bigint, moment, string
 from tubeq_spark.storage.spark.schema import FORMAT_VERSION
 from tubeq_spark.storage.spark.system_table import SystemTable
-from tubeq_spark.storage.statement import Affected, Statement
+from tubeq_spark.storage.statement import Affected, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -119,20 +119,24 @@ class Registry(SystemTable):
         def attempt() -> Plan[bool]:
             operation_id = self._operation_id()
             # The id is read in the same transaction: two creators cannot get the same one.
-            source = f"SELECT {name} AS name, coalesce(max(id), 0) + 1 AS id FROM {self._table}"
-            sql = (
-                f"MERGE INTO {self._table} t USING ({source}) s "
-                f"ON {noted('t.id')} AND lower(t.name) = lower(s.name) "
-                f"AND t.id <> {bigint(operation_id)}{others} "
-                "WHEN NOT MATCHED THEN INSERT "
-                "(name, id, type, options, status, created, format_version) VALUES "
-                f"(s.name, s.id, {string(new.type)}, {string(_options_text(new))}, "
-                f"{string(new.status.value)}, {moment(new.created_us)}, "
-                f"CAST({FORMAT_VERSION} AS INT))"
+            source = f"(SELECT {name} AS name, coalesce(max(id), 0) + 1 AS id FROM {self._table})"
+            row = {
+                "name": "s.name",
+                "id": "s.id",
+                "type": string(new.type),
+                "options": string(_options_text(new)),
+                "status": string(new.status.value),
+                "created": moment(new.created_us),
+                "format_version": f"CAST({FORMAT_VERSION} AS INT)",
+            }
+            where = (
+                f"{noted('t.id')} AND lower(t.name) = lower(s.name) "
+                f"AND t.id <> {bigint(operation_id)}{others}"
             )
-            return Plan(
-                Statement(self._table, sql, operation_id), lambda affected: affected.inserted == 1
+            statement = Statement(
+                self._table, where, [Clause(row, inserts=True)], operation_id, source
             )
+            return Plan(statement, lambda affected: affected.inserted == 1)
 
         return self._loop.run("create_tube", self._table_lock, attempt)
 
@@ -156,7 +160,7 @@ class Registry(SystemTable):
             TubeNotFoundError: Its status is none of `before`, or its owner another one.
         """
         operation = "create_tube" if TubeStatus.CREATING in before else "drop"
-        self._change(operation, record, before, f"status = {string(after.value)}", owner)
+        self._change(operation, record, before, {"status": string(after.value)}, owner)
 
     def own(self, record: TubeRecord, owner: str) -> TubeRecord:
         """Make a temporary tube end with another session. One commit.
@@ -165,7 +169,7 @@ class Registry(SystemTable):
             TubeNotFoundError: It is no longer live.
         """
         owned = replace(record, owner=owner)
-        change = f"options = {string(_options_text(owned))}"
+        change = {"options": string(_options_text(owned))}
         self._change("own", record, (TubeStatus.LIVE,), change)
         return owned
 
@@ -174,10 +178,10 @@ class Registry(SystemTable):
         operation: str,
         record: TubeRecord,
         before: Sequence[TubeStatus],
-        change: str,
+        change: dict[str, str],
         owner: str | None = None,
     ) -> None:
-        owned = "" if owner is None else f"AND instr(options, {string(owner)}) > 0 "
+        owned = "" if owner is None else f" AND instr(options, {string(owner)}) > 0"
 
         def attempt() -> Plan[None]:
             current = self.find(record.name)
@@ -191,12 +195,11 @@ class Registry(SystemTable):
                 raise TubeNotFoundError(msg)
             operation_id = self._operation_id()
             statuses = ", ".join(string(status.value) for status in before)
-            sql = (
-                f"UPDATE {self._table} SET {change} "
-                f"WHERE {noted('id')} AND id = {bigint(record.id)} AND status IN ({statuses}) "
-                f"{owned}AND id <> {bigint(operation_id)}"
+            where = (
+                f"{noted('id')} AND id = {bigint(record.id)} AND status IN ({statuses})"
+                f"{owned} AND id <> {bigint(operation_id)}"
             )
-            return Plan(Statement(self._table, sql, operation_id), self._one)
+            return Plan(Statement(self._table, where, [Clause(change)], operation_id), self._one)
 
         self._loop.run(operation, self._table_lock, attempt)
 

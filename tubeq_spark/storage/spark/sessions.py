@@ -20,7 +20,7 @@ from tubeq_spark.storage.spark.commit_tags import noted
 from tubeq_spark.storage.spark.quoting import bigint, integer, moment, string
 from tubeq_spark.storage.spark.system_table import SystemTable
 from tubeq_spark.storage.spark.table_metrics import last_commit
-from tubeq_spark.storage.statement import Append, Statement
+from tubeq_spark.storage.statement import Append, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -177,13 +177,16 @@ class Sessions(SystemTable):
         Returns:
             False when its epoch bears the dead mark. One commit, over the session's bucket.
         """
-        values = (
-            f"{integer(bucket_of(member.session))}, 'member', {string(member.session)}, "
-            f"{string(member.member)}, {bigint(member.epoch)}, {bigint(member.seq)}, '{_LIVE}', "
-            f"{moment(member.lease_until)}, {_map(member.calls)}, {moment(now_us)}"
-        )
-        columns = "bucket, kind, session, member, epoch, seq, status, lease_until, calls, at"
-        return self._insert_unless_dead("renew", member.session, member.epoch, columns, values)
+        row = {
+            "kind": "'member'",
+            "member": string(member.member),
+            "seq": bigint(member.seq),
+            "status": f"'{_LIVE}'",
+            "lease_until": moment(member.lease_until),
+            "calls": _map(member.calls),
+            "at": moment(now_us),
+        }
+        return self._insert_unless_dead("renew", member.session, member.epoch, row)
 
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
         """Write the final mark of a session's epoch if none of its members is alive.
@@ -204,15 +207,9 @@ class Sessions(SystemTable):
             f"last.epoch = {bigint(epoch)} AND last.status = '{_LIVE}' AND "
             f"(last.lease_until IS NULL OR last.lease_until > {moment(now_us - skew_us)})"
         )
-        source = f"SELECT 1 AS one FROM ({newest}) HAVING count_if({alive}) = 0"
-        marked = self._insert_unless_dead(
-            "mark_dead",
-            session,
-            epoch,
-            "bucket, kind, session, epoch, seq, at",
-            f"{integer(bucket)}, 'dead', {name}, {bigint(epoch)}, 0L, {moment(now_us)}",
-            source,
-        )
+        source = f"(SELECT 1 AS one FROM ({newest}) HAVING count_if({alive}) = 0)"
+        mark = {"kind": "'dead'", "seq": "0L", "at": moment(now_us)}
+        marked = self._insert_unless_dead("mark_dead", session, epoch, mark, source)
         if marked:
             return True
         # Alive after all, or somebody else was faster.
@@ -224,23 +221,29 @@ class Sessions(SystemTable):
         operation: str,
         session: str,
         epoch: int,
-        columns: str,
-        values: str,
-        source: str = "SELECT 1 AS one",
+        row: dict[str, str],
+        source: str = "(SELECT 1 AS one)",
     ) -> bool:
+        bucket = bucket_of(session)
+        named = {
+            "bucket": integer(bucket),
+            "session": string(session),
+            "epoch": bigint(epoch),
+        }
+
         def attempt() -> Plan[bool]:
             operation_id = self._operation_id()
-            sql = (
-                f"MERGE INTO {self._table} t USING ({source}) s "
-                f"ON {noted('t.bucket')} AND t.bucket = {integer(bucket_of(session))} "
-                f"AND t.kind = 'dead' "
-                f"AND t.session = {string(session)} AND t.epoch = {bigint(epoch)} "
-                f"AND t.seq <> {bigint(operation_id)} "
-                f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+            statement = Statement(
+                self._table,
+                f"{noted('t.bucket')} AND t.bucket = {named['bucket']} AND t.kind = 'dead' "
+                f"AND t.session = {named['session']} AND t.epoch = {named['epoch']} "
+                f"AND t.seq <> {bigint(operation_id)}",
+                [Clause(named | row, inserts=True)],
+                operation_id,
+                source,
+                {"bucket": [bucket]},
             )
-            return Plan(
-                Statement(self._table, sql, operation_id), lambda affected: affected.inserted == 1
-            )
+            return Plan(statement, lambda affected: affected.inserted == 1)
 
         return self._loop.run(operation, self._table_lock, attempt)
 
@@ -299,16 +302,21 @@ class Sessions(SystemTable):
             f"HAVING max(lease_until) <= {moment(at_us)}"
         )
 
-        def sql(operation_id: int) -> str:
-            return (
-                f"MERGE INTO {self._table} t USING ({ended}) s ON {noted('t.bucket')} "
+        def removal(operation_id: int) -> Statement:
+            return Statement(
+                self._table,
+                f"{noted('t.bucket')} "
                 f"AND t.bucket = {integer(_VACUUM_BUCKET)} AND t.kind = '{_WRITING}' "
                 f"AND t.member = s.member AND t.lease_until <= {moment(at_us)} "
-                f"AND coalesce(t.seq, 0L) <> {bigint(operation_id)} "
-                "WHEN MATCHED THEN DELETE"
+                f"AND coalesce(t.seq, 0L) <> {bigint(operation_id)}",
+                [Clause(None)],
+                operation_id,
+                f"({ended})",
+                {"bucket": [_VACUUM_BUCKET]},
             )
 
-        return self._remove("forget_asks", loop, f"SELECT sum(asks) AS n FROM ({ended})", 1, sql)
+        count = f"SELECT sum(asks) AS n FROM ({ended})"
+        return self._remove("forget_asks", loop, count, 1, removal)
 
     def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove heartbeats that newer ones have replaced and sessions that all members have left.
@@ -334,34 +342,39 @@ class Sessions(SystemTable):
             f"FROM ({members})"
         )
 
-        def sql(operation_id: int) -> str:
+        def removal(operation_id: int) -> Statement:
             counters = (
                 f"SELECT explode(last.calls) AS (name, count) FROM ({members}) WHERE gone UNION ALL "
                 f"SELECT explode(calls) FROM {self._table} WHERE {_IS_TOTAL}"
             )
-            total = (
+            totals = (
                 "SELECT map_from_entries(collect_list(struct(name, count))) FROM "
                 f"(SELECT name, sum(count) AS count FROM ({counters}) GROUP BY name)"
             )
             source = (
                 "SELECT bucket, 'member' AS kind, member, IF(gone, newest + 1, newest) AS below, "
                 f"CAST(NULL AS MAP<STRING, BIGINT>) AS calls FROM ({members}) UNION ALL "
-                f"SELECT {integer(_TOTAL_BUCKET)}, 'total', 'total', 1L, ({total})"
+                f"SELECT {integer(_TOTAL_BUCKET)}, 'total', 'total', 1L, ({totals})"
             )
-            return (
-                f"MERGE INTO {self._table} t USING ({source}) s ON {noted('t.bucket')} "
+            total = {"bucket": "s.bucket", "kind": "s.kind", "member": "s.member", "seq": "0L"}
+            return Statement(
+                self._table,
+                f"{noted('t.bucket')} "
                 f"AND (t.bucket < {integer(_BUCKETS)} OR t.bucket = {integer(_TOTAL_BUCKET)}) "
                 "AND t.kind IN ('member', 'total') AND t.bucket = s.bucket AND t.kind = s.kind "
-                f"AND t.member = s.member AND t.seq < s.below AND t.seq <> {bigint(operation_id)} "
-                "WHEN MATCHED AND t.kind = 'member' THEN DELETE "
-                "WHEN MATCHED THEN UPDATE SET calls = s.calls "
-                "WHEN NOT MATCHED AND s.kind = 'total' THEN "
-                "INSERT (bucket, kind, member, seq, calls) "
-                "VALUES (s.bucket, s.kind, s.member, 0L, s.calls)"
+                f"AND t.member = s.member AND t.seq < s.below AND t.seq <> {bigint(operation_id)}",
+                [
+                    Clause(None, "t.kind = 'member'"),
+                    Clause({"calls": "s.calls"}),
+                    Clause(total | {"calls": "s.calls"}, "s.kind = 'total'", inserts=True),
+                ],
+                operation_id,
+                f"({source})",
+                {"bucket": [*range(_BUCKETS), _TOTAL_BUCKET]},
             )
 
         replaced = f"SELECT sum(IF(gone, beats, beats - 1)) AS n FROM ({members})"
-        return self._remove("fold_sessions", loop, replaced, least, sql)
+        return self._remove("fold_sessions", loop, replaced, least, removal)
 
 
 def _views(rows: Iterable[Mapping[str, Any]]) -> dict[str, SessionView]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
+from tubeq_spark.storage.segment_facts import SubqueueHead, SubqueueSelection
 from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.inline_rows import INLINE_ROWS, rows_source
+from tubeq_spark.storage.spark.inline_rows import rows_source
 from tubeq_spark.storage.spark.quoting import bigints, limited, moment, string
-from tubeq_spark.storage.spark.tube_table import OrderPosition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -20,30 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.tube_table import TubeTable
     from tubeq_spark.storage.statement import Source
 
-__all__ = ["SubqueueHead", "SubqueueSelection", "Subqueues"]
-
-
-@dataclass(frozen=True, slots=True)
-class SubqueueHead:
-    """A sub-queue with ready tasks: the first of them, and how many there are."""
-
-    utube: str | None
-    first: OrderPosition
-    count: int
-    in_lease_segment: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SubqueueSelection:
-    """What a selection found of one sub-queue in one segment."""
-
-    utube: str | None
-    segment: int
-    count: int
-    last: OrderPosition
-    in_lease_segment: bool
-    delayed: int
-    shortest_ttr: int | None
+__all__ = ["Subqueues"]
 
 
 class Subqueues:
@@ -159,7 +137,7 @@ class Subqueues:
     ) -> tuple[str, dict[str, Source]]:
         """A query for the ready rows of some sub-queues, and the DataFrames that it names."""
         frames: dict[str, Source] = {}
-        named = predicates.of_utubes(utubes) if len(utubes) <= INLINE_ROWS else ""
+        named = predicates.of_utubes(utubes) if len(utubes) <= MOST_NAMED else ""
         if not named:
             named, frames = self._exists(utubes)
         ready = self._ready(now_us, max_attempts)
@@ -207,7 +185,7 @@ class Subqueues:
         return {(row["claim"], row["utube"]) for row in found.to_pylist()}
 
     def _not_among(self, utubes: Collection[str | None]) -> tuple[str, dict[str, Source]]:
-        if len(utubes) <= INLINE_ROWS:
+        if len(utubes) <= MOST_NAMED:
             return _none_of(utubes), {}
         some, frames = self._exists(utubes)
         return f"NOT {some}", frames

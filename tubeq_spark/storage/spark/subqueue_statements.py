@@ -7,48 +7,30 @@ the take of a consumer that was paused between its two commits fails, however la
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.spark import predicates
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.conflicts import STALE
 from tubeq_spark.storage.spark.inline_rows import rows_source
-from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
-from tubeq_spark.storage.spark.task_statements import move_to_lease_segment
-from tubeq_spark.storage.statement import Statement
+from tubeq_spark.storage.spark.quoting import bigint, bigints, moment
+from tubeq_spark.storage.spark.row_change_text import taking
+from tubeq_spark.storage.spark.task_statements import partitions_of
+from tubeq_spark.storage.statement import FAIL, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.storage.spark.tube_table import OrderPosition, TubeTable
+    from tubeq_spark.storage.chosen import Acked, SubqueueShare
+    from tubeq_spark.storage.spark.tube_table import TubeTable
 
-__all__ = ["Acked", "SubqueueShare", "SubqueueStatements"]
+__all__ = ["SubqueueStatements"]
 
 #: From a take id to the segment of its fence, far below all lease segments: no number will be as
 #: large for decades.
 _FENCE_OFFSET = 1 << 62
 #: In place of a task id, which is never negative: a task that is not named.
 _UNNAMED = -1
-
-
-@dataclass(frozen=True, slots=True)
-class SubqueueShare:
-    """What a take moves of one sub-queue: everything up to a position, to a lease segment."""
-
-    utube: str | None
-    last: OrderPosition
-    take_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class Acked:
-    """What an exchange removes: a task, or all that a lease segment has of a sub-queue."""
-
-    segment: int
-    utube: str | None
-    task_id: int | None = None
 
 
 class SubqueueStatements:
@@ -82,14 +64,19 @@ class SubqueueStatements:
         columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
         places = [(s.utube, s.last.pri, s.last.task_id, s.take_id) for s in shares]
         source, frames = rows_source(columns, places)
-        sql = (
-            f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON {noted('t.segment')} "
-            f"AND t.segment IN ({bigints([*segments, *take_ids, *fences, operation_id])}) "
-            f"AND t.utube <=> s.utube AND ({self._takeable(now_us)}) {self._fail_if_fenced} "
-            f"WHEN MATCHED THEN {move_to_lease_segment(self._table, 's.claim', lease)}"
+        near = [*segments, *take_ids, *fences]
+        return Statement(
+            self._table.name,
+            f"{noted('t.segment')} AND t.segment IN ({bigints([*near, operation_id])}) "
+            f"AND t.utube <=> s.utube AND ({self._takeable(now_us)})",
+            [self._fail_if_fenced, Clause(taking(self._table, "s.claim", lease))],
+            operation_id,
+            source,
+            partitions_of(near),
+            frames,
+            size,
+            size,
         )
-        return Statement(self._table.name, sql, operation_id, frames, size, size)
 
     def take_all(
         self, segments: Iterable[int], lease_segment: int, lease: NewLease, now_us: int, size: int
@@ -106,16 +93,20 @@ class SubqueueStatements:
             now_us: The moment that the candidates were read for.
             size: How many rows it moves, about.
         """
-        operation_id, fence = self._fresh(), bigint(lease_segment - _FENCE_OFFSET)
-        literals = bigints([*segments, lease_segment, lease_segment - _FENCE_OFFSET, operation_id])
-        sql = (
-            f"MERGE INTO {self._table.name} t USING (SELECT 1 AS one) s "
-            f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
+        operation_id, fence = self._fresh(), lease_segment - _FENCE_OFFSET
+        near = [*segments, lease_segment, fence]
+        return Statement(
+            self._table.name,
+            f"{noted('t.segment')} AND t.segment IN ({bigints([*near, operation_id])}) "
             f"AND (({self._table.mine('t.')} AND {predicates.is_takeable(now_us, 't.')}) "
-            f"OR ({self._is_fence} AND t.segment = {fence})) {self._fail_if_fenced} "
-            f"WHEN MATCHED THEN {move_to_lease_segment(self._table, bigint(lease_segment), lease)}"
+            f"OR ({self._is_fence} AND t.segment = {bigint(fence)}))",
+            [self._fail_if_fenced, Clause(taking(self._table, bigint(lease_segment), lease))],
+            operation_id,
+            "(SELECT 1 AS one)",
+            partitions_of(near),
+            size=size,
+            tasks=size,
         )
-        return Statement(self._table.name, sql, operation_id, size=size, tasks=size)
 
     def exchange(
         self,
@@ -147,32 +138,41 @@ class SubqueueStatements:
         rows = [(s.utube, s.last.pri, s.last.task_id, s.take_id, None) for s in shares]
         rows += [(row.utube, None, row.task_id, None, row.segment) for row in acked]
         named = [row.task_id for row in acked if row.task_id is not None]
-        utube, is_acked, guard = "t.utube", "TRUE", ""
-        stale = f"raise_error({string(STALE)})"
+        utube, is_acked = "t.utube", "TRUE"
+        clauses = [
+            Clause(None, "s.acked IS NOT NULL"),
+            self._fail_if_fenced,
+            Clause(taking(self._table, bigint(lease_segment), lease, "s.claim")),
+            Clause(
+                {"segment": FAIL},
+                f"s.acked IS NOT NULL AND NOT s.task_id <=> {bigint(_UNNAMED)}",
+                inserts=True,
+            ),
+        ]
         if named:
             # What is not named is matched by a row without a sub-queue.
             rows += [(None, None, _UNNAMED, None, segment) for segment in gone]
             unnamed = f"(t.segment IN ({bigints(gone)}) AND t.task_id NOT IN ({bigints(named)}))"
             utube = f"CASE WHEN {unnamed} THEN NULL ELSE t.utube END"
             is_acked = f"IF({unnamed}, {bigint(_UNNAMED)}, t.task_id) = s.task_id"
-            guard = (
-                f"WHEN MATCHED AND s.acked IS NOT NULL AND s.task_id = {bigint(_UNNAMED)} "
-                f"THEN UPDATE SET task_id = {stale} "
-            )
+            guard = f"s.acked IS NOT NULL AND s.task_id = {bigint(_UNNAMED)}"
+            clauses.insert(0, Clause({"task_id": FAIL}, guard))
         source, frames = rows_source(columns | {"acked": "BIGINT"}, rows)
-        literals = bigints([*gone, *segments, lease_segment, *fences, operation_id])
-        taken = move_to_lease_segment(self._table, bigint(lease_segment), lease, "s.claim")
-        sql = (
-            f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON {noted('t.segment')} AND t.segment IN ({literals}) AND {utube} <=> s.utube "
+        near = [*gone, *segments, lease_segment, *fences]
+        return Statement(
+            self._table.name,
+            f"{noted('t.segment')} AND t.segment IN ({bigints([*near, operation_id])}) "
+            f"AND {utube} <=> s.utube "
             f"AND (({self._table.mine('t.')} AND t.segment = s.acked AND {is_acked}) "
-            f"OR (s.acked IS NULL AND ({self._takeable(now_us)}))) "
-            f"{guard}WHEN MATCHED AND s.acked IS NOT NULL THEN DELETE {self._fail_if_fenced} "
-            f"WHEN MATCHED THEN {taken} "
-            f"WHEN NOT MATCHED AND s.acked IS NOT NULL AND NOT s.task_id <=> {bigint(_UNNAMED)} "
-            f"THEN INSERT (segment) VALUES ({stale})"
+            f"OR (s.acked IS NULL AND ({self._takeable(now_us)})))",
+            clauses,
+            operation_id,
+            source,
+            partitions_of(near),
+            frames,
+            size,
+            size,
         )
-        return Statement(self._table.name, sql, operation_id, frames, size, size)
 
     def _takeable(self, now_us: int) -> str:
         """What may be taken up to a share's position, and the fence of its take id."""
@@ -190,11 +190,8 @@ class SubqueueStatements:
         return f"t.tube = {bigint(-self._table.id)}"
 
     @property
-    def _fail_if_fenced(self) -> str:
-        return (
-            f"WHEN MATCHED AND {self._is_fence} "
-            f"THEN UPDATE SET task_id = raise_error({string(STALE)})"
-        )
+    def _fail_if_fenced(self) -> Clause:
+        return Clause({"task_id": FAIL}, self._is_fence)
 
     def fence(self, held: Sequence[tuple[int, str | None]], now_us: int) -> Statement:
         """Make every take under these take ids fail, for these sub-queues, for ever."""
@@ -203,13 +200,16 @@ class SubqueueStatements:
         columns = {"segment": "BIGINT", "utube": "STRING"}
         values = [(take_id - _FENCE_OFFSET, utube) for take_id, utube in held]
         source, frames = rows_source(columns, values)
-        segments = bigints(
-            [*sorted({take_id - _FENCE_OFFSET for take_id, _ in held}), operation_id]
+        segments = sorted({take_id - _FENCE_OFFSET for take_id, _ in held})
+        row = {"segment": "s.segment", "tube": tube, "utube": "s.utube", "created": at}
+        return Statement(
+            self._table.name,
+            f"{noted('t.segment')} AND t.segment IN ({bigints([*segments, operation_id])}) "
+            f"AND t.segment = s.segment AND t.tube = {tube} AND t.utube <=> s.utube",
+            [Clause(row, inserts=True)],
+            operation_id,
+            source,
+            partitions_of(segments),
+            frames,
+            len(held),
         )
-        sql = (
-            f"MERGE INTO {self._table.name} t USING {source} s ON {noted('t.segment')} "
-            f"AND t.segment IN ({segments}) AND t.segment = s.segment AND t.tube = {tube} AND t.utube <=> s.utube "
-            "WHEN NOT MATCHED THEN INSERT (segment, tube, utube, created) "
-            f"VALUES (s.segment, {tube}, s.utube, {at})"
-        )
-        return Statement(self._table.name, sql, operation_id, frames, len(held))

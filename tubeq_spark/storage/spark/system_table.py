@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
-from tubeq_spark.storage.statement import Statement
 
 if TYPE_CHECKING:
     import random
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.locking import TableLock
     from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.statement import Statement
 
 __all__ = ["SystemTable"]
 
@@ -40,7 +40,12 @@ class SystemTable:
         return -self._random.getrandbits(62) - 1
 
     def _remove(
-        self, operation: str, loop: CommitLoop, count: str, least: int, sql: Callable[[int], str]
+        self,
+        operation: str,
+        loop: CommitLoop,
+        count: str,
+        least: int,
+        removal: Callable[[int], Statement],
     ) -> int:
         """Remove rows that are in the way, if there are enough of them.
 
@@ -49,7 +54,7 @@ class SystemTable:
             loop: May give up at the first conflict.
             count: A query for how many there are, as `n`.
             least: So many are enough.
-            sql: The statement that removes them, given its operation id.
+            removal: The statement that removes them, given its operation id.
 
         Returns:
             How many rows went. At most one commit.
@@ -58,8 +63,6 @@ class SystemTable:
         def attempt() -> Plan[int]:
             if (self._engine.rows(count)[0]["n"] or 0) < least:
                 return Plan(None, lambda _: 0)
-            operation_id = self._operation_id()
-            statement = Statement(self._table, sql(operation_id), operation_id)
-            return Plan(statement, lambda affected: affected.deleted)
+            return Plan(removal(self._operation_id()), lambda affected: affected.deleted)
 
         return loop.run(operation, self._table_lock, attempt)

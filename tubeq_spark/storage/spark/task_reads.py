@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
+from tubeq_spark.storage.segment_facts import DueGroup, SegmentSelection, SegmentSpan, Waiting
 from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.change_feed import GONE
+from tubeq_spark.storage.spark.commit_tags import read_history
 from tubeq_spark.storage.spark.head_hint import HEAD_SEGMENTS, Heads, SegmentHead
-from tubeq_spark.storage.spark.inline_rows import INLINE_ROWS
 from tubeq_spark.storage.spark.quoting import bigint, bigints, identifier, integer, limited, string
-from tubeq_spark.storage.spark.segment_facts import DueGroup, SegmentSelection, SegmentSpan, Waiting
-from tubeq_spark.storage.spark.tube_table import SEGMENT_0, OrderPosition, TubeTable
+from tubeq_spark.storage.spark.row_change_text import GONE
+from tubeq_spark.storage.spark.table_metrics import counts
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -60,7 +63,7 @@ class Tasks:
         ids = [number for number in ids if 0 <= number < _IDS]
         if not ids:
             return []
-        if len(ids) <= INLINE_ROWS:
+        if len(ids) <= MOST_NAMED:
             return self.read(f"task_id IN ({bigints(ids)})")
         wanted = self.engine.source(pa.table({"task_id": pa.array(ids, pa.int64())}))
         # A range lets file statistics skip what a join alone would read.
@@ -114,6 +117,11 @@ class Tasks:
         )
         return [SegmentHead(OrderPosition(**row["first"]), row["n"]) for row in found.to_pylist()]
 
+    def buried(self, now_us: int, last: OrderPosition, limit: int) -> list[StoredTask]:
+        """The first `limit` buried tasks, up to a position in the order."""
+        where = f"{predicates.is_buried(now_us)} AND {self._table.up_to(last)}"
+        return self.read(where, self._table.in_order, limit)
+
     def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
         """Where the first `limit` buried tasks are."""
         return self.segments(predicates.is_buried(now_us), limit)
@@ -146,6 +154,25 @@ class Tasks:
         holder = "" if owner is None else f" AND owner = {string(owner)}"
         where = f"state = 't' AND claim IN ({bigints(take_ids)}){holder}"
         return self.read(where, self._table.in_order)
+
+    def due_tasks(self, now_us: int, limit: int) -> list[StoredTask]:
+        """Tasks that time has changed and nobody has written down, by their ids."""
+        return self.read(predicates.is_due(now_us), "task_id", limit)
+
+    def in_state(
+        self,
+        state: TaskState,
+        now_us: int,
+        max_attempts: int | None,
+        after: OrderPosition | None,
+        limit: int,
+    ) -> list[StoredTask]:
+        """The next tasks in an effective state, in order, after a position."""
+        effective = predicates.effective_state(now_us, max_attempts)
+        where = f"{effective} = {string(state.value)}"
+        if after is not None:
+            where += f" AND NOT ({self._table.up_to(after)})"
+        return self.read(where, self._table.in_order, limit)
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
         """All rows of these lease segments, in order."""
@@ -291,6 +318,10 @@ class Tasks:
         ids: list[int] = found.column("task_id").to_pylist()
         return ids
 
+    def counts(self, now_us: int, max_attempts: int | None) -> dict[str, int]:
+        """How many tasks there are, by the letter of their effective state."""
+        return counts(self.engine, [(self._table, max_attempts)], now_us)[self._table.id]
+
     def owners(self, limit: int) -> list[str]:
         """Who holds tasks, in ended leases too."""
         found = self.engine.rows(
@@ -324,7 +355,7 @@ class Tasks:
         """Where the tasks of a take are by now, as far as `owner` still holds them."""
         found = self.engine.rows(
             f"SELECT DISTINCT segment FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"AND claim = {bigint(take_id)} AND owner = {string(owner)} LIMIT {INLINE_ROWS}"
+            f"AND claim = {bigint(take_id)} AND owner = {string(owner)} LIMIT {MOST_NAMED}"
         )
         return sorted(row["segment"] for row in found)
 
@@ -355,4 +386,10 @@ class Tasks:
             f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
             f"attempts, owner, taken_at FROM {source} WHERE {where}",
             self._table.name,
+        )
+
+    def history(self, limit: int) -> DataFrame:
+        """The newest commits to the table, by what they say of themselves."""
+        return read_history(
+            self.engine.shown(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
         )

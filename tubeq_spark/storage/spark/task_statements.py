@@ -11,18 +11,27 @@ What keeps the statements simple and safe (ARCHITECTURE.md, "Segments"):
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tubeq_spark.rules.row_changes import (
+    Every,
+    InSegments,
+    Move,
+    Remove,
+    Take,
+    Takeable,
+    segments_of,
+)
+from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.change_feed import note, note_of_take, removal
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.conflicts import STALE
 from tubeq_spark.storage.spark.inline_rows import rows_source
-from tubeq_spark.storage.spark.quoting import bigint, bigints, integer, moment, string
-from tubeq_spark.storage.spark.tube_table import SEGMENT_0, OrderPosition, TubeTable
-from tubeq_spark.storage.statement import Append, Statement
+from tubeq_spark.storage.spark.quoting import bigint, bigints
+from tubeq_spark.storage.spark.row_change_text import clause_of, condition_of
+from tubeq_spark.storage.spark.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.statement import FAIL, Append, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,70 +39,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.rules.order import OrderPosition
+    from tubeq_spark.rules.row_changes import Change, Which
     from tubeq_spark.storage.put_identity import PutIdentity
     from tubeq_spark.storage.statement import Source
 
-__all__ = ["Chosen", "Statements", "move_as", "move_to_lease_segment", "moved_segment"]
+__all__ = ["Statements", "partitions_of"]
 
 #: In place of a task id, which is never negative: every row of a segment, and a row that no source
 #: row names though the source names all of its segment.
 _EVERY, _UNNAMED = bigint(-1), bigint(-2)
-
-
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """One source row of a `settle`: a row of a segment, or all of it.
-
-    Attributes:
-        segment: Where the row is.
-        task_id: The row; `None` is every row of the segment.
-        chosen: Whether it is changed, or only moved along with the rest of its lease segment.
-        complete: Whether the source names every row of the segment: one more fails the statement.
-    """
-
-    segment: int
-    task_id: int | None
-    chosen: bool = True
-    complete: bool = False
-
-
-def moved_segment(moves: Mapping[int, int]) -> str:
-    """The fresh segment of a row, by the one it is in."""
-    cases = " ".join(f"WHEN {bigint(a)} THEN {bigint(b)}" for a, b in moves.items())
-    return f"CASE t.segment {cases} END"
-
-
-def move_to_lease_segment(
-    table: TubeTable, lease_segment: str, lease: NewLease, take_id: str | None = None
-) -> str:
-    """The action of every take: a row moves to a lease segment (in SQL), and its lease begins.
-
-    The number of the lease segment is the take id, too, unless another is given.
-    """
-    return (
-        f"UPDATE SET segment = {lease_segment}, claim = {take_id or lease_segment}, state = 't', "
-        f"owner = {string(lease.owner)}, attempts = t.attempts + 1, "
-        f"taken_at = {moment(lease.at_us)}, "
-        f"next_event = {predicates.lease_end(lease, 't.ttr')}{note_of_take(table)}"
-    )
-
-
-def move_as(dest: int, after: StoredTask, *, data: bool = False) -> str:
-    """The action for a single row that leaves its lease segment, for a fresh one, as decided.
-
-    Args:
-        dest: The segment.
-        after: What it becomes.
-        data: Whether its payload (JSON text) changes, too.
-    """
-    payload = f", data = {string(after.data)}" if data else ""
-    return (
-        f"UPDATE SET segment = {bigint(dest)}, owner = NULL, claim = NULL, "
-        f"state = {string(after.state.value)}, pri = {integer(after.pri)}, "
-        f"ttl = {bigint(after.ttl)}, next_event = {moment(after.next_event)}, "
-        f"expires_at = {moment(after.expires_at)}, attempts = {integer(after.attempts)}{payload}"
-    )
 
 
 class Statements:
@@ -112,20 +67,25 @@ class Statements:
 
     def put(self, rows: Source, size: int, segments: Sequence[int]) -> Statement:
         """Insert `size` rows (columns of `INSERTED`) into segments that nobody has used."""
-        values = ", ".join(stored_column(name, f"s.{name}") for name in INSERTED)
+        values = {name: stored_column(name, f"s.{name}") for name in INSERTED}
+        values |= {"tube": "s.tube", "attempts": "CAST(0 AS INT)"}
         # Nothing is in the new segments, and nothing but a tombstone in segment 0: a match
         # means that the tube is gone, and then nothing is inserted.
         operation_id = self._fresh()
         source = f"(SELECT *, {bigint(self._table.id)} AS tube FROM {{rows}})"
-        sql = (
-            f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON {noted('t.segment')} "
+        return Statement(
+            self._table.name,
+            f"{noted('t.segment')} "
             f"AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
-            f"AND t.tube = s.tube "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(INSERTED)}, tube, attempts) "
-            f"VALUES ({values}, s.tube, CAST(0 AS INT))"
+            "AND t.tube = s.tube",
+            [Clause(values, inserts=True)],
+            operation_id,
+            source,
+            partitions_of([SEGMENT_0, *segments]),
+            {"rows": rows},
+            size,
+            size,
         )
-        return Statement(self._table.name, sql, operation_id, {"rows": rows}, size, size)
 
     def append(self, rows: DataFrame, count: int, identity: PutIdentity | None) -> Append:
         """Append `count` rows (columns of `INSERTED`), with an identity once for it."""
@@ -159,30 +119,21 @@ class Statements:
             size: How many rows it moves, about.
         """
         last, operation_id = lease_segments[-1], self._fresh()
-        literals = bigints(
-            [*segments, *(lease_segment for _, lease_segment in lease_segments), operation_id]
+        moved_to = [lease_segment for _, lease_segment in lease_segments]
+        takeable = condition_of(self._table, Takeable(last[0], now_us))
+        taken = clause_of(self._table, Every(), Take(lease_segments, lease))
+        return Statement(
+            self._table.name,
+            f"{noted('t.segment')} "
+            f"AND t.segment IN ({bigints([*segments, *moved_to, operation_id])}) "
+            f"AND {self._table.mine('t.')} AND {takeable}",
+            [replace(taken, when="")],
+            operation_id,
+            "(SELECT 1 AS one)",
+            partitions_of([*segments, *moved_to]),
+            size=size,
+            tasks=size,
         )
-        sql = (
-            f"MERGE INTO {self._table.name} t USING (SELECT 1 AS one) s "
-            f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
-            f"AND {self._table.mine('t.')} AND {self.takeable(last[0], now_us)} "
-            f"WHEN MATCHED THEN {self.taking(lease_segments, lease)}"
-        )
-        return Statement(self._table.name, sql, operation_id, size=size, tasks=size)
-
-    def takeable(self, position: OrderPosition, now_us: int) -> str:
-        """Condition of a take: what may be taken, up to a place in the order."""
-        return f"{self._table.up_to(position, 't.')} AND {predicates.is_takeable(now_us, 't.')}"
-
-    def taking(self, lease_segments: Sequence[tuple[OrderPosition, int]], lease: NewLease) -> str:
-        """The action of a take: rows move to the lease segments, each up to its position."""
-        branches = "".join(
-            f"WHEN {self._table.up_to(position, 't.')} THEN {bigint(lease_segment)} "
-            for position, lease_segment in lease_segments[:-1]
-        )
-        last = bigint(lease_segments[-1][1])
-        lease_segment = f"CASE {branches}ELSE {last} END" if branches else last
-        return move_to_lease_segment(self._table, lease_segment, lease)
 
     def delete_lease_segment(self, lease_segment: int) -> Statement:
         """Remove a whole lease segment: only metadata is written; all of it is found or nothing."""
@@ -193,7 +144,11 @@ class Statements:
         operation_id = self._fresh()
         where = f"{noted('segment')} AND segment IN ({bigints([*segments, operation_id])})"
         return Statement(
-            self._table.name, f"DELETE FROM {self._table.name} WHERE {where}", operation_id
+            self._table.name,
+            where,
+            [Clause(None)],
+            operation_id,
+            partitions=partitions_of(segments),
         )
 
     def drain(self, now_us: int) -> Statement:
@@ -202,36 +157,38 @@ class Statements:
         The tombstone refuses every later put: it reads segment 0, too.
         """
         held = f"{predicates.effective_state(now_us, None, 't.')} = 't'"
-        operation_id = self._fresh()
+        operation_id, gone = self._fresh(), self._fresh()
         # With a change feed a deleted row that was taken would be an ack.
-        ended = removal(self._table, self._fresh(), None)
-        sql = (
-            f"MERGE INTO {self._table.name} t USING (SELECT TRUE AS mark UNION ALL SELECT FALSE) s "
-            f"ON {noted('t.segment')} AND t.segment <> {bigint(operation_id)} "
+        ended = clause_of(self._table, Every(), Remove(gone)).sets
+        tombstone = {"segment": bigint(SEGMENT_0), "tube": bigint(self._table.id)}
+        return Statement(
+            self._table.name,
+            f"{noted('t.segment')} AND t.segment <> {bigint(operation_id)} "
             f"AND {self._table.mine('t.')} "
-            f"AND s.mark = (t.segment = {bigint(SEGMENT_0)}) "
-            f"WHEN MATCHED AND NOT s.mark AND {held} "
-            f"THEN UPDATE SET task_id = raise_error({string(STALE)}) "
-            f"WHEN MATCHED AND NOT s.mark AND t.state = 't' THEN {ended} "
-            "WHEN MATCHED AND NOT s.mark THEN DELETE "
-            "WHEN NOT MATCHED AND s.mark THEN INSERT (segment, tube) "
-            f"VALUES ({bigint(SEGMENT_0)}, {bigint(self._table.id)})"
+            f"AND s.is_tombstone = (t.segment = {bigint(SEGMENT_0)})",
+            [
+                Clause({"task_id": FAIL}, f"NOT s.is_tombstone AND {held}"),
+                Clause(ended, "NOT s.is_tombstone AND t.state = 't'"),
+                Clause(None, "NOT s.is_tombstone"),
+                Clause(tombstone, "s.is_tombstone", inserts=True),
+            ],
+            operation_id,
+            "(SELECT TRUE AS is_tombstone UNION ALL SELECT FALSE)",
         )
-        return Statement(self._table.name, sql, operation_id)
 
-    def settle_segments(self, segments: Iterable[int], action: str) -> Statement:
+    def settle_segments(self, segments: Iterable[int], *changes: tuple[Which, Change]) -> Statement:
         """Change all rows of whole segments, or fail when one of these is empty.
 
         Args:
             segments: Lease segments, or others where no row may have moved; at least one.
-            action: `DELETE` or `UPDATE SET ...`.
+            changes: Which rows become what; the first that applies.
         """
-        return self.settle([Chosen(segment, None) for segment in segments], [("TRUE", action)], {})
+        return self.settle([Chosen(segment, None) for segment in segments], changes, {})
 
     def settle(
         self,
         rows: Sequence[Chosen],
-        actions: Sequence[tuple[str, str]],
+        changes: Sequence[tuple[Which, Change]],
         moves: Mapping[int, int],
     ) -> Statement:
         """Change rows where they are still as decided, or fail as a whole.
@@ -241,24 +198,17 @@ class Statements:
         Args:
             rows: What is changed, and what only moves along; of a segment that is complete nothing
                 else may be there.
-            actions: Conditions, and `DELETE` or `UPDATE SET ...` for the rows that meet them; the
-                first that applies.
+            changes: Which rows become what; the first that applies.
             moves: For each lease segment that loses rows: the fresh one of its rest.
         """
         operation_id = self._fresh()
-        literals = bigints(
-            [*dict.fromkeys(row.segment for row in rows), *moves.values(), operation_id]
-        )
-        stale = f"raise_error({string(STALE)})"
-        clauses = [f"WHEN MATCHED AND {condition} THEN {action}" for condition, action in actions]
+        segments = list(dict.fromkeys([*(row.segment for row in rows), *moves.values()]))
+        clauses = [clause_of(self._table, which, change) for which, change in changes]
         if any(row.complete for row in rows):
-            guard = f"WHEN MATCHED AND s.task_id = {_UNNAMED} THEN UPDATE SET task_id = {stale}"
-            clauses.insert(0, guard)
+            clauses.insert(0, Clause({"task_id": FAIL}, f"s.task_id = {_UNNAMED}"))
         if moves:
-            clauses.append(
-                f"WHEN MATCHED AND t.segment IN ({bigints(moves)}) "
-                f"THEN UPDATE SET segment = {moved_segment(moves)}{note(self._table, None)}"
-            )
+            clauses.append(clause_of(self._table, InSegments(list(moves)), Move(moves)))
+        clauses.append(Clause({"segment": FAIL}, f"s.task_id <> {_UNNAMED}", inserts=True))
         values = [
             (row.segment, -1 if row.task_id is None else row.task_id, row.chosen) for row in rows
         ]
@@ -267,17 +217,26 @@ class Statements:
         ]
         columns = {"segment": "BIGINT", "task_id": "BIGINT", "chosen": "BOOLEAN"}
         source, frames = rows_source(columns, values)
-        sql = (
-            f"MERGE INTO {self._table.name} t USING {source} s "
-            f"ON {noted('t.segment')} AND t.segment IN ({literals}) "
-            f"AND t.segment = s.segment AND {_same_task(rows)} "
-            f"AND {self._table.mine('t.')} {' '.join(clauses)} "
-            f"WHEN NOT MATCHED AND s.task_id <> {_UNNAMED} THEN INSERT (segment) VALUES ({stale})"
-        )
         # Without the rest of their lease segments, which moves along; of whole ones it is unknown.
         whole = any(row.task_id is None for row in rows)
-        tasks = None if whole else sum(row.chosen for row in rows)
-        return Statement(self._table.name, sql, operation_id, frames, len(rows), tasks)
+        return Statement(
+            self._table.name,
+            f"{noted('t.segment')} AND t.segment IN ({bigints([*segments, operation_id])}) "
+            f"AND t.segment = s.segment AND {_same_task(rows)} AND {self._table.mine('t.')}",
+            clauses,
+            operation_id,
+            source,
+            partitions_of(segments, *(change for _, change in changes)),
+            frames,
+            len(rows),
+            None if whole else sum(row.chosen for row in rows),
+        )
+
+
+def partitions_of(segments: Iterable[int], *changes: Change) -> dict[str, list[int]]:
+    """The partitions that a statement over some segments reads and writes."""
+    to = [segment for change in changes for segment in segments_of(change)]
+    return {"segment": list(dict.fromkeys([*segments, *to]))}
 
 
 def _same_task(rows: Sequence[Chosen]) -> str:

@@ -11,18 +11,12 @@ from tubeq_spark.storage.spark.quoting import bigint
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["SEGMENT_0", "OrderPosition", "TubeTable"]
+    from tubeq_spark.rules.order import OrderPosition
+
+__all__ = ["SEGMENT_0", "TubeTable"]
 
 #: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
 SEGMENT_0 = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OrderPosition:
-    """A position in the order of a tube: everything up to it, itself included."""
-
-    pri: int
-    task_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,42 +7,25 @@ never held without a lock; a lock without tasks is an orphan, which whoever meet
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.segment_layout import hash_of
+from tubeq_spark.storage.segment_facts import UtubeLock
 from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.conflicts import STALE
 from tubeq_spark.storage.spark.inline_rows import rows_source
 from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
-from tubeq_spark.storage.statement import Statement
+from tubeq_spark.storage.statement import FAIL, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tubeq_spark.storage.locking import TableLock
     from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.statement import Source
 
-__all__ = ["UtubeLock", "UtubeLocks", "bucket_of"]
+__all__ = ["UtubeLocks", "bucket_of"]
 
 _BUCKETS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class UtubeLock:
-    """A lock on a sub-queue.
-
-    Attributes:
-        utube: The sub-queue; `None` is one too.
-        take_id: The number of the take: the segment its tasks were moved to.
-        owner: Session and epoch that locked it.
-        taken_at: When, in microseconds.
-    """
-
-    utube: str | None
-    take_id: int
-    owner: str
-    taken_at: int
 
 
 def bucket_of(utube: str | None) -> int:
@@ -93,22 +76,19 @@ class UtubeLocks:
         columns = {"bucket": "INT", "utube": "STRING", "claim": "BIGINT", "seen": "BIGINT"}
         rows = [(bucket_of(utube), utube, take_id, seen) for utube, take_id, seen in wanted]
         source, frames = rows_source(columns, rows)
-        at, taken_over = moment(now_us), ""
+        held = {"owner": string(owner), "claim": "s.claim", "taken_at": moment(now_us)}
+        inserted = {"tube_id": bigint(self._tube), "bucket": "s.bucket", "utube": "s.utube"}
+        clauses = [Clause(inserted | held, inserts=True)]
         if any(seen is not None for _, _, seen in wanted):
-            taken_over = (
-                "WHEN MATCHED AND t.claim = s.seen THEN UPDATE SET claim = s.claim, "
-                f"owner = {string(owner)}, taken_at = {at} "
-                f"WHEN MATCHED THEN UPDATE SET claim = raise_error({string(STALE)}) "
-            )
-        sql = (
-            f"MERGE INTO {self._table} t USING {source} s ON {noted('t.tube_id')} "
-            f"AND t.tube_id = {bigint(self._tube)} "
-            f"AND t.bucket IN ({_buckets(utube for utube, _, _ in wanted)}) AND t.bucket = s.bucket "
-            f"AND t.utube <=> s.utube AND t.claim <> {bigint(operation_id)} "
-            f"{taken_over}WHEN NOT MATCHED THEN INSERT (tube_id, bucket, utube, owner, claim, taken_at) "
-            f"VALUES ({bigint(self._tube)}, s.bucket, s.utube, {string(owner)}, s.claim, {at})"
+            clauses = [Clause(held, "t.claim = s.seen"), Clause({"claim": FAIL}), *clauses]
+        return self._statement(
+            f"t.bucket = s.bucket AND t.utube <=> s.utube AND t.claim <> {bigint(operation_id)}",
+            clauses,
+            operation_id,
+            [utube for utube, _, _ in wanted],
+            (source, frames),
+            len(wanted),
         )
-        return Statement(self._table, sql, operation_id, frames, len(wanted))
 
     def free(
         self, take_ids: Iterable[int], utubes: Collection[str | None], operation_id: int
@@ -117,14 +97,38 @@ class UtubeLocks:
         columns = {"bucket": "INT", "utube": "STRING"}
         rows = [(bucket_of(utube), utube) for utube in utubes]
         source, frames = rows_source(columns, rows)
-        sql = (
-            f"MERGE INTO {self._table} t USING {source} s ON {noted('t.tube_id')} "
-            f"AND t.tube_id = {bigint(self._tube)} "
-            f"AND t.bucket IN ({_buckets(utubes)}) AND t.bucket = s.bucket "
-            f"AND t.utube <=> s.utube AND t.claim IN ({bigints([*take_ids, operation_id])}) "
-            "WHEN MATCHED THEN DELETE"
+        return self._statement(
+            "t.bucket = s.bucket AND t.utube <=> s.utube "
+            f"AND t.claim IN ({bigints([*take_ids, operation_id])})",
+            [Clause(None)],
+            operation_id,
+            utubes,
+            (source, frames),
+            len(rows),
         )
-        return Statement(self._table, sql, operation_id, frames, len(rows))
+
+    def _statement(
+        self,
+        where: str,
+        clauses: Sequence[Clause],
+        operation_id: int,
+        utubes: Collection[str | None],
+        source: tuple[str, dict[str, Source]],
+        size: int,
+    ) -> Statement:
+        """One that knows the sub-queues, and so reads their buckets only."""
+        buckets = _buckets(utubes)
+        return Statement(
+            self._table,
+            f"{noted('t.tube_id')} AND t.tube_id = {bigint(self._tube)} "
+            f"AND t.bucket IN ({', '.join(map(str, buckets))}) AND {where}",
+            clauses,
+            operation_id,
+            source[0],
+            {"tube_id": [self._tube], "bucket": buckets},
+            source[1],
+            size,
+        )
 
     def free_all(
         self, take_ids: Iterable[int], utubes: Collection[str | None] | None, operation_id: int
@@ -136,12 +140,18 @@ class UtubeLocks:
             utubes: All their sub-queues, where they are known: it conflicts with no lock on others.
             operation_id: A number that was never used.
         """
-        near = "" if utubes is None else f" AND bucket IN ({_buckets(utubes)})"
+        buckets = None if utubes is None else _buckets(utubes)
+        near = "" if buckets is None else f" AND bucket IN ({', '.join(map(str, buckets))})"
         numbers = bigints([*take_ids, operation_id])
-        where = f"tube_id = {bigint(self._tube)} AND claim IN ({numbers}){near}"
-        sql = f"DELETE FROM {self._table} WHERE {noted('tube_id')} AND {where}"
-        return Statement(self._table, sql, operation_id)
+        return Statement(
+            self._table,
+            f"{noted('tube_id')} AND tube_id = {bigint(self._tube)} AND claim IN ({numbers}){near}",
+            [Clause(None)],
+            operation_id,
+            partitions={"tube_id": [self._tube], "claim": list(take_ids)}
+            | ({} if buckets is None else {"bucket": buckets}),
+        )
 
 
-def _buckets(utubes: Iterable[str | None]) -> str:
-    return ", ".join(map(str, sorted({bucket_of(utube) for utube in utubes})))
+def _buckets(utubes: Iterable[str | None]) -> list[int]:
+    return sorted({bucket_of(utube) for utube in utubes})

@@ -6,10 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tubeq_spark.storage.spark.tube_table import OrderPosition
+    from tubeq_spark.rules.order import OrderPosition
     from tubeq_spark.task import TaskState
 
-__all__ = ["DueGroup", "SegmentSelection", "SegmentSpan", "Waiting"]
+__all__ = [
+    "DueGroup",
+    "SegmentSelection",
+    "SegmentSpan",
+    "SubqueueHead",
+    "SubqueueSelection",
+    "UtubeLock",
+    "Waiting",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +75,43 @@ class Waiting:
     owners: tuple[str, ...]
     leftovers: int
     tiny: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueueHead:
+    """A sub-queue with ready tasks: the first of them, and how many there are."""
+
+    utube: str | None
+    first: OrderPosition
+    count: int
+    in_lease_segment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueueSelection:
+    """What a selection found of one sub-queue in one segment."""
+
+    utube: str | None
+    segment: int
+    count: int
+    last: OrderPosition
+    in_lease_segment: bool
+    delayed: int
+    shortest_ttr: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class UtubeLock:
+    """A lock on a sub-queue.
+
+    Attributes:
+        utube: The sub-queue; `None` is one too.
+        take_id: The number of the take: the segment its tasks were moved to.
+        owner: Session and epoch that locked it.
+        taken_at: When, in microseconds.
+    """
+
+    utube: str | None
+    take_id: int
+    owner: str
+    taken_at: int
