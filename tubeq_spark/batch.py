@@ -113,7 +113,7 @@ class Batch:
         are in the tube by then. No commit. In a session without the recommended settings each look at
         this property is a small query, so that those that follow read the table's log at less cost.
         """
-        return self._ctx.tasks.batch_frame(self._take_id, self._owner)
+        return self._ctx.frames.batch(self._take_id, self._owner)
 
     def __enter__(self) -> Self:
         return self
@@ -313,7 +313,7 @@ class Batch:
         ):
             validation.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
         # It is a part of `df` above, mostly, and maybe not evaluated yet.
-        self._ctx.tasks.engine.prepare(self._ctx.table.name)
+        self._ctx.frames.engine.prepare(self._ctx.table.name)
         ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()
         return set(ids.column("task_id").to_pylist())
 

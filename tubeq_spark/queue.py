@@ -26,9 +26,9 @@ from tubeq_spark.rules.new_tubes import check_settings, register_driver
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.spark.engine import Engine
+from tubeq_spark.storage.spark.engine import SparkEngine
 from tubeq_spark.storage.spark.open_location import open_location, warn_of_slow_session
-from tubeq_spark.storage.spark.registry import Registry, TubeRecord
+from tubeq_spark.storage.sql.registry import Registry, TubeRecord
 from tubeq_spark.tube import Tube
 from tubeq_spark.verbs import expire
 
@@ -95,7 +95,7 @@ class Queue:
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        engine = self._engine = Engine(spark)
+        engine = self._engine = SparkEngine(spark)
         try:
             self._open(location, clock, other)
         except BaseException:
@@ -474,7 +474,7 @@ class Queue:
         Commits: none.
         """
         self._context.require_running()
-        return self._context.engine.shown_rows(statistics.as_table(self._statistics()))
+        return self._context.spark.shown_rows(statistics.as_table(self._statistics()))
 
     def _statistics(self, name: str | None = None) -> list[TubeStatistics]:
         def named() -> list[TubeContext]:

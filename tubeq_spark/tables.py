@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.spark.guarded_write import guarded_write
-from tubeq_spark.storage.spark.quoting import bigint, bigints, identifier, path_table, string
+from tubeq_spark.storage.sql.quoting import bigint, bigints, identifier, path_table, string
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -423,7 +423,7 @@ class Tube:
             take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
             process.work_off(self.name, take, handler, goes_on, unsettled)
 
-        spark = self._ctx.tasks.engine.spark
+        spark = self._ctx.frames.engine.spark
         return start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
     # -- settling -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from tests.acceptance.support import FOR_EVER, put_and_take
 from tests.concurrency.support import end_heartbeat
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.spark.engine import Engine
+from tubeq_spark.storage.spark.engine import SparkEngine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
     calls: list[str] = []
 
     def counted(name: str) -> None:
-        plain = getattr(Engine, name)
+        plain = getattr(SparkEngine, name)
 
-        def call(engine: Engine, *args: object, **options: object) -> object:
+        def call(engine: SparkEngine, *args: object, **options: object) -> object:
             calls.append(name)
             return plain(engine, *args, **options)
 
-        monkeypatch.setattr(Engine, name, call)
+        monkeypatch.setattr(SparkEngine, name, call)
 
     with Queue(spark, location) as queue:
         for kind in ("fifo", "utube", "utubettl"):
@@ -100,9 +100,9 @@ def test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours(
 ) -> None:
     clock = ManualClock(dt.datetime.now(dt.UTC))
     config = QueueConfig(vacuum_hours=24, retention_hours=2)
-    plain, tried = Engine.run, []
+    plain, tried = SparkEngine.run, []
 
-    def run(engine: Engine, sql: str) -> None:
+    def run(engine: SparkEngine, sql: str) -> None:
         if sql.startswith("VACUUM") and "hosts" in sql:
             tried.append(sql)
             if len(tried) == 1:
@@ -110,7 +110,7 @@ def test_sweep_when_vacuum_fails_tries_again_before_the_next_vacuum_hours(
                 raise OSError(msg)
         plain(engine, sql)
 
-    monkeypatch.setattr(Engine, "run", run)
+    monkeypatch.setattr(SparkEngine, "run", run)
     with Queue(spark, location, clock=clock, config=config) as queue:
         queue.cfg(ttr=FOR_EVER)
         tube = queue.create_tube("hosts", "utube")

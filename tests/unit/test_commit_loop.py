@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from tubeq_spark.storage.spark.commit_tags import Note
+    from tubeq_spark.storage.commit_note import Note
 
 OPERATION_ID = 4711
 JVM = Committer("app", 1)

@@ -12,6 +12,7 @@ from tubeq_spark import QueueConfig
 from tubeq_spark.admin.compaction import Tables, remove_dead_files
 from tubeq_spark.storage.committer import Committer
 from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.spark.tables import SparkTables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +32,7 @@ class FakeQueue:
         self.noted: list[bool] = []
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
         self.engine = self
+        self.tables = SparkTables(cast("Any", self))
         self.sessions = SimpleNamespace(
             asked_to_wait=lambda table, now_us: self.asked,
             note_vacuum=lambda key, now_us, *, tried=False: self.noted.append(tried),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import program.starting
 import pytest
@@ -21,6 +21,7 @@ from tubeq_spark.admin.compaction import SYSTEM, Tables, remove_dead_files
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locking import table_lock_of
 from tubeq_spark.storage.spark.open_location import OpenedLocation, unsafe_storage
+from tubeq_spark.storage.spark.tables import SparkTables
 
 JOBS = Path(__file__).parents[2] / "jobs"
 HOUR_US = 3_600_000_000
@@ -152,6 +153,7 @@ class Catalog:
         self.noted: list[int] = []
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
         self.engine = self.sessions = self
+        self.tables = SparkTables(cast("Any", self))
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """Answer DESCRIBE DETAIL as Delta does."""

@@ -12,8 +12,8 @@ from filelock import FileLock, Timeout
 
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.committer import Committer, CommitterFile
-from tubeq_spark.storage.process_lock import ProcessLock
 from tubeq_spark.storage.processes import Host
+from tubeq_spark.storage.spark.process_lock import ProcessLock
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.engine import Engine
 
 __all__ = ["Step", "give_back", "leave_for_good"]
 

@@ -13,9 +13,7 @@ from tubeq_spark.errors import ConflictError
 from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.rules.row_changes import Every, Move
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.spark.conflicts import Outcome, classify
-from tubeq_spark.storage.spark.schema import FENCE, set_property
-from tubeq_spark.storage.spark.table_metrics import is_catalog_managed, last_write
+from tubeq_spark.storage.sql.schema import FENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,30 +165,24 @@ def _is_due(
 
 def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) -> bool:
     """Remove a table's dead files; False when that is left to another sweeper, who is at it."""
-    if is_catalog_managed(queue.engine, name):
+    if queue.engine.tables.is_catalog_managed(name):
         log.info("%s is left to its catalog, which alone may remove its dead files", name)
         return True
     with table_lock.changing(queue.engine.committer):
         if not table_lock.is_exclusive and not _fence(queue, name, now_us):
             return False
-        queue.engine.run(f"VACUUM {name}")
+        queue.engine.tables.vacuum(name)
     return True
 
 
 def _were_removed(queue: QueueContext, tables: Tables, before_us: int) -> bool:
     """Whether all dead files are gone: those that were old enough at some time, and there are no others."""
-    return all(last_write(queue.engine, name) < before_us for name, _ in tables.names)
+    return all(queue.engine.tables.last_write(name) < before_us for name, _ in tables.names)
 
 
 def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
     """Make all writes to a table that were begun before now fail; False when a rival is at it."""
-    try:
-        queue.engine.run(set_property(table, FENCE, str(now_us)))
-    except Exception as error:
-        if classify(error) is not Outcome.CONFLICT:
-            raise
-        return False
-    return True
+    return queue.engine.tables.set_property(table, FENCE, str(now_us))
 
 
 def remove_leftovers(ctx: TubeContext) -> int:

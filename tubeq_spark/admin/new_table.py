@@ -15,35 +15,23 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
-from tubeq_spark.errors import InvalidOptionError, StoreError, TubeNotFoundError
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.runtime.codecs import payload_struct
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.spark.conflicts import Outcome, classify
-from tubeq_spark.storage.spark.open_location import OpenedLocation, create_table
-from tubeq_spark.storage.spark.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.spark.schema import (
+from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.sql.schema import (
     CHANGE_FEED,
-    PARTITION,
-    leftover_tombstones,
     new_tube_table,
-    set_property,
 )
-from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import DataFrame
-
     from tubeq_spark.runtime.context import QueueContext
-    from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.engine import Tables
+    from tubeq_spark.storage.spark.open_location import OpenedLocation
 
-__all__ = ["finish_creation", "make_fitting_table", "make_table", "payload_type"]
+__all__ = ["finish_creation", "make_fitting_table", "make_table"]
 
 #: Delta's transaction id of the commits that make a table fit a tube.
 _APP = "tubeq/create"
@@ -51,23 +39,21 @@ _APP = "tubeq/create"
 
 def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
     """Make a tube's table where there is none."""
-    payload = None
-    if record.options.schema is not None:
-        payload = f"STRUCT<{payload_struct(record.options.schema).toDDL()}>"
+    payload = _payload(record)
     new = new_tube_table(
         opened.location.table(record.name),
         queue.config,
-        payload,
+        None if payload is None else f"STRUCT<{payload}>",
         change_feed=record.options.change_feed,
     )
     with opened.table_lock(record.name).changing(queue.engine.committer):
-        create_table(queue.engine, new)
+        queue.engine.tables.create(new)
 
 
-def payload_type(record: TubeRecord) -> T.DataType:
-    """The type of a tube's payload column."""
+def _payload(record: TubeRecord) -> str | None:
+    """The DDL of the payload's columns, as the types that Spark makes of what was given."""
     ddl = record.options.schema
-    return T.StringType() if ddl is None else payload_struct(ddl)
+    return None if ddl is None else payload_struct(ddl).toDDL()
 
 
 def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:
@@ -81,11 +67,10 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
         StoreError: There is something else in its place.
     """
     table = opened.location.table(record.name)
-    with _refusing(record):
+    with _refusing(queue, record):
         make_table(queue, opened, record)
-    return _has_payload_of(_leftover(queue.engine, table), record) and _has_feed_of(
-        queue.engine, table, record
-    )
+    tables = queue.engine.tables
+    return tables.has_payload(table, _payload(record)) and _has_feed_of(tables, table, record)
 
 
 def finish_creation(
@@ -104,13 +89,15 @@ def finish_creation(
         StoreError: There is something else in the place of its table.
     """
     table, table_lock = opened.location.table(record.name), opened.table_lock(record.name)
+    tables = queue.engine.tables
 
     def fit() -> Plan[None]:
         operation_id = -queue.random.getrandbits(62) - 1
-        return Plan(_fitting(queue.engine, table, record, operation_id), lambda _: None)
+        append = tables.fitting(table, _payload(record), (_APP, record.id), operation_id)
+        return Plan(append, lambda _: None)
 
     try:
-        with _refusing(record):
+        with _refusing(queue, record):
             make_table(queue, opened, record)
             queue.loop.run("fit_table", table_lock, fit)
     except InvalidOptionError:
@@ -118,7 +105,7 @@ def finish_creation(
             registry.move(record, (TubeStatus.CREATING,), TubeStatus.DROPPED)
         raise
     with table_lock.changing(queue.engine.committer):
-        _fit_feed(queue.engine, table, registry, record)
+        _fit_feed(tables, table, registry, record)
     try:
         registry.move(record, (TubeStatus.CREATING,), TubeStatus.LIVE)
     except TubeNotFoundError:
@@ -129,63 +116,32 @@ def finish_creation(
     return replace(record, status=TubeStatus.LIVE)
 
 
-def _fitting(engine: Engine, table: str, record: TubeRecord, operation_id: int) -> Append:
-    """The commit after which no earlier tube's creator changes the table; tombstones stay."""
-    tombstones = _leftover(engine, table)
-    once = (_APP, record.id)
-    if _has_payload_of(tombstones, record):
-        return Append(table, tombstones.where("FALSE"), operation_id, once)
-    emptied = tombstones.withColumn("data", F.lit(None).cast(payload_type(record)))
-    return Append(table, emptied, operation_id, once, replaces=PARTITION)
-
-
-def _leftover(engine: Engine, table: str) -> DataFrame:
-    try:
-        tombstones = engine.frame(leftover_tombstones(table))
-        fields = tombstones.schema.names
-    except AnalysisException as error:
-        msg = f"{table} cannot be used: there is something else in its place: {reason_of(error)}"
-        raise StoreError(msg) from None
-    if not {"data", "tube"} <= {*fields}:
-        msg = f"{table} cannot be used: it is not the table of a tube"
-        raise StoreError(msg)
-    return tombstones
-
-
-def _has_payload_of(rows: DataFrame, record: TubeRecord) -> bool:
-    return rows.schema["data"].dataType == payload_type(record)
-
-
 def _feed(record: TubeRecord) -> str:
     return "true" if record.options.change_feed else "false"
 
 
-def _has_feed_of(engine: Engine, table: str, record: TubeRecord) -> bool:
-    return engine.property(table, CHANGE_FEED) == _feed(record)
+def _has_feed_of(tables: Tables, table: str, record: TubeRecord) -> bool:
+    return tables.property(table, CHANGE_FEED) == _feed(record)
 
 
-def _fit_feed(engine: Engine, table: str, registry: Registry, record: TubeRecord) -> None:
+def _fit_feed(tables: Tables, table: str, registry: Registry, record: TubeRecord) -> None:
     """Switch a table's change feed as the tube has it, while the tube is being created."""
-    while not _has_feed_of(engine, table, record):
+    while not _has_feed_of(tables, table, record):
         # This statement bears no transaction id: it is not run for a tube that is long made.
         current = registry.find(record.name)
         if current is None or (current.id, current.status) != (record.id, TubeStatus.CREATING):
             return
-        try:
-            engine.run(set_property(table, CHANGE_FEED, _feed(record)))
-        except Exception as error:
-            if classify(error) is not Outcome.CONFLICT:
-                raise
+        tables.set_property(table, CHANGE_FEED, _feed(record))
 
 
 @contextlib.contextmanager
-def _refusing(record: TubeRecord) -> Iterator[None]:
+def _refusing(queue: QueueContext, record: TubeRecord) -> Iterator[None]:
     """Tell the payload's columns from other reasons for which a table cannot be made."""
     try:
         yield
-    except (AnalysisException, StoreError) as error:
-        refused = error if isinstance(error, AnalysisException) else error.__cause__
-        if record.options.schema is None or not isinstance(refused, AnalysisException):
+    except Exception as error:
+        reason = queue.engine.tables.refused_columns(error)
+        if record.options.schema is None or reason is None:
             raise
-        msg = f"schema={record.options.schema!r}: {reason_of(refused)}"
+        msg = f"schema={record.options.schema!r}: {reason}"
         raise InvalidOptionError(msg) from error

@@ -15,21 +15,21 @@ from tubeq_spark.runtime.held_tasks import Holdings
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.storage.commit_loop import CommitLoop, Tally
 from tubeq_spark.storage.location import SESSIONS, TUBES
-from tubeq_spark.storage.spark.id_slots import Slots
-from tubeq_spark.storage.spark.sessions import Sessions
+from tubeq_spark.storage.sql.id_slots import Slots
+from tubeq_spark.storage.sql.sessions import Sessions
 
 if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.open_location import OpenedLocation
-    from tubeq_spark.storage.spark.registry import Registry
+    from tubeq_spark.storage.sql.registry import Registry
 
 __all__ = ["make_context", "make_registry"]
 
 
 def make_context(
-    engine: Engine, opened: OpenedLocation, clock: Clock, config: QueueConfig
+    engine: SparkEngine, opened: OpenedLocation, clock: Clock, config: QueueConfig
 ) -> QueueContext:
     """What all tubes of a queue object share, with a session of its own that has no lease yet."""
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
@@ -44,6 +44,7 @@ def make_context(
     session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
     return QueueContext(
         engine=engine,
+        spark=engine,
         clock=clock,
         config=config,
         loop=loop,

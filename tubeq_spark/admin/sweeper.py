@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.spark.open_location import OpenedLocation
-    from tubeq_spark.storage.spark.registry import Registry, TubeRecord
-    from tubeq_spark.storage.spark.sessions import Survey
+    from tubeq_spark.storage.sql.registry import Registry, TubeRecord
+    from tubeq_spark.storage.sql.sessions import Survey
 
 __all__ = ["sweep"]
 

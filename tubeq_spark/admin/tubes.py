@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from tubeq_spark.admin import new_table
 from tubeq_spark.errors import (
@@ -30,21 +29,22 @@ from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.location import TAKEN_UTUBES
-from tubeq_spark.storage.spark.capacity import Admission
-from tubeq_spark.storage.spark.open_location import OpenedLocation, create_table
-from tubeq_spark.storage.spark.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.spark.schema import new_taken_utubes
-from tubeq_spark.storage.spark.subqueue_reads import Subqueues
-from tubeq_spark.storage.spark.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.spark.task_reads import Tasks
-from tubeq_spark.storage.spark.task_statements import Statements
-from tubeq_spark.storage.spark.tube_table import TubeTable
-from tubeq_spark.storage.spark.utube_locks import UtubeLocks
+from tubeq_spark.storage.spark.task_frames import TaskFrames
+from tubeq_spark.storage.sql.capacity import Admission
+from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.sql.schema import new_taken_utubes
+from tubeq_spark.storage.sql.subqueue_reads import Subqueues
+from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.sql.task_reads import Tasks
+from tubeq_spark.storage.sql.task_statements import Statements
+from tubeq_spark.storage.sql.tube_table import TubeTable
+from tubeq_spark.storage.sql.utube_locks import UtubeLocks
 from tubeq_spark.verbs import empty, expire
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tubeq_spark.storage.spark.open_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
 __all__ = [
@@ -191,12 +191,12 @@ def make_context(
     table = opened.location.table(record.name)
     codec: PayloadCodec = JsonCodec()
     # Older versions registered a tube before they made its table, and may have stopped in between.
-    if not queue.engine.is_table(table):
+    if not queue.engine.tables.is_table(table):
         new_table.make_table(queue, opened, record)
-    kind = new_table.payload_type(record)
-    struct = kind if isinstance(kind, T.StructType) else None
+    schema = record.options.schema
+    struct = None if schema is None else payload_struct(schema)
     if struct is not None:
-        arrow = queue.engine.column_type(table, "data")
+        arrow = queue.engine.tables.column_type(table, "data")
         if isinstance(arrow, pa.StructType):
             codec = TypedCodec(arrow)
     driver = driver_of(queue.drivers, record.type)
@@ -204,7 +204,7 @@ def make_context(
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
         with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
-            create_table(queue.engine, new_taken_utubes(utube_locks, queue.config))
+            queue.engine.tables.create(new_taken_utubes(utube_locks, queue.config))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     return TubeContext(
         queue,
@@ -212,6 +212,7 @@ def make_context(
         driver,
         tube_table,
         Tasks(queue.engine, tube_table),
+        TaskFrames(queue.spark, tube_table),
         Statements(tube_table, fresh),
         Admission(queue.engine, tube_table, fresh),
         Subqueues(queue.engine, tube_table),

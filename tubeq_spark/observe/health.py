@@ -11,8 +11,8 @@ from tubeq_spark.observe.metrics import measure_tube
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
 from tubeq_spark.storage.spark.open_location import unsafe_storage
-from tubeq_spark.storage.spark.registry import TubeStatus
 from tubeq_spark.storage.spark.spark_settings import SETTINGS, missing_settings
+from tubeq_spark.storage.sql.registry import TubeStatus
 from tubeq_spark.subqueues.locks import lock_states
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.reports import TubeMetrics
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.spark.open_location import OpenedLocation
-    from tubeq_spark.storage.spark.registry import TubeRecord
+    from tubeq_spark.storage.sql.registry import TubeRecord
 
 __all__ = ["Health", "Limits", "Problem", "examine"]
 
@@ -125,13 +125,13 @@ def examine(
 
 
 def _settings(queue: QueueContext) -> Iterator[Problem]:
-    for name in missing_settings(queue.engine.own):
+    for name in missing_settings(queue.spark.own):
         setting = SETTINGS[name]
         yield Problem("settings", None, f"set {name}={setting.value}: {setting.reason}")
 
 
 def _storage(queue: QueueContext, opened: OpenedLocation) -> Iterator[Problem]:
-    danger = unsafe_storage(queue.engine, opened)
+    danger = unsafe_storage(queue.spark, opened)
     if danger is not None:
         yield Problem("storage", None, danger)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tubeq_spark.rules.lifecycle import EVENTS
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.counters import TASKS, calls_of, tasks_of
-from tubeq_spark.storage.spark.table_metrics import counts
+from tubeq_spark.storage.sql.task_counts import counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

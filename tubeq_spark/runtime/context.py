@@ -13,8 +13,7 @@ from tubeq_spark.rules.lease_times import Headroom
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.events import Callback, TubeEvents
-from tubeq_spark.storage.spark.conflicts import is_missing_table, is_unreachable
-from tubeq_spark.storage.spark.engine import out_of_reach
+from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
 
 if TYPE_CHECKING:
     import random
@@ -30,18 +29,20 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.held_tasks import Holdings
     from tubeq_spark.runtime.session import Session
     from tubeq_spark.storage.commit_loop import CommitLoop
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.spark.capacity import Admission
-    from tubeq_spark.storage.spark.engine import Engine
-    from tubeq_spark.storage.spark.id_slots import Slots
-    from tubeq_spark.storage.spark.registry import TubeRecord
-    from tubeq_spark.storage.spark.sessions import Sessions
-    from tubeq_spark.storage.spark.subqueue_reads import Subqueues
-    from tubeq_spark.storage.spark.subqueue_statements import SubqueueStatements
-    from tubeq_spark.storage.spark.task_reads import Tasks
-    from tubeq_spark.storage.spark.task_statements import Statements
-    from tubeq_spark.storage.spark.tube_table import TubeTable
-    from tubeq_spark.storage.spark.utube_locks import UtubeLocks
+    from tubeq_spark.storage.spark.engine import SparkEngine
+    from tubeq_spark.storage.spark.task_frames import TaskFrames
+    from tubeq_spark.storage.sql.capacity import Admission
+    from tubeq_spark.storage.sql.id_slots import Slots
+    from tubeq_spark.storage.sql.registry import TubeRecord
+    from tubeq_spark.storage.sql.sessions import Sessions
+    from tubeq_spark.storage.sql.subqueue_reads import Subqueues
+    from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
+    from tubeq_spark.storage.sql.task_reads import Tasks
+    from tubeq_spark.storage.sql.task_statements import Statements
+    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.sql.utube_locks import UtubeLocks
     from tubeq_spark.task import Task, TaskState
 
 __all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
@@ -55,6 +56,8 @@ class QueueContext:
     """Shared by all tubes of one queue object."""
 
     engine: Engine
+    #: For DataFrames of programs.
+    spark: SparkEngine
     clock: Clock
     config: QueueConfig
     loop: CommitLoop
@@ -125,6 +128,7 @@ class TubeContext:
     driver: Driver
     table: TubeTable
     tasks: Tasks
+    frames: TaskFrames
     statements: Statements
     admission: Admission
     subqueues: Subqueues
@@ -197,7 +201,7 @@ def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
     except Exception as error:
         missing = is_missing_table(error) or is_missing_table(error.__cause__ or error)
         # A program's frame may read tables, too, and miss one of its own.
-        if missing and not ctx.queue.engine.is_table(ctx.table.name):
+        if missing and not ctx.queue.engine.tables.is_table(ctx.table.name):
             raise dropped(ctx) from error
         if is_unreachable(error):
             raise out_of_reach(error) from error

@@ -17,9 +17,9 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
 from tubeq_spark.rules.backoff import Backoff
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.commit_note import Note
+from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
 from tubeq_spark.storage.running_statements import RunningStatements
-from tubeq_spark.storage.spark.commit_tags import Note
-from tubeq_spark.storage.spark.conflicts import Outcome, classify, is_missing_table
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.spark.engine import Engine
 
 __all__ = ["CommitLoop", "Plan", "Stale", "Tally"]
 
@@ -192,7 +192,7 @@ class CommitLoop:
             # It failed before the statement was sent.
             if is_missing_table(error) or isinstance(error, StoreError):
                 raise
-            outcome = classify(error)
+            outcome = outcome_of(error)
             if outcome in (Outcome.CONFLICT, Outcome.STALE):
                 raise Stale from error
             log.warning("%s: no plain answer, asking the history", operation, exc_info=error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tubeq_spark.rules.validation import refuse
-from tubeq_spark.storage.spark.quoting import identifier, path_table
+from tubeq_spark.storage.sql.quoting import identifier, path_table
 
 __all__ = ["SESSIONS", "TAKEN_UTUBES", "TUBES", "Location", "local_directory"]
 

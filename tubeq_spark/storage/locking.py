@@ -21,8 +21,8 @@ from filelock import FileLock
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.committer import CommitterFile
+from tubeq_spark.storage.outcome import Outcome, outcome_of
 from tubeq_spark.storage.processes import processes
-from tubeq_spark.storage.spark.conflicts import Outcome, classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -222,7 +222,7 @@ def is_answered(error: Exception) -> bool:
     """Whether a statement that raised is known to have ended."""
     if isinstance(error, TubeqError):
         return not isinstance(error, CommitUnknownError)
-    return classify(error) is not Outcome.LOST
+    return outcome_of(error) is not Outcome.LOST
 
 
 _table_locks: dict[tuple[str, str], TableLock] = {}

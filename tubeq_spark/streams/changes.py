@@ -17,7 +17,7 @@ from tubeq_spark.rules import validation
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark import change_feed
-from tubeq_spark.storage.spark.quoting import moment
+from tubeq_spark.storage.sql.quoting import moment
 from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
@@ -44,13 +44,13 @@ def changes(ctx: TubeContext, starting: int | dt.datetime | None) -> DataFrame:
     if not ctx.table.change_feed:
         msg = f"tube {ctx.record.name!r} has no feed of changes: create it with change_feed=True"
         raise InvalidOptionError(msg)
-    return change_feed.changes(ctx.tasks.engine.spark, ctx.table, _start(ctx, starting))
+    return change_feed.changes(ctx.frames.engine.spark, ctx.table, _start(ctx, starting))
 
 
 def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
     if starting is None:
         return _now(ctx)
-    engine, table = ctx.tasks.engine, ctx.table.name
+    engine, table = ctx.frames.engine, ctx.table.name
     if isinstance(starting, dt.datetime):
         at = moment(to_us(validation.moment("starting", starting)))
         made, first, since = engine.history(
@@ -73,7 +73,7 @@ def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
 
 def _now(ctx: TubeContext) -> int:
     """The version of an empty commit: what is committed after this call comes after it."""
-    engine, table = ctx.tasks.engine, ctx.table.name
+    engine, table = ctx.frames.engine, ctx.table.name
     nothing = pa.table({name: pa.array([], pa.int64()) for name in _NUMBERED})
 
     def attempt() -> Plan[int]:

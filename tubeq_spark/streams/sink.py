@@ -41,7 +41,7 @@ def require_identity(ctx: TubeContext, name: str | None) -> None:
     """
     if name is not None:
         validation.text("name", name)
-    elif not jvm.is_classic(ctx.tasks.engine.spark):
+    elif not jvm.is_classic(ctx.frames.engine.spark):
         validation.refuse("name", name, "given on Spark Connect: the query's id is not known there")
 
 

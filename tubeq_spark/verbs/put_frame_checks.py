@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.json_payload import DEPTH_MAX
 from tubeq_spark.rules.validation import PRI_MAX, refuse
-from tubeq_spark.storage.spark.quoting import bigint, identifier, string
+from tubeq_spark.storage.sql.quoting import bigint, identifier, string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,7 +13,7 @@ from tubeq_spark.rules.ids import POSITION_BITS, SLOT_BITS, Range
 from tubeq_spark.rules.microseconds import FOREVER_S, US
 from tubeq_spark.rules.segment_layout import BUCKETS, Spread
 from tubeq_spark.storage.rows import INSERTED
-from tubeq_spark.storage.spark.quoting import bigint, identifier, string
+from tubeq_spark.storage.sql.quoting import bigint, identifier, string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

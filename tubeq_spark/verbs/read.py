@@ -36,12 +36,12 @@ def peek(ctx: TubeContext, task_id: int) -> Task:
 def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
     """The tube as a DataFrame."""
     now_us = ctx.queue.now_us() if effective else None
-    return ctx.tasks.all_frame(now_us, ctx.max_attempts)
+    return ctx.frames.everything(now_us, ctx.max_attempts)
 
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:
     """The newest commits to the tube's table, by what they say of themselves."""
-    return ctx.tasks.history(min(limit, _HISTORY_MOST))
+    return ctx.frames.history(min(limit, _HISTORY_MOST))
 
 
 def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:

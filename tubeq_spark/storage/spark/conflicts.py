@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from enum import Enum, auto
 from typing import Any
 
 from pyspark.errors import PySparkException
 
+from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.statement import STALE
 
 # Conflicts are recognised by their names, since versions of delta-spark differ in what they make of
@@ -20,7 +20,6 @@ with contextlib.suppress(ImportError):
     import delta.connect.exceptions  # noqa: F401
 
 __all__ = [
-    "Outcome",
     "classify",
     "is_from_engine",
     "is_missing_table",
@@ -72,19 +71,6 @@ _UNHEARD = frozenset({"INVALID_HANDLE", "INVALID_CURSOR", "RESPONSE_ALREADY_RECE
 _TRACE, _REASON = re.compile(r"([\w.$]+)"), re.compile(r"\((\w+(?:\.[\w$]+)+)\) ")
 _RAISED = "USER_RAISED_EXCEPTION"
 _RAISED_BELOW = re.compile(rf"\[{_RAISED}\] (tubeq:\w+)")
-
-
-class Outcome(Enum):
-    """What is known of a statement that raised."""
-
-    CONFLICT = auto()
-    """Another commit came first; nothing was written."""
-    STALE = auto()
-    """A guard of ours refused; nothing was written."""
-    FAILED = auto()
-    """The engine answered with an error of its own; whether it committed is in the history."""
-    LOST = auto()
-    """There was no answer; it may even still be running."""
 
 
 def classify(error: BaseException) -> Outcome:

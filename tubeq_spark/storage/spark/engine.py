@@ -15,27 +15,28 @@ from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.storage.committer import committer_of
+from tubeq_spark.storage.outcome import out_of_reach
 from tubeq_spark.storage.spark.changed_rows import changed_rows
-from tubeq_spark.storage.spark.conflicts import is_from_engine, is_missing_table, is_unreachable
+from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.jvm import frame_of
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
-from tubeq_spark.storage.spark.quoting import identifier, path_of, string
+from tubeq_spark.storage.spark.session_committer import committer_of
 from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS
 from tubeq_spark.storage.spark.statement_text import text_of
+from tubeq_spark.storage.spark.tables import SparkTables, save
+from tubeq_spark.storage.sql.quoting import string
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
+    from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.committer import Committer
-    from tubeq_spark.storage.spark.commit_tags import Note
-    from tubeq_spark.storage.spark.schema import NewTable
     from tubeq_spark.storage.statement import Source
 
-__all__ = ["Engine", "out_of_reach"]
+__all__ = ["SparkEngine"]
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
@@ -43,13 +44,14 @@ HISTORY_LIMIT = 200
 _PATIENCE = 5.0
 
 
-class Engine:
+class SparkEngine:
     """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
 
     def __init__(self, spark: SparkSession) -> None:
         """Work with sessions derived from `spark`, the caller's, which is not changed."""
         self.spark = spark
         self._own = OwnSessions(spark)
+        self.tables = SparkTables(self)
         #: Whether the last read did not reach Spark at all.
         self.unreachable = False
         #: Statements that run now.
@@ -176,34 +178,6 @@ class Engine:
             with self._named(spark, sql, sources or {}) as text:
                 return spark.sql(text).toArrow()
 
-    def column_type(self, table: str, column: str) -> pa.DataType:
-        """The Arrow type of a table's column."""
-        empty = self.arrow(f"SELECT {identifier(column)} FROM {table} LIMIT 0")
-        return empty.schema.field(column).type
-
-    def property(self, table: str, name: str) -> str | None:
-        """A table property as it was set."""
-        found = self.rows(f"SHOW TBLPROPERTIES {table}")
-        return next((row["value"] for row in found if row["key"] == name), None)
-
-    def is_table(self, name: str) -> bool:
-        """Whether there is a table; not so where its log has no commit yet."""
-        with self.reading():
-            return _finds(lambda: self.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
-
-    def has_log(self, table: str) -> bool:
-        """Whether there is a directory for the log of a table that has a path."""
-        path = path_of(table)
-        return path is not None and _finds(
-            lambda: self.files(f"{path}/_delta_log").limit(1).collect()
-        )
-
-    def begin(self, table: NewTable) -> None:
-        """Write a table's first commit by an append of nothing, into a log that may be there."""
-        nothing = self.spark.createDataFrame([], table.columns)
-        writer = nothing.write.format("delta").mode("append").options(**table.properties)
-        self._save(writer.partitionBy(*table.partitions), table.name)
-
     def files(self, directory: str) -> DataFrame:
         """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
         listing = self.own.read.format("binaryFile")
@@ -296,18 +270,10 @@ class Engine:
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)
-        self._save(writer, statement.table)
+        save(writer, statement.table)
         if written is not None:
             return Affected(inserted=written.get["rows"])
         return Affected() if statement.once is None else None
-
-    @staticmethod
-    def _save(writer: DataFrameWriter, table: str) -> None:
-        path = path_of(table)
-        if path is None:
-            writer.saveAsTable(table)
-        else:
-            writer.save(path)
 
     def version_of(self, table: str, operation_id: int) -> int | None:
         """The version of the commit that holds `operation_id`; `None` when the history has none."""
@@ -347,11 +313,6 @@ class Engine:
             return Affected(*changed_rows(self.own.sql, statement.table, version))
 
 
-def out_of_reach(error: Exception) -> StoreError:
-    """What a verb raises when Spark is gone and nothing can have been written."""
-    return StoreError(f"Spark cannot be reached: {reason_of(error)}")
-
-
 def _session_of(sources: Iterable[Source]) -> SparkSession | None:
     """That of a source which is a DataFrame of the caller's; a micro-batch has one of its own."""
     frames = (source for source in sources if not isinstance(source, pa.Table))
@@ -360,17 +321,6 @@ def _session_of(sources: Iterable[Source]) -> SparkSession | None:
 
 def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
     return frame_of(spark, source) if isinstance(source, pa.Table) else source
-
-
-def _finds(look: Callable[[], object]) -> bool:
-    """Whether what a look is for is there."""
-    try:
-        look()
-    except AnalysisException as error:
-        if is_missing_table(error):
-            return False
-        raise
-    return True
 
 
 def _affected(metrics: Mapping[str, str]) -> Affected | None:

@@ -12,19 +12,18 @@ from urllib.parse import urlsplit
 
 from pyspark.errors import AnalysisException
 
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
 from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, TableLock, table_lock_of
-from tubeq_spark.storage.spark.conflicts import Outcome, classify, is_missing_table
-from tubeq_spark.storage.spark.schema import new_registry, new_sessions
+from tubeq_spark.storage.spark.conflicts import is_missing_table
 from tubeq_spark.storage.spark.spark_settings import (
     asked,
     missing_settings,
     on_databricks,
     require_spark,
 )
+from tubeq_spark.storage.sql.schema import new_registry, new_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,13 +32,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.storage.spark.engine import Engine
-    from tubeq_spark.storage.spark.schema import NewTable
+    from tubeq_spark.storage.spark.engine import SparkEngine
 
 __all__ = [
     "LOCKS",
     "OpenedLocation",
-    "create_table",
     "local_place",
     "open_location",
     "unsafe_storage",
@@ -50,8 +47,6 @@ log = logging.getLogger(__name__)
 
 #: Directory of lock files, on local storage.
 LOCKS = "_tubeq_locks"
-#: Seconds between the attempts to create a table that others may be creating.
-_CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,7 @@ class OpenedLocation:
         return table_lock_of(self.uri, name, self.locks)
 
 
-def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLocation:
+def open_location(engine: SparkEngine, text: object, config: QueueConfig) -> OpenedLocation:
     """Parse a location and make sure of its system tables.
 
     Raises:
@@ -108,7 +103,7 @@ def _is_seen(table: Path) -> bool:
     return (table / "_delta_log").is_dir()
 
 
-def _ensure(engine: Engine, location: Location, config: QueueConfig) -> tuple[str, bool]:
+def _ensure(engine: SparkEngine, location: Location, config: QueueConfig) -> tuple[str, bool]:
     """Make the system tables where there are none.
 
     Returns:
@@ -125,9 +120,9 @@ def _ensure(engine: Engine, location: Location, config: QueueConfig) -> tuple[st
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location):
-            create_table(engine, new_sessions(location.table(SESSIONS), config))
+            engine.tables.create(new_sessions(location.table(SESSIONS), config))
             # Last: whoever sees the registry may rely on everything else.
-            create_table(engine, new_registry(table, config))
+            engine.tables.create(new_registry(table, config))
         found = engine.rows(detail)
     return str(found[0]["location"]), is_new
 
@@ -144,7 +139,7 @@ def local_place(spark: SparkSession, place: Location) -> Path | None:
 
 
 @contextlib.contextmanager
-def _creating(engine: Engine, location: Location) -> Iterator[None]:
+def _creating(engine: SparkEngine, location: Location) -> Iterator[None]:
     """Keep other processes from creating the same tables, where storage does not."""
     directory = local_place(engine.spark, location)
     if directory is None:
@@ -166,36 +161,6 @@ def _creating(engine: Engine, location: Location) -> Iterator[None]:
                 path.rmdir()
 
 
-def create_table(engine: Engine, table: NewTable) -> None:
-    """Create a table where there is none; another creator at the same time is no error.
-
-    Delta makes the directory of the log before the first commit. In between a second CREATE fails, or
-    does nothing without a word. A creator that was stopped there never comes to the commit, so after
-    a while it is made by an append; should the creator live, one of both conflicts.
-
-    Raises:
-        StoreError: There is something else in its place.
-    """
-    wall = SystemClock()
-    for wait in _CREATION_WAITS:
-        try:
-            engine.run(table.statement)
-            if engine.is_table(table.name):
-                return
-        except Exception as error:
-            if classify(error) is not Outcome.CONFLICT:
-                raise
-        wall.sleep(wait)
-    if not engine.has_log(table.name):
-        msg = f"{table.name} cannot be created: there is something else in its place"
-        raise StoreError(msg)
-    try:
-        engine.begin(table)
-    except Exception as error:
-        if classify(error) is not Outcome.CONFLICT:
-            raise
-
-
 _warned = threading.Event()
 
 
@@ -213,7 +178,7 @@ def warn_of_slow_session(spark: SparkSession) -> None:
         )
 
 
-def unsafe_storage(engine: Engine, opened: OpenedLocation) -> str | None:
+def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
     """What makes a location unsafe for several drivers, and what helps; `None` when nothing does."""
     root = opened.uri
     if opened.locks is None and local_directory(root) is not None:

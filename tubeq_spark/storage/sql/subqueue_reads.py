@@ -9,16 +9,16 @@ from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import SubqueueHead, SubqueueSelection
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.inline_rows import rows_source
-from tubeq_spark.storage.spark.quoting import bigints, limited, moment, string
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.inline_rows import rows_source
+from tubeq_spark.storage.sql.quoting import bigints, limited, moment, string
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from tubeq_spark.rules.stored_task import StoredTask
-    from tubeq_spark.storage.spark.engine import Engine
-    from tubeq_spark.storage.spark.tube_table import TubeTable
+    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.sql.tube_table import TubeTable
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["Subqueues"]

@@ -25,12 +25,12 @@ from tubeq_spark.rules.row_changes import (
 )
 from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.rows import INSERTED, stored_column
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.inline_rows import rows_source
-from tubeq_spark.storage.spark.quoting import bigint, bigints
-from tubeq_spark.storage.spark.row_change_text import clause_of, condition_of
-from tubeq_spark.storage.spark.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.inline_rows import rows_source
+from tubeq_spark.storage.sql.noted import noted
+from tubeq_spark.storage.sql.quoting import bigint, bigints
+from tubeq_spark.storage.sql.row_change_text import clause_of, condition_of
+from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.storage.statement import FAIL, Append, Clause, Statement
 
 if TYPE_CHECKING:

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-import pyarrow as pa
-
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import DueGroup, SegmentSelection, SegmentSpan, Waiting
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.commit_tags import read_history
-from tubeq_spark.storage.spark.head_hint import HEAD_SEGMENTS, Heads, SegmentHead
-from tubeq_spark.storage.spark.quoting import bigint, bigints, identifier, integer, limited, string
-from tubeq_spark.storage.spark.row_change_text import GONE
-from tubeq_spark.storage.spark.table_metrics import counts
-from tubeq_spark.storage.spark.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, Heads, SegmentHead
+from tubeq_spark.storage.sql.inline_rows import rows_source
+from tubeq_spark.storage.sql.quoting import bigint, bigints, integer, limited, string
+from tubeq_spark.storage.sql.row_change_text import GONE
+from tubeq_spark.storage.sql.task_counts import counts
+from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from pyspark.sql import DataFrame
-
     from tubeq_spark.rules.stored_task import StoredTask
-    from tubeq_spark.storage.spark.engine import Engine
+    from tubeq_spark.storage.engine import Engine
 
 __all__ = ["Tasks"]
 
@@ -65,11 +61,11 @@ class Tasks:
             return []
         if len(ids) <= MOST_NAMED:
             return self.read(f"task_id IN ({bigints(ids)})")
-        wanted = self.engine.source(pa.table({"task_id": pa.array(ids, pa.int64())}))
         # A range lets file statistics skip what a join alone would read.
-        found = self.engine.frame(self.select(f"task_id BETWEEN {min(ids)}L AND {max(ids)}L"))
-        with self.engine.reading():
-            return stored_tasks(found.join(wanted, on="task_id", how="left_semi").toArrow())
+        near = f"task_id BETWEEN {bigint(min(ids))} AND {bigint(max(ids))}"
+        source, frames = rows_source({"wanted": "BIGINT"}, [(number,) for number in ids])
+        named = f"task_id IN (SELECT wanted FROM {source})"
+        return stored_tasks(self.engine.arrow(self.select(f"{near} AND {named}"), frames))
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""
@@ -349,8 +345,6 @@ class Tasks:
     def _ready(self, now_us: int, max_attempts: int | None) -> str:
         return predicates.is_ready(now_us, max_attempts)
 
-    # -- frames ----
-
     def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
         """Where the tasks of a take are by now, as far as `owner` still holds them."""
         found = self.engine.rows(
@@ -358,38 +352,3 @@ class Tasks:
             f"AND claim = {bigint(take_id)} AND owner = {string(owner)} LIMIT {MOST_NAMED}"
         )
         return sorted(row["segment"] for row in found)
-
-    def batch_frame(self, take_id: int, owner: str) -> DataFrame:
-        """What is left of a take, as a program sees it; statistics skip all other files."""
-        payload = "data"
-        if self._table.payload_columns is not None:
-            payload = ", ".join(f"data.{identifier(f.name)}" for f in self._table.payload_columns)
-        return self.engine.shown(
-            f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
-            f"attempts, created FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND state = 't' AND claim = {bigint(take_id)} AND owner = {string(owner)}",
-            self._table.name,
-        )
-
-    def all_frame(self, now_us: int | None, max_attempts: int | None) -> DataFrame:
-        """The tube as a DataFrame: as it is at a moment, or as it is stored (`None`)."""
-        source, state, next_event = self._table.name, "state", "next_event"
-        where = self._table.mine()
-        if now_us is not None:
-            effective = predicates.effective_state(now_us, max_attempts)
-            source = f"(SELECT *, {effective} AS now_state FROM {self._table.name})"
-            state = "now_state"
-            next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
-            where += " AND now_state IS NOT NULL"
-        return self.engine.shown(
-            f"SELECT task_id, {state} AS state, pri, utube, data, created, "
-            f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
-            f"attempts, owner, taken_at FROM {source} WHERE {where}",
-            self._table.name,
-        )
-
-    def history(self, limit: int) -> DataFrame:
-        """The newest commits to the table, by what they say of themselves."""
-        return read_history(
-            self.engine.shown(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
-        )

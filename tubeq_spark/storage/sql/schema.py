@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.spark.quoting import bigint, string
-from tubeq_spark.storage.spark.tube_table import SEGMENT_0
+from tubeq_spark.storage.sql.quoting import string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,12 +18,10 @@ __all__ = [
     "FORMAT_VERSION",
     "PARTITION",
     "NewTable",
-    "leftover_tombstones",
     "new_registry",
     "new_sessions",
     "new_taken_utubes",
     "new_tube_table",
-    "set_property",
 ]
 
 #: Raised when the meaning of a table changes; a queue refuses to open a newer one.
@@ -177,16 +174,6 @@ def new_tube_table(
         CHANGE_FEED: "true" if change_feed else "false",
     }
     return NewTable(table, _columns(columns), (PARTITION,), _properties(config) | properties)
-
-
-def leftover_tombstones(table: str) -> str:
-    """The query for what a new tube keeps of a table: the tombstones of earlier drops."""
-    return f"SELECT * FROM {table} WHERE segment = {bigint(SEGMENT_0)}"
-
-
-def set_property(table: str, name: str, value: str) -> str:
-    """The statement that sets a table property."""
-    return f"ALTER TABLE {table} SET TBLPROPERTIES ({string(name)} = {string(value)})"
 
 
 def new_registry(table: str, config: QueueConfig) -> NewTable:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.storage.chosen import MOST_NAMED
-from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, string
+from tubeq_spark.storage.sql.quoting import bigint, boolean, integer, string
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

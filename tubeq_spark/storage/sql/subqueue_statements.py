@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.inline_rows import rows_source
-from tubeq_spark.storage.spark.quoting import bigint, bigints, moment
-from tubeq_spark.storage.spark.row_change_text import taking
-from tubeq_spark.storage.spark.task_statements import partitions_of
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.inline_rows import rows_source
+from tubeq_spark.storage.sql.noted import noted
+from tubeq_spark.storage.sql.quoting import bigint, bigints, moment
+from tubeq_spark.storage.sql.row_change_text import taking
+from tubeq_spark.storage.sql.task_statements import partitions_of
 from tubeq_spark.storage.statement import FAIL, Clause, Statement
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.storage.chosen import Acked, SubqueueShare
-    from tubeq_spark.storage.spark.tube_table import TubeTable
+    from tubeq_spark.storage.sql.tube_table import TubeTable
 
 __all__ = ["SubqueueStatements"]
 

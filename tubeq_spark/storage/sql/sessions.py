@@ -16,10 +16,9 @@ import pyarrow as pa
 
 from tubeq_spark.rules.membership import Member, SessionView
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
-from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.quoting import bigint, integer, moment, string
-from tubeq_spark.storage.spark.system_table import SystemTable
-from tubeq_spark.storage.spark.table_metrics import last_commit
+from tubeq_spark.storage.sql.noted import noted
+from tubeq_spark.storage.sql.quoting import bigint, integer, moment, string
+from tubeq_spark.storage.sql.system_table import SystemTable
 from tubeq_spark.storage.statement import Append, Clause, Statement
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ class Sessions(SystemTable):
 
     def last_commit(self) -> int:
         """When the newest commit was made, by the storage's clock."""
-        return last_commit(self._engine, self._table)[1]
+        return self._engine.tables.last_commit(self._table)[1]
 
     # -- heartbeats ---------------------------------------------------------------------------
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.rules import ids
 from tubeq_spark.rules.membership import SlotLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.quoting import bigint, integer, string
-from tubeq_spark.storage.spark.system_table import SystemTable
+from tubeq_spark.storage.sql.noted import noted
+from tubeq_spark.storage.sql.quoting import bigint, integer, string
+from tubeq_spark.storage.sql.system_table import SystemTable
 from tubeq_spark.storage.statement import Affected, Clause, Statement
 
 if TYPE_CHECKING:

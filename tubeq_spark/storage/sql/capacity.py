@@ -14,18 +14,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.rows import INSERTED, stored_column
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
-from tubeq_spark.storage.spark.task_statements import partitions_of
-from tubeq_spark.storage.spark.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.noted import noted
+from tubeq_spark.storage.sql.quoting import bigint, bigints, moment, string
+from tubeq_spark.storage.sql.task_statements import partitions_of
+from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.storage.statement import FAIL, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.put_identity import PutIdentity
-    from tubeq_spark.storage.spark.engine import Engine
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["Admission", "Room"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.lease_times import UNNOTICED
 from tubeq_spark.rules.lifecycle import TIMERS, Timer
-from tubeq_spark.storage.spark.quoting import bigint, integer, moment, string
+from tubeq_spark.storage.sql.quoting import bigint, integer, moment, string
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

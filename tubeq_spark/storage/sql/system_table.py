@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.spark.engine import Engine
     from tubeq_spark.storage.statement import Statement
 
 __all__ = ["SystemTable"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.quoting import bigint
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.quoting import bigint
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

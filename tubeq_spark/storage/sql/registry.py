@@ -11,10 +11,10 @@ from tubeq_spark.errors import StoreError, TubeNotFoundError
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.quoting import bigint, moment, string
-from tubeq_spark.storage.spark.schema import FORMAT_VERSION
-from tubeq_spark.storage.spark.system_table import SystemTable
+from tubeq_spark.storage.sql.noted import noted
+from tubeq_spark.storage.sql.quoting import bigint, moment, string
+from tubeq_spark.storage.sql.schema import FORMAT_VERSION
+from tubeq_spark.storage.sql.system_table import SystemTable
 from tubeq_spark.storage.statement import Affected, Clause, Statement
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from tubeq_spark.rules.row_changes import (
     Touch,
     Which,
 )
-from tubeq_spark.storage.spark import predicates
-from tubeq_spark.storage.spark.quoting import bigint, bigints, integer, moment, string
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.quoting import bigint, bigints, integer, moment, string
 from tubeq_spark.storage.statement import Clause
 from tubeq_spark.task import TaskState
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.storage.spark.tube_table import TubeTable
+    from tubeq_spark.storage.sql.tube_table import TubeTable
 
 __all__ = ["GONE", "clause_of", "condition_of", "taking"]
 

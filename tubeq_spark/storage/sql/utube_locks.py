@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.segment_layout import hash_of
 from tubeq_spark.storage.segment_facts import UtubeLock
-from tubeq_spark.storage.spark.commit_tags import noted
-from tubeq_spark.storage.spark.inline_rows import rows_source
-from tubeq_spark.storage.spark.quoting import bigint, bigints, moment, string
+from tubeq_spark.storage.sql.inline_rows import rows_source
+from tubeq_spark.storage.sql.noted import noted
+from tubeq_spark.storage.sql.quoting import bigint, bigints, moment, string
 from tubeq_spark.storage.statement import FAIL, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.spark.engine import Engine
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["UtubeLocks", "bucket_of"]

@@ -1,0 +1,163 @@
+"""What the queue asks of an engine: run queries and statements on Delta tables, and tell what became of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
+    from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.sql.schema import NewTable
+    from tubeq_spark.storage.statement import Affected, Append, Source, Statement
+
+__all__ = ["Engine", "Extent", "Tables"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A table's files and log.
+
+    Attributes:
+        files: Data files of its newest version.
+        size_bytes: Their bytes.
+        version: Its newest version: commits since it was created.
+        committed_us: When the storage says that this was committed.
+        log_commits: Commits since the last checkpoint, which every reader goes through; `None`
+            where the log cannot be listed.
+    """
+
+    files: int
+    size_bytes: int
+    version: int
+    committed_us: int
+    log_commits: int | None
+
+
+class Tables(Protocol):
+    """Makes, changes and measures tables of an engine."""
+
+    def is_table(self, name: str) -> bool:
+        """Whether there is a table; not so where its log has no commit yet."""
+        ...
+
+    def create(self, table: NewTable) -> None:
+        """Create a table where there is none; another creator at the same time is no error."""
+        ...
+
+    def property(self, table: str, name: str) -> str | None:
+        """A table property as it was set."""
+        ...
+
+    def set_property(self, table: str, name: str, value: str) -> bool:
+        """Set a table property; False when another commit came first."""
+        ...
+
+    def column_type(self, table: str, column: str) -> pa.DataType:
+        """The Arrow type of a table's column."""
+        ...
+
+    def vacuum(self, table: str) -> None:
+        """Remove the files that no kept version of a table needs."""
+        ...
+
+    def is_catalog_managed(self, table: str) -> bool:
+        """Whether the catalog does a table's commits, and alone may clean it up."""
+        ...
+
+    def extent(self, table: str) -> Extent:
+        """Measure a table's files and log."""
+        ...
+
+    def last_commit(self, table: str) -> tuple[int, int]:
+        """A table's newest version, and the storage's time of it."""
+        ...
+
+    def last_write(self, table: str) -> int:
+        """The storage's time of a table's newest commit but for those of removing dead files."""
+        ...
+
+    def fitting(
+        self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
+    ) -> Append:
+        """The commit that makes a table hold payloads of a type, with nothing but its tombstones.
+
+        Args:
+            table: The table.
+            payload: DDL of the payload's columns; `None` is JSON text.
+            once: As of an `Append`.
+            operation_id: Its operation id.
+
+        Raises:
+            StoreError: It is not the table of a tube.
+        """
+        ...
+
+    def has_payload(self, table: str, payload: str | None) -> bool:
+        """Whether the table of a tube holds payloads of this type; arguments as of `fitting`."""
+        ...
+
+    def refused_columns(self, error: BaseException) -> str | None:
+        """Why a table cannot have its columns; `None`: it was not made for another reason."""
+        ...
+
+
+class Engine(Protocol):
+    """Reads and writes the queue's tables. Its methods raise errors that `outcome_of` tells apart."""
+
+    #: Whether the last read did not reach the engine at all.
+    unreachable: bool
+
+    @property
+    def tables(self) -> Tables:
+        """Its tables, to be made, changed and measured."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds."""
+        ...
+
+    def committer(self) -> Committer:
+        """The process in which statements run."""
+        ...
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Run a block that reads, and turn what the engine fails with into a `StoreError`."""
+        ...
+
+    def answers(self) -> bool:
+        """Whether it can be reached; asked anew where the last read did not get there."""
+        ...
+
+    def rows(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a small query."""
+        ...
+
+    def arrow(
+        self, sql: str, sources: Mapping[str, Source] | None = None, expected: int = 0
+    ) -> pa.Table:
+        """The rows of a query with a limit; about `expected` rows are read.
+
+        Args:
+            sql: The query.
+            sources: As of a `Statement`.
+            expected: How many rows it reads, about.
+        """
+        ...
+
+    def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
+        """Commit a statement; `None` where only the history says what it changed."""
+        ...
+
+    def find(self, statement: Statement | Append) -> Affected | None:
+        """What a statement changed that may have landed; `None`: the history does not have it."""
+        ...
+
+    def version_of(self, table: str, operation_id: int) -> int | None:
+        """The version of the commit that holds an operation id."""
+        ...

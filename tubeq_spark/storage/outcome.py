@@ -1,0 +1,79 @@
+"""What is known of a statement, or a read, that an engine failed with, whichever engine it was."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum, auto
+from typing import Any
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.error_text import reason_of
+
+__all__ = [
+    "EngineError",
+    "Outcome",
+    "is_missing_table",
+    "is_unreachable",
+    "out_of_reach",
+    "outcome_of",
+]
+
+
+class Outcome(Enum):
+    """What is known of a statement that raised."""
+
+    CONFLICT = auto()
+    """Another commit came first; nothing was written."""
+    STALE = auto()
+    """A guard of ours refused; nothing was written."""
+    FAILED = auto()
+    """The engine answered with an error of its own; whether it committed is in the history."""
+    LOST = auto()
+    """There was no answer; it may even still be running."""
+
+
+class EngineError(Exception):
+    """An error of an engine that says itself what is known.
+
+    Attributes:
+        outcome: Of the statement.
+        missing: Whether its table does not exist.
+    """
+
+    def __init__(self, message: str, outcome: Outcome, *, missing: bool = False) -> None:
+        """Fail with a message."""
+        super().__init__(message)
+        self.outcome = outcome
+        self.missing = missing
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    """Tell a conflict from a refusal, an error and a lost answer."""
+    if isinstance(error, EngineError):
+        return error.outcome
+    spark = _spark()
+    return Outcome.LOST if spark is None else spark.classify(error)
+
+
+def is_missing_table(error: BaseException) -> bool:
+    """Whether a statement or a read failed because its table does not exist."""
+    if isinstance(error, EngineError):
+        return error.missing
+    spark = _spark()
+    return spark is not None and spark.is_missing_table(error)
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether the way to the engine is gone: its JVM, its server, or the connection to it."""
+    spark = None if isinstance(error, EngineError) else _spark()
+    return spark is not None and spark.is_unreachable(error)
+
+
+def out_of_reach(error: Exception) -> StoreError:
+    """What a verb raises when the engine is gone and nothing can have been written."""
+    return StoreError(f"Spark cannot be reached: {reason_of(error)}")
+
+
+def _spark() -> Any:
+    """What knows the errors of Spark; `None` in a process that has not loaded it."""
+    return sys.modules.get("tubeq_spark.storage.spark.conflicts")

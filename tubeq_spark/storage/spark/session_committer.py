@@ -1,0 +1,52 @@
+"""Which JVM commits for a Spark session."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from tubeq_spark.storage.committer import Committer
+from tubeq_spark.storage.processes import Processes, processes
+from tubeq_spark.storage.spark.conflicts import is_unreachable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["committer_of"]
+
+log = logging.getLogger(__name__)
+
+#: Evaluated where the plan is made: in the JVM that commits, not in an executor's.
+_ASK = (
+    "SELECT java_method('java.lang.ProcessHandle', 'current') AS pid, "
+    "java_method('java.lang.System', 'getProperty', 'sun.java.command') AS command FROM VALUES (1)"
+)
+
+_known: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
+
+
+def committer_of(spark: SparkSession) -> Committer:
+    """The JVM of a session. The first time one query without a job."""
+    found = _known.get(spark)
+    if found is None:
+        found = _known[spark] = _ask(spark, processes())
+    return found
+
+
+def _ask(spark: SparkSession, here: Processes) -> Committer:
+    try:
+        told = spark.sql(_ASK).collect()[0]
+        pid, command = int(told["pid"]), told["command"]
+        started = here.started(pid)
+        # Another process may have its number here, if the JVM is in a container or on another host.
+        if started is not None and command and here.command(pid).endswith(command.strip()):
+            return Committer("", pid, here.host(), started)
+        return Committer(str(spark.conf.get("spark.app.id")), pid)
+    except Exception as error:
+        if is_unreachable(error):
+            raise
+        log.debug("the session does not tell of its JVM", exc_info=True)
+        # Nobody can wait for it, nor know it again.
+        return Committer(str(uuid.uuid4()))

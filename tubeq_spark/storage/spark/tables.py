@@ -1,0 +1,260 @@
+"""Makes, changes and measures Delta tables through Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.outcome import Outcome
+from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
+from tubeq_spark.storage.sql.quoting import identifier, path_of, string
+from tubeq_spark.storage.sql.schema import PARTITION
+from tubeq_spark.storage.statement import Append
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
+
+    from tubeq_spark.storage.sql.schema import NewTable
+
+__all__ = ["SparkTables", "save"]
+
+#: Seconds between the attempts to create a table that others may be creating.
+_CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+
+#: A commit's file in a log, and a checkpoint of any kind.
+_COMMIT = r"/(\d{20})\.json$"
+_CHECKPOINT = r"/(\d{20})\.checkpoint"
+
+#: Commits of the removal of dead files, and how many of the newest commits are looked at for another.
+_CLEANING = frozenset({"SET TBLPROPERTIES", "VACUUM END", "VACUUM START"})
+_NEWEST = 10
+
+#: The table feature of catalog-managed commits, by today's name and by that of Delta 4.0.0.
+_CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
+_FEATURE = "delta.feature."
+
+
+class _Engine(Protocol):
+    """What is used of a `SparkEngine`."""
+
+    spark: SparkSession
+    unreachable: bool
+
+    @property
+    def own(self) -> SparkSession: ...
+    def reading(self) -> AbstractContextManager[None]: ...
+    def rows(self, sql: str) -> list[dict[str, Any]]: ...
+    def arrow(self, sql: str) -> pa.Table: ...
+    def frame(self, sql: str) -> DataFrame: ...
+    def collect(self, frame: DataFrame) -> list[Row]: ...
+    def files(self, directory: str) -> DataFrame: ...
+    def run(self, sql: str) -> None: ...
+
+
+class SparkTables:
+    """The tables of a `SparkEngine`."""
+
+    def __init__(self, engine: _Engine) -> None:
+        """Work through an engine."""
+        self._engine = engine
+
+    # -- making and changing -----------------------------------------------------------------
+
+    def create(self, table: NewTable) -> None:
+        """Create a table where there is none; another creator at the same time is no error.
+
+        Delta makes the directory of the log before the first commit. In between a second CREATE fails,
+        or does nothing without a word. A creator that was stopped there never comes to the commit, so
+        after a while it is made by an append; should the creator live, one of both conflicts.
+
+        Raises:
+            StoreError: There is something else in its place.
+        """
+        wall = SystemClock()
+        for wait in _CREATION_WAITS:
+            try:
+                self._engine.run(table.statement)
+                if self.is_table(table.name):
+                    return
+            except Exception as error:
+                if classify(error) is not Outcome.CONFLICT:
+                    raise
+            wall.sleep(wait)
+        if not self._has_log(table.name):
+            msg = f"{table.name} cannot be created: there is something else in its place"
+            raise StoreError(msg)
+        try:
+            self._begin(table)
+        except Exception as error:
+            if classify(error) is not Outcome.CONFLICT:
+                raise
+
+    def _has_log(self, table: str) -> bool:
+        """Whether there is a directory for the log of a table that has a path."""
+        path = path_of(table)
+        return path is not None and _finds(
+            lambda: self._engine.files(f"{path}/_delta_log").limit(1).collect()
+        )
+
+    def _begin(self, table: NewTable) -> None:
+        """Write a table's first commit by an append of nothing, into a log that may be there."""
+        nothing = self._engine.spark.createDataFrame([], table.columns)
+        writer = nothing.write.format("delta").mode("append").options(**table.properties)
+        save(writer.partitionBy(*table.partitions), table.name)
+
+    def set_property(self, table: str, name: str, value: str) -> bool:
+        """Set a table property; False when another commit came first."""
+        try:
+            self._engine.run(
+                f"ALTER TABLE {table} SET TBLPROPERTIES ({string(name)} = {string(value)})"
+            )
+        except Exception as error:
+            if classify(error) is not Outcome.CONFLICT:
+                raise
+            return False
+        return True
+
+    def vacuum(self, table: str) -> None:
+        """Remove the files that no kept version of a table needs."""
+        self._engine.run(f"VACUUM {table}")
+
+    def fitting(
+        self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
+    ) -> Append:
+        """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
+        tombstones = self._tombstones(table)
+        kind = _payload_type(payload)
+        if tombstones.schema["data"].dataType == kind:
+            return Append(table, tombstones.where("FALSE"), operation_id, once)
+        emptied = tombstones.withColumn("data", F.lit(None).cast(kind))
+        return Append(table, emptied, operation_id, once, replaces=PARTITION)
+
+    def has_payload(self, table: str, payload: str | None) -> bool:
+        """Whether the table of a tube holds payloads of this type."""
+        return self._tombstones(table).schema["data"].dataType == _payload_type(payload)
+
+    def _tombstones(self, table: str) -> DataFrame:
+        """What a new tube keeps of a table: the tombstones of earlier drops."""
+        try:
+            found = self._engine.frame(f"SELECT * FROM {table} WHERE {PARTITION} = 0L")
+            fields = found.schema.names
+        except AnalysisException as error:
+            msg = (
+                f"{table} cannot be used: there is something else in its place: {reason_of(error)}"
+            )
+            raise StoreError(msg) from None
+        if not {"data", "tube"} <= {*fields}:
+            msg = f"{table} cannot be used: it is not the table of a tube"
+            raise StoreError(msg)
+        return found
+
+    @staticmethod
+    def refused_columns(error: BaseException) -> str | None:
+        """Why a table cannot have its columns; `None`: it was not made for another reason."""
+        refused = error if isinstance(error, AnalysisException) else error.__cause__
+        return reason_of(refused) if isinstance(refused, AnalysisException) else None
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def is_table(self, name: str) -> bool:
+        """Whether there is a table; not so where its log has no commit yet."""
+        with self._engine.reading():
+            return _finds(lambda: self._engine.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
+
+    def column_type(self, table: str, column: str) -> pa.DataType:
+        """The Arrow type of a table's column."""
+        empty = self._engine.arrow(f"SELECT {identifier(column)} FROM {table} LIMIT 0")
+        return empty.schema.field(column).type
+
+    def property(self, table: str, name: str) -> str | None:
+        """A table property as it was set."""
+        found = self._engine.rows(f"SHOW TBLPROPERTIES {table}")
+        return next((row["value"] for row in found if row["key"] == name), None)
+
+    def is_catalog_managed(self, table: str) -> bool:
+        """Whether the catalog does a table's commits, and alone may clean it up."""
+        detail = self._engine.rows(f"DESCRIBE DETAIL {table}")[0]
+        names = (*(detail["tableFeatures"] or ()), *detail["properties"])
+        return any(name.removeprefix(_FEATURE) in _CATALOG_MANAGED for name in names)
+
+    def extent(self, table: str) -> Extent:
+        """Measure a table by its newest version's detail and one listing of its log."""
+        modified = F.unix_micros("lastModified")
+        detail = self._engine.frame(f"DESCRIBE DETAIL {table}")
+        location, files, size_bytes, committed_us = self._engine.collect(
+            detail.select("location", "numFiles", "sizeInBytes", modified)
+        )[0]
+        log = self._log(f"{location}/_delta_log")
+        if log is None:
+            version, committed_us = self.last_commit(table)
+            return Extent(files, size_bytes, version, committed_us, None)
+        version, checkpoint = log
+        return Extent(files, size_bytes, version, committed_us, version - checkpoint)
+
+    def last_commit(self, table: str) -> tuple[int, int]:
+        """A table's newest version, and the storage's time of it."""
+        history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT 1")
+        newest = history.select("version", F.unix_micros("timestamp"))
+        version, committed_us = self._engine.collect(newest)[0]
+        return version, committed_us
+
+    def last_write(self, table: str) -> int:
+        """The storage's time of a table's newest commit but for those of removing dead files.
+
+        Where the newest commits are all of that kind: the time of the oldest of them.
+        """
+        history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT {_NEWEST}")
+        made = history.select("operation", F.unix_micros("timestamp").alias("at"))
+        commits = self._engine.collect(made)
+        newest = next((row for row in commits if row["operation"] not in _CLEANING), commits[-1])
+        at: int = newest["at"]
+        return at
+
+    def _log(self, log: str) -> tuple[int, int] | None:
+        """The newest version of a log and its last checkpoint, -1 when there is none yet."""
+        numbers = [F.regexp_extract("path", pattern, 1) for pattern in (_COMMIT, _CHECKPOINT)]
+        newest = [F.max(F.when(number != "", number.cast("bigint"))) for number in numbers]
+        try:
+            with self._engine.reading():
+                version, checkpoint = self._engine.files(log).agg(*newest).collect()[0]
+        except (AnalysisException, StoreError):
+            if self._engine.unreachable:
+                raise
+            # Catalogs may keep a managed table's directory to themselves.
+            return None
+        return None if version is None else (version, -1 if checkpoint is None else checkpoint)
+
+
+def save(writer: DataFrameWriter, table: str) -> None:
+    """Write to a table by its name or its path."""
+    path = path_of(table)
+    if path is None:
+        writer.saveAsTable(table)
+    else:
+        writer.save(path)
+
+
+def _payload_type(payload: str | None) -> T.DataType:
+    return T.StringType() if payload is None else T.StructType.fromDDL(payload)
+
+
+def _finds(look: Callable[[], object]) -> bool:
+    """Whether what a look is for is there."""
+    try:
+        look()
+    except AnalysisException as error:
+        if is_missing_table(error):
+            return False
+        raise
+    return True

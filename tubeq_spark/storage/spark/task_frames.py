@@ -1,0 +1,61 @@
+"""A tube as DataFrames, in the program's session: what is in it, what a take has, what was committed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.spark.history import read_history
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.quoting import bigint, identifier, limited, string
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.storage.spark.engine import SparkEngine
+    from tubeq_spark.storage.sql.tube_table import TubeTable
+
+__all__ = ["TaskFrames"]
+
+
+class TaskFrames:
+    """One tube's rows, as lazy DataFrames."""
+
+    def __init__(self, engine: SparkEngine, table: TubeTable) -> None:
+        """Show `table` through `engine`."""
+        self.engine = engine
+        self._table = table
+
+    def batch(self, take_id: int, owner: str) -> DataFrame:
+        """What is left of a take, as a program sees it; statistics skip all other files."""
+        payload = "data"
+        if self._table.payload_columns is not None:
+            payload = ", ".join(f"data.{identifier(f.name)}" for f in self._table.payload_columns)
+        return self.engine.shown(
+            f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
+            f"attempts, created FROM {self._table.name} WHERE {self._table.mine()} "
+            f"AND state = 't' AND claim = {bigint(take_id)} AND owner = {string(owner)}",
+            self._table.name,
+        )
+
+    def everything(self, now_us: int | None, max_attempts: int | None) -> DataFrame:
+        """The tube as a DataFrame: as it is at a moment, or as it is stored (`None`)."""
+        source, state, next_event = self._table.name, "state", "next_event"
+        where = self._table.mine()
+        if now_us is not None:
+            effective = predicates.effective_state(now_us, max_attempts)
+            source = f"(SELECT *, {effective} AS now_state FROM {self._table.name})"
+            state = "now_state"
+            next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
+            where += " AND now_state IS NOT NULL"
+        return self.engine.shown(
+            f"SELECT task_id, {state} AS state, pri, utube, data, created, "
+            f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
+            f"attempts, owner, taken_at FROM {source} WHERE {where}",
+            self._table.name,
+        )
+
+    def history(self, limit: int) -> DataFrame:
+        """The newest commits to the table, by what they say of themselves."""
+        return read_history(
+            self.engine.shown(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
+        )

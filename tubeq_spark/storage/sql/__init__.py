@@ -1,0 +1,3 @@
+"""The queue's tables in SQL: their queries and statements, for whichever engine runs them."""
+
+from __future__ import annotations
