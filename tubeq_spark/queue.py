@@ -7,9 +7,8 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from pyspark.sql import SparkSession
-
 from tubeq_spark.admin import closing, opening, sweeper, tubes
+from tubeq_spark.admin.engines import engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
@@ -26,8 +25,6 @@ from tubeq_spark.rules.new_tubes import check_settings, register_driver
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.spark.engine import SparkEngine
-from tubeq_spark.storage.spark.open_location import open_location, warn_of_slow_session
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord
 from tubeq_spark.tube import Tube
 from tubeq_spark.verbs import expire
@@ -35,8 +32,9 @@ from tubeq_spark.verbs import expire
 if TYPE_CHECKING:
     import datetime as dt
     import uuid
+    from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.rules.reports import QueueMetrics, SweepReport
@@ -46,9 +44,19 @@ if TYPE_CHECKING:
 __all__ = ["Queue", "typed_statistics"]
 
 
-def _reopened(location: str, config: QueueConfig, name: str) -> Tube:
+def _reopened(
+    location: str,
+    config: QueueConfig,
+    engine: str,
+    storage_options: Mapping[str, str] | None,
+    name: str,
+) -> Tube:
     """A tube in a process that it was sent to, with a queue object of its own."""
-    return Queue(SparkSession.active(), location, config=config).tube(name)
+    from pyspark.sql import SparkSession  # noqa: PLC0415  it is optional
+
+    spark = SparkSession.active()
+    queue = Queue(spark, location, config=config, engine=engine, storage_options=storage_options)
+    return queue.tube(name)
 
 
 class Queue:
@@ -61,29 +69,38 @@ class Queue:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         location: str,
         *,
         session_uuid: uuid.UUID | str | None = None,
         clock: Clock | None = None,
         config: QueueConfig | None = None,
+        engine: str = "auto",
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         """Open a queue; its system tables are created if there are none.
 
         Args:
             spark: The session to work with; it is not changed, stopped or reconfigured. DataFrames
                 are read and given in it; the queue's own statements run in sessions derived from
-                it, with settings of their own, where the platform has such sessions.
+                it, with settings of their own, where the platform has such sessions. `None`: no
+                Spark at all, and no verb of DataFrames or streams.
             location: A path or URI, or `catalog.schema` (which must exist).
             session_uuid: A living session to join; a session of its own by default.
             clock: Where the time comes from; the system's by default.
             config: Settings; see `QueueConfig`.
+            engine: What runs the row verbs. "spark"; "native", the library deltalake, without a JVM
+                and in milliseconds; or "auto": native where the library is installed and the
+                location is on this host's files (or `storage_options` are given, or there is no
+                session), else Spark. The environment variable `TUBEQ_ENGINE` says what "auto" is.
+            storage_options: What the native engine needs to reach an object store, as deltalake
+                takes it.
 
         Raises:
-            InvalidOptionError: `location`, `clock` or `config` is not one.
+            InvalidOptionError: `location`, `clock`, `config` or `engine` is not one.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, or has a newer format; or the clock shows a
-                time after September 2093, for which there are no task ids.
+            StoreError: The location cannot be used, not by this engine, or has a newer format; or
+                the clock shows a time after September 2093, for which there are no task ids.
 
         Commits: none, 2 table creations in a fresh location; 1 when it joins a session.
         """
@@ -95,21 +112,20 @@ class Queue:
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        engine = self._engine = SparkEngine(spark)
+        self._engines = engines_of(spark, location, engine, storage_options)
+        #: What a tube is opened with again where it was sent to: all but its name.
+        self._again = (location, self._config, engine, storage_options)
         try:
             self._open(location, clock, other)
         except BaseException:
-            engine.close()
+            self._engines.close()
             raise
 
     def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:
-        engine = self._engine
-        self._opened = open_location(engine, location, self._config)
+        self._opened = open_location(self._engines, location, self._config)
         local = local_directory(self._opened.uri) is not None
         self._config = self._config.at(local=local)
-        if not engine.has_own:
-            warn_of_slow_session(engine.spark)
-        self._context = opening.make_context(engine, self._opened, clock, self._config)
+        self._context = opening.make_context(self._engines, self._opened, clock, self._config)
         self._registry = opening.make_registry(self._context, self._opened, self._registry_type)
         self._tubes: dict[str, Tube] = {}
         #: Temporary tubes that this queue made, and others may only use.
@@ -137,6 +153,11 @@ class Queue:
     def location(self) -> str:
         """The location as given, a relative path made absolute."""
         return self._opened.location.text
+
+    @property
+    def engine(self) -> str:
+        """What runs the row verbs: "spark" or "native"."""
+        return self._engines.name
 
     @property
     def session_uuid(self) -> uuid.UUID:
@@ -260,7 +281,7 @@ class Queue:
             if known is not None and tubes.context_of(known).record.id == record.id:
                 return known
             ctx = tubes.make_context(self._context, self._opened, self._registry, record)
-            again = functools.partial(_reopened, self.location, self._config, record.name)
+            again = functools.partial(_reopened, *self._again, record.name)
             tube = self._tubes[record.name] = Tube(ctx, lambda: self._drop(record), again)
             return tube
 
@@ -421,7 +442,7 @@ class Queue:
     def _end(self) -> None:
         """Be closed."""
         self._context.state = QueueState.WAITING
-        self._engine.close()
+        self._engines.close()
 
     def _own_temporary(self, owner: str) -> None:
         for tube in self._temporary:
@@ -474,7 +495,7 @@ class Queue:
         Commits: none.
         """
         self._context.require_running()
-        return self._context.spark.shown_rows(statistics.as_table(self._statistics()))
+        return self._context.require_spark().shown_rows(statistics.as_table(self._statistics()))
 
     def _statistics(self, name: str | None = None) -> list[TubeStatistics]:
         def named() -> list[TubeContext]:

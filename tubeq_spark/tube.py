@@ -20,10 +20,8 @@ from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.put_identity import PutIdentity
-from tubeq_spark.streams import changes, process, sink
-from tubeq_spark.streams.ticks import start_ticking
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import empty, exchange, expire, put, put_frame, read, settle
+from tubeq_spark.verbs import empty, exchange, expire, put, read, settle
 from tubeq_spark.verbs import take as taking
 
 if TYPE_CHECKING:
@@ -208,6 +206,9 @@ class Tube:
         if not hasattr(df, "sparkSession"):
             validation.refuse("df", type(df), "a DataFrame")
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
+        self._ctx.queue.require_spark()
+        from tubeq_spark.verbs import put_frame  # noqa: PLC0415  pyspark is optional
+
         return self._verb(lambda: put_frame.put_df(self._ctx, df, identity))
 
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
@@ -238,6 +239,9 @@ class Tube:
         Commits: 1 for each batch that has rows; conflicts as `put_df` with a key.
         """
         self._ctx.queue.require_running()
+        self._ctx.queue.require_spark()
+        from tubeq_spark.streams import sink  # noqa: PLC0415  pyspark is optional
+
         wait = None if timeout is None else validation.seconds("timeout", timeout)
         sink.require_identity(self._ctx, name)
 
@@ -417,14 +421,16 @@ class Tube:
         size = validation.count("batch_size", batch_size, least=1)
         arguments.take_request("batch_size", size, per_utube, self._ctx.driver)
         self._ctx.queue.require_running()
+        spark = self._ctx.queue.require_spark().spark
+        from tubeq_spark.streams import process, ticks  # noqa: PLC0415  pyspark is optional
+
         unsettled: list[Batch] = []
 
         def tick(goes_on: Callable[[], bool]) -> None:
             take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
             process.work_off(self.name, take, handler, goes_on, unsettled)
 
-        spark = self._ctx.frames.engine.spark
-        return start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
+        return ticks.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
     # -- settling -----------------------------------------------------------------------------
 
@@ -758,6 +764,9 @@ class Tube:
         nothing but another such call; else none. A tube with a feed writes each changed row up to
         three times, and a task that was removed by other than an ack stays as a row until a sweep.
         """
+        self._ctx.queue.require_spark()
+        from tubeq_spark.streams import changes  # noqa: PLC0415  pyspark is optional
+
         return self._verb(lambda: changes.changes(self._ctx, starting))
 
     # -- inside -------------------------------------------------------------------------------

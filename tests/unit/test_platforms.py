@@ -20,7 +20,8 @@ from tubeq_spark import Queue, QueueConfig, StoreError, local_session
 from tubeq_spark.admin.compaction import SYSTEM, Tables, remove_dead_files
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locking import table_lock_of
-from tubeq_spark.storage.spark.open_location import OpenedLocation, unsafe_storage
+from tubeq_spark.storage.opened_location import OpenedLocation
+from tubeq_spark.storage.spark.open_location import unsafe_storage
 from tubeq_spark.storage.spark.tables import SparkTables
 
 JOBS = Path(__file__).parents[2] / "jobs"

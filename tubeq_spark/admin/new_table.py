@@ -16,7 +16,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
-from tubeq_spark.runtime.codecs import payload_struct
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.sql.schema import (
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.engine import Tables
-    from tubeq_spark.storage.spark.open_location import OpenedLocation
+    from tubeq_spark.storage.opened_location import OpenedLocation
 
 __all__ = ["finish_creation", "make_fitting_table", "make_table"]
 
@@ -52,8 +51,11 @@ def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) 
 
 def _payload(record: TubeRecord) -> str | None:
     """The DDL of the payload's columns, as the types that Spark makes of what was given."""
-    ddl = record.options.schema
-    return None if ddl is None else payload_struct(ddl).toDDL()
+    if record.options.schema is None:
+        return None
+    from tubeq_spark.runtime.payload_schema import payload_struct  # noqa: PLC0415  rarely needed
+
+    return payload_struct(record.options.schema).toDDL()
 
 
 def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:

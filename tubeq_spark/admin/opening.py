@@ -19,24 +19,30 @@ from tubeq_spark.storage.sql.id_slots import Slots
 from tubeq_spark.storage.sql.sessions import Sessions
 
 if TYPE_CHECKING:
+    from tubeq_spark.admin.engines import Engines
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.storage.spark.engine import SparkEngine
-    from tubeq_spark.storage.spark.open_location import OpenedLocation
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.sql.registry import Registry
 
 __all__ = ["make_context", "make_registry"]
 
 
 def make_context(
-    engine: SparkEngine, opened: OpenedLocation, clock: Clock, config: QueueConfig
+    engines: Engines, opened: OpenedLocation, clock: Clock, config: QueueConfig
 ) -> QueueContext:
     """What all tubes of a queue object share, with a session of its own that has no lease yet."""
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
     wall = SystemClock()
     name = SessionName(uuid.uuid4())
     tally = Tally(clock, lambda: str(name))
+    engine = engines.rows
     loop = CommitLoop(engine, config, wall, source.random, tally)
+    spark_loop: CommitLoop | None = loop
+    if engines.spark is not engine:
+        spark_loop = None
+        if engines.spark is not None:
+            spark_loop = CommitLoop(engines.spark, config, wall, source.random, tally)
     counters, holdings = Counters(), Holdings()
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
@@ -44,7 +50,8 @@ def make_context(
     session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
     return QueueContext(
         engine=engine,
-        spark=engine,
+        spark=engines.spark,
+        spark_loop=spark_loop,
         clock=clock,
         config=config,
         loop=loop,

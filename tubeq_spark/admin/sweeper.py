@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.spark.open_location import OpenedLocation
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.sql.registry import Registry, TubeRecord
     from tubeq_spark.storage.sql.sessions import Survey
 

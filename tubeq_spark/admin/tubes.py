@@ -24,12 +24,11 @@ from tubeq_spark.errors import (
 )
 from tubeq_spark.rules import new_tubes
 from tubeq_spark.rules.new_tubes import NewTube, driver_of, refuse_other
-from tubeq_spark.runtime.codecs import JsonCodec, PayloadCodec, TypedCodec, payload_struct
+from tubeq_spark.runtime.codecs import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.location import TAKEN_UTUBES
-from tubeq_spark.storage.spark.task_frames import TaskFrames
 from tubeq_spark.storage.sql.capacity import Admission
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.sql.schema import new_taken_utubes
@@ -44,7 +43,7 @@ from tubeq_spark.verbs import empty, expire
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tubeq_spark.storage.spark.open_location import OpenedLocation
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
 __all__ = [
@@ -88,6 +87,8 @@ def check_new(
     """
     new = new_tubes.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
     if new.options.schema is not None:
+        from tubeq_spark.runtime.payload_schema import payload_struct  # noqa: PLC0415  rarely needed
+
         payload_struct(new.options.schema)
     return new
 
@@ -193,14 +194,14 @@ def make_context(
     # Older versions registered a tube before they made its table, and may have stopped in between.
     if not queue.engine.tables.is_table(table):
         new_table.make_table(queue, opened, record)
-    schema = record.options.schema
-    struct = None if schema is None else payload_struct(schema)
-    if struct is not None:
+    columns: tuple[str, ...] | None = None
+    if record.options.schema is not None:
         arrow = queue.engine.tables.column_type(table, "data")
         if isinstance(arrow, pa.StructType):
             codec = TypedCodec(arrow)
+            columns = tuple(arrow.field(i).name for i in range(arrow.num_fields))
     driver = driver_of(queue.drivers, record.type)
-    tube_table = TubeTable(table, record.id, driver.order, struct, record.options.change_feed)
+    tube_table = TubeTable(table, record.id, driver.order, columns, record.options.change_feed)
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
         with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
@@ -212,7 +213,6 @@ def make_context(
         driver,
         tube_table,
         Tasks(queue.engine, tube_table),
-        TaskFrames(queue.spark, tube_table),
         Statements(tube_table, fresh),
         Admission(queue.engine, tube_table, fresh),
         Subqueues(queue.engine, tube_table),

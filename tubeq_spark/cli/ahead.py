@@ -68,8 +68,8 @@ class QueueOfOneCall(Queue):
         super().__init__(spark, location, **settings)
 
     def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:
-        if self._written:
-            read_ahead(self._engine.own, location, *self._written)
+        if self._written and self._engines.spark is not None:
+            read_ahead(self._engines.spark.own, location, *self._written)
         super()._open(location, clock, other)
         # Over Connect a look takes 0.15 to 0.2 s of the some 2 s of a call.
         self._registry.keep()
@@ -81,12 +81,13 @@ class QueueOfOneCall(Queue):
         unless others have written meanwhile; an embedded Spark would end with the call. A session
         that is released would stop there, so the server is left to forget it.
         """
-        if is_classic(self._engine.spark):
+        spark = self._engines.spark
+        if spark is None or is_classic(spark.spark):
             super()._end()
             return
         self._context.state = QueueState.WAITING
         for name in self._written:
-            read_ahead(self._engine.own, self.location, name).join(_SENT)
+            read_ahead(spark.own, self.location, name).join(_SENT)
 
 
 def read_ahead(spark: SparkSession, location: str, *names: str) -> threading.Thread:

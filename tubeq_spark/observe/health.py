@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from tubeq_spark.observe.metrics import measure_tube
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
-from tubeq_spark.storage.spark.open_location import unsafe_storage
-from tubeq_spark.storage.spark.spark_settings import SETTINGS, missing_settings
 from tubeq_spark.storage.sql.registry import TubeStatus
 from tubeq_spark.subqueues.locks import lock_states
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.reports import TubeMetrics
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.spark.open_location import OpenedLocation
+    from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.sql.registry import TubeRecord
 
 __all__ = ["Health", "Limits", "Problem", "examine"]
@@ -125,12 +123,23 @@ def examine(
 
 
 def _settings(queue: QueueContext) -> Iterator[Problem]:
+    if queue.spark is None:
+        return
+    from tubeq_spark.storage.spark.spark_settings import (  # noqa: PLC0415  pyspark is optional
+        SETTINGS,
+        missing_settings,
+    )
+
     for name in missing_settings(queue.spark.own):
         setting = SETTINGS[name]
         yield Problem("settings", None, f"set {name}={setting.value}: {setting.reason}")
 
 
 def _storage(queue: QueueContext, opened: OpenedLocation) -> Iterator[Problem]:
+    if queue.spark is None or queue.spark is not queue.engine:
+        return
+    from tubeq_spark.storage.spark.open_location import unsafe_storage  # noqa: PLC0415  optional
+
     danger = unsafe_storage(queue.spark, opened)
     if danger is not None:
         yield Problem("storage", None, danger)

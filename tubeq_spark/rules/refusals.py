@@ -5,6 +5,7 @@ from __future__ import annotations
 from tubeq_spark.errors import (
     NotTakenError,
     QueueStateError,
+    StoreError,
     TaskNotFoundError,
     TubeBusyError,
     TubeExistsError,
@@ -14,6 +15,7 @@ from tubeq_spark.rules.queue_state import QueueState
 
 __all__ = [
     "has_taken_tasks",
+    "no_spark",
     "no_task",
     "no_tube",
     "not_held",
@@ -70,3 +72,11 @@ def tube_exists(name: str) -> TubeExistsError:
 def of_other_type(name: str, there: str, wanted: str) -> TubeExistsError:
     """For a tube that is there with another type than was asked for."""
     return TubeExistsError(f"tube {name!r} exists already, with type {there!r}, not {wanted!r}")
+
+
+def no_spark() -> StoreError:
+    """For a verb of DataFrames or streams of a queue without a Spark session."""
+    return StoreError(
+        "DataFrames and streams need a Spark session: open the queue with one, as Queue(spark, location); "
+        "without Spark there are put_arrow and take_arrow"
+    )

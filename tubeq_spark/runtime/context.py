@@ -56,8 +56,10 @@ class QueueContext:
     """Shared by all tubes of one queue object."""
 
     engine: Engine
-    #: For DataFrames of programs.
-    spark: SparkEngine
+    #: For DataFrames of programs; `None` where there is no Spark session.
+    spark: SparkEngine | None
+    #: Commits what is made of DataFrames; the same as `loop` where Spark runs the row verbs, too.
+    spark_loop: CommitLoop | None
     clock: Clock
     config: QueueConfig
     loop: CommitLoop
@@ -78,6 +80,26 @@ class QueueContext:
     def now_us(self) -> int:
         """The moment of an operation."""
         return to_us(self.clock.now())
+
+    def require_spark(self) -> SparkEngine:
+        """What makes DataFrames of the queue's tables.
+
+        Raises:
+            StoreError: There is no Spark session.
+        """
+        if self.spark is None:
+            raise refusals.no_spark()
+        return self.spark
+
+    def require_spark_loop(self) -> CommitLoop:
+        """What commits DataFrames.
+
+        Raises:
+            StoreError: There is no Spark session.
+        """
+        if self.spark_loop is None:
+            raise refusals.no_spark()
+        return self.spark_loop
 
     def require_running(self) -> None:
         """Refuse a verb outside RUNNING.
@@ -128,7 +150,6 @@ class TubeContext:
     driver: Driver
     table: TubeTable
     tasks: Tasks
-    frames: TaskFrames
     statements: Statements
     admission: Admission
     subqueues: Subqueues
@@ -143,6 +164,18 @@ class TubeContext:
     sightings: dict[int, int] = field(default_factory=dict)
     #: How long takes take.
     headroom: Headroom = field(default_factory=Headroom)
+
+    @property
+    def frames(self) -> TaskFrames:
+        """The tube as DataFrames.
+
+        Raises:
+            StoreError: There is no Spark session.
+        """
+        spark = self.queue.require_spark()
+        from tubeq_spark.storage.spark.task_frames import TaskFrames  # noqa: PLC0415  it is optional
+
+        return TaskFrames(spark, self.table)
 
     @property
     def max_attempts(self) -> int | None:

@@ -96,7 +96,7 @@ def put_frame(
         return Plan(statement, lambda affected: _result(numbers, total, affected.inserted))
 
     try:
-        result = ctx.queue.loop.run("put", ctx.table_lock, attempt)
+        result = ctx.queue.require_spark_loop().run("put", ctx.table_lock, attempt)
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise

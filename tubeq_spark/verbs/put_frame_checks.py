@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.json_payload import DEPTH_MAX
 from tubeq_spark.rules.validation import PRI_MAX, refuse
+from tubeq_spark.runtime.payload_schema import payload_struct
 from tubeq_spark.storage.sql.quoting import bigint, identifier, string
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
     Raises:
         InvalidOptionError: One of them is missing, or of another type.
     """
-    expected = ctx.table.payload_columns
+    expected = _payload(ctx)
     names = ["data"] if expected is None else [field.name for field in expected]
     for name in names:
         if name not in df.columns:
@@ -75,13 +76,19 @@ def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
     return names
 
 
+def _payload(ctx: TubeContext) -> T.StructType | None:
+    """The columns of a typed payload; `None` is JSON text."""
+    schema = ctx.record.options.schema
+    return None if schema is None else payload_struct(schema)
+
+
 def check_columns(ctx: TubeContext, df: DataFrame) -> None:
     """Refuse columns that a put to this tube does not have.
 
     Raises:
         InvalidOptionError: There is one, or one of another type.
     """
-    expected = ctx.table.payload_columns
+    expected = _payload(ctx)
     payload = {"data"} if expected is None else {field.name for field in expected}
     for field in df.schema:
         if field.name in payload:
@@ -100,7 +107,7 @@ def check_columns(ctx: TubeContext, df: DataFrame) -> None:
 
 def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check]:
     """What is checked of each row."""
-    expected = ctx.table.payload_columns
+    expected = _payload(ctx)
     if expected is None:
         allowed = f"JSON text that is not NULL, at most {DEPTH_MAX} deep"
         checks = [Check("data", _is_bad_json(), allowed)]

@@ -13,10 +13,11 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import ConflictError, StoreError
 from tubeq_spark.rules.backoff import Backoff
 from tubeq_spark.storage.location import Location, local_directory
+from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.jvm import is_classic
-from tubeq_spark.storage.spark.open_location import LOCKS, local_place
+from tubeq_spark.storage.spark.open_location import local_place
 from tubeq_spark.storage.spark.process_lock import ProcessLock, process_lock
 from tubeq_spark.storage.spark.session_committer import committer_of
 from tubeq_spark.storage.sql.quoting import identifier, path_table

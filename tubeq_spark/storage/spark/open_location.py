@@ -6,7 +6,6 @@ import contextlib
 import logging
 import threading
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,7 +14,8 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
-from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, TableLock, table_lock_of
+from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, table_lock_of
+from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
 from tubeq_spark.storage.spark.conflicts import is_missing_table
 from tubeq_spark.storage.spark.spark_settings import (
     asked,
@@ -24,6 +24,7 @@ from tubeq_spark.storage.spark.spark_settings import (
     require_spark,
 )
 from tubeq_spark.storage.sql.schema import new_registry, new_sessions
+from tubeq_spark.storage.writers import require_writers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.engine import SparkEngine
 
 __all__ = [
-    "LOCKS",
-    "OpenedLocation",
     "local_place",
     "open_location",
     "unsafe_storage",
@@ -44,30 +43,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-#: Directory of lock files, on local storage.
-LOCKS = "_tubeq_locks"
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedLocation:
-    """A location whose system tables exist.
-
-    Attributes:
-        location: As parsed.
-        uri: Where it really is: the same for everybody, however it was named.
-        locks: Directory of lock files; `None` when the storage keeps writers apart by itself.
-        is_new: Whether its tables have just been made, so that there is nothing to be found in them.
-    """
-
-    location: Location
-    uri: str
-    locks: Path | None
-    is_new: bool = False
-
-    def table_lock(self, name: str) -> TableLock:
-        """The way of this process's writers to a table."""
-        return table_lock_of(self.uri, name, self.locks)
 
 
 def open_location(engine: SparkEngine, text: object, config: QueueConfig) -> OpenedLocation:
@@ -92,6 +67,7 @@ def open_location(engine: SparkEngine, text: object, config: QueueConfig) -> Ope
     seen = directory is not None and _is_seen(directory)
     locks = directory.parent / LOCKS if directory is not None and seen else None
     opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new)
+    require_writers(engine.tables, opened, "spark")
     danger = unsafe_storage(engine, opened)
     if danger is not None:
         warnings.warn(danger, stacklevel=4)

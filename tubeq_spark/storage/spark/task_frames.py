@@ -29,7 +29,7 @@ class TaskFrames:
         """What is left of a take, as a program sees it; statistics skip all other files."""
         payload = "data"
         if self._table.payload_columns is not None:
-            payload = ", ".join(f"data.{identifier(f.name)}" for f in self._table.payload_columns)
+            payload = ", ".join(f"data.{identifier(name)}" for name in self._table.payload_columns)
         return self.engine.shown(
             f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
             f"attempts, created FROM {self._table.name} WHERE {self._table.mine()} "

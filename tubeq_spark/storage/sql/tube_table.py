@@ -9,8 +9,6 @@ from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.quoting import bigint
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from tubeq_spark.rules.order import OrderPosition
 
 __all__ = ["SEGMENT_0", "TubeTable"]
@@ -27,14 +25,14 @@ class TubeTable:
         name: SQL name of the table.
         id: Id of the tube in the registry; rows of another id are leftovers of a drop.
         order: Columns that tasks are taken in, ending in `task_id`.
-        payload_columns: Columns of a typed payload; `None` is JSON text.
+        payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements note what they do, for the feed of changes.
     """
 
     name: str
     id: int
     order: tuple[str, ...]
-    payload_columns: StructType | None = None
+    payload_columns: tuple[str, ...] | None = None
     change_feed: bool = False
 
     def mine(self, alias: str = "") -> str:

@@ -1,0 +1,180 @@
+"""Chooses what runs the row verbs of a queue: the native engine where it is safe, else Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.validation import refuse
+from tubeq_spark.storage.location import Location, local_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.opened_location import OpenedLocation
+    from tubeq_spark.storage.spark.engine import SparkEngine
+
+__all__ = ["ENGINES", "Engines", "engines_of", "open_location"]
+
+log = logging.getLogger(__name__)
+
+ENGINES = ("auto", "spark", "native")
+#: What "auto" means to a process, where it is set.
+_VARIABLE = "TUBEQ_ENGINE"
+_LIBRARY = "deltalake"
+_HOW_TO_GET_IT = "pip install 'tubeq_spark[native]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The engines of a queue object.
+
+    Attributes:
+        name: "spark" or "native".
+        rows: What runs its row verbs, and reads and writes the system tables.
+        spark: What makes DataFrames of its tables; `None` where there is no Spark session.
+    """
+
+    name: str
+    rows: Engine
+    spark: SparkEngine | None
+
+    def close(self) -> None:
+        """Release what they hold."""
+        self.rows.close()
+        if self.spark is not None and self.spark is not self.rows:
+            self.spark.close()
+
+
+def engines_of(
+    spark: SparkSession | None,
+    text: object,
+    wanted: object,
+    storage_options: Mapping[str, str] | None,
+) -> Engines:
+    """The engines for a location. No commit, and nothing is read of it.
+
+    Args:
+        spark: The program's session, if it has one.
+        text: The location as it was given.
+        wanted: One of `ENGINES`.
+        storage_options: What the native engine needs to reach the storage.
+
+    Raises:
+        InvalidOptionError: Not a location, or not an engine.
+        StoreError: The engine cannot work there.
+    """
+    location = Location.parse(text)
+    name = _chosen(spark, location, wanted, storage_options)
+    through_spark = None
+    if spark is not None:
+        from tubeq_spark.storage.spark.engine import SparkEngine  # noqa: PLC0415  pyspark is optional
+
+        through_spark = SparkEngine(spark)
+    if name == "native":
+        from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
+
+        return Engines(name, NativeEngine(storage_options), through_spark)
+    if through_spark is None:
+        msg = "engine='spark' needs a Spark session"
+        raise StoreError(msg)
+    return Engines(name, through_spark, through_spark)
+
+
+def open_location(engines: Engines, text: object, config: QueueConfig) -> OpenedLocation:
+    """Make sure of the system tables of a location.
+
+    Raises:
+        StoreError: It cannot be used, or only by the other engine.
+    """
+    if engines.name == "native":
+        from tubeq_spark.storage.native import open_location as native  # noqa: PLC0415  it is optional
+
+        return native.open_location(engines.rows, text, config)
+    from tubeq_spark.storage.spark import open_location as spark  # noqa: PLC0415  pyspark is optional
+
+    if engines.spark is None:  # never: engines_of has refused it
+        raise AssertionError
+    opened = spark.open_location(engines.spark, text, config)
+    if not engines.spark.has_own:
+        spark.warn_of_slow_session(engines.spark.spark)
+    return opened
+
+
+def _chosen(
+    spark: SparkSession | None,
+    location: Location,
+    wanted: object,
+    storage_options: Mapping[str, str] | None,
+) -> str:
+    if wanted not in ENGINES:
+        refuse("engine", wanted, f"one of {', '.join(ENGINES)}")
+    if wanted == "auto":
+        wanted = os.environ.get(_VARIABLE) or "auto"
+        if wanted not in ENGINES:
+            refuse(f"the environment variable {_VARIABLE}", wanted, f"one of {', '.join(ENGINES)}")
+    if wanted == "spark":
+        if storage_options is not None:
+            refuse(
+                "storage_options", storage_options, "None with engine='spark': Spark has its own"
+            )
+        return "spark"
+    why_not = _why_not_native(spark, location)
+    if why_not is None and (wanted == "native" or spark is None):
+        return "native"
+    if why_not is not None and (wanted == "native" or spark is None):
+        raise StoreError(why_not)
+    return _by_itself(spark, location, storage_options, why_not)
+
+
+def _by_itself(
+    spark: SparkSession | None,
+    location: Location,
+    storage_options: Mapping[str, str] | None,
+    why_not: str | None,
+) -> str:
+    """What "auto" means in a program with a session."""
+    if why_not is None and storage_options is None:
+        why_not = _why_not_unasked(spark, location)
+    if why_not is None:
+        log.info("row verbs at %s are run by the native engine", location.text)
+        return "native"
+    log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
+    return "spark"
+
+
+def _why_not_native(spark: SparkSession | None, location: Location) -> str | None:
+    """Why the native engine cannot work at a location; `None` when it can."""
+    if importlib.util.find_spec(_LIBRARY) is None:
+        return f"without Spark the library {_LIBRARY} is needed: {_HOW_TO_GET_IT}"
+    if location.in_catalog:
+        return f"{location.text} is a schema of a catalog: only a Spark session knows where it is"
+    if spark is not None and local_directory(location.text) is not None:
+        from tubeq_spark.storage.spark.open_location import local_place  # noqa: PLC0415  optional
+
+        if local_place(spark, location) is None:
+            return (
+                f"{location.text} is not on local files to this Spark session: name the file system, "
+                "as in file:/queue"
+            )
+    return None
+
+
+def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | None:
+    """Why the native engine is not taken where nobody asked for it."""
+    if local_directory(location.text) is None:
+        return "the native engine needs storage_options to reach it, or engine='native'"
+    if spark is not None:
+        from tubeq_spark.storage.spark.jvm import is_classic  # noqa: PLC0415  pyspark is optional
+
+        if not is_classic(spark):
+            return "the disk of a Spark Connect server need not be this host's"
+    return None

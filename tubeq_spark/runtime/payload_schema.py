@@ -1,0 +1,57 @@
+"""The columns of a typed payload, from the DDL that a tube was created with; by Spark's own types."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+from pyspark.sql import types as T
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.rules.validation import refuse
+
+__all__ = ["payload_struct"]
+
+_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
+
+
+def payload_struct(ddl: str) -> T.StructType:
+    """The type of a payload's columns.
+
+    Raises:
+        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+    """
+    try:
+        struct = T.StructType.fromDDL(ddl)
+    except PySparkException as error:
+        msg = f"schema={ddl!r}: must be the DDL of the payload's columns, such as 'url STRING'"
+        raise InvalidOptionError(msg) from error
+    if not isinstance(struct, T.StructType) or not struct.fields:
+        refuse("schema", ddl, "the DDL of at least one column")
+    bad = _not_storable(struct)
+    if bad is not None:
+        refuse("schema", ddl, f"columns that a Delta table can have, not {bad}")
+    return struct
+
+
+def _not_storable(kind: T.DataType) -> str | None:
+    """What of a type a Delta table cannot have; `None` when it can, as far as we know."""
+    # Named here and not above: Spark 3, which is refused, must get as far as that and lacks one.
+    if isinstance(
+        kind,
+        (T.NullType, T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType),
+    ):
+        return kind.simpleString()
+    names = [field.name for field in kind.fields] if isinstance(kind, T.StructType) else []
+    for name in names:
+        if [other.lower() for other in names].count(name.lower()) > 1:
+            return f"two of the name {name!r}"
+        if _NOT_IN_NAMES.intersection(name):
+            return f"one of the name {name!r}"
+    return next((bad for part in _parts(kind) if (bad := _not_storable(part))), None)
+
+
+def _parts(kind: T.DataType) -> list[T.DataType]:
+    if isinstance(kind, T.ArrayType):
+        return [kind.elementType]
+    if isinstance(kind, T.MapType):
+        return [kind.keyType, kind.valueType]
+    return [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []

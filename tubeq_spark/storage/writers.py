@@ -1,0 +1,47 @@
+"""Which programs may commit to a location, where the storage does not keep two kinds of them apart.
+
+On S3 a commit of Spark goes through a table of DynamoDB, or through nothing that is safe, and one of
+the native engine through a conditional put: neither sees the other's, so one would overwrite the
+other's commit. There a location says at its creation who commits in it. Local files have the lock
+file, and other object stores refuse to overwrite a version, whoever comes second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.location import TUBES
+
+if TYPE_CHECKING:
+    from tubeq_spark.storage.engine import Tables
+    from tubeq_spark.storage.opened_location import OpenedLocation
+
+__all__ = ["WRITERS", "are_told_apart", "require_writers"]
+
+#: Property of the registry: the engine that made the location, where only one kind may commit.
+WRITERS = "tubeq.writers"
+
+
+def are_told_apart(uri: str) -> bool:
+    """Whether a location is where only one kind of engine may commit."""
+    return urlsplit(uri).scheme in ("s3", "s3a", "s3n")
+
+
+def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None:
+    """Refuse an engine where the other one commits.
+
+    Raises:
+        StoreError: It is of the other engine.
+    """
+    if opened.location.in_catalog or not are_told_apart(opened.uri):
+        return
+    # What was made before there was another engine is Spark's.
+    theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
+    if theirs != engine:
+        msg = (
+            f"{opened.uri} was made by engine={theirs!r}: on S3 the commits of engine={engine!r} and its "
+            f"would overwrite each other; open it with engine={theirs!r}"
+        )
+        raise StoreError(msg)
