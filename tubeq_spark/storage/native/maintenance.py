@@ -1,0 +1,75 @@
+"""What keeps a table small and tells how large it is: dead files, checkpoints, its history."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSystem, PyFileSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deltalake import DeltaTable
+
+__all__ = ["Extent", "extent", "history_rows", "vacuum"]
+
+_LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A table's files and log.
+
+    Attributes:
+        files: Data files of its newest version.
+        size_bytes: Their bytes.
+        version: Its newest version: commits since it was created.
+        committed_us: When the storage says that this was committed.
+        log_commits: Commits since the last checkpoint, which every reader goes through.
+    """
+
+    files: int
+    size_bytes: int
+    version: int
+    committed_us: int
+    log_commits: int
+
+
+def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
+    """Measure a table's newest version."""
+    sizes = table.get_add_actions().column("size_bytes").to_pylist()
+    version = table.version()
+    newest = history_rows(table.history(1))[0]["timestamp"]
+    return Extent(len(sizes), sum(sizes), version, newest, version - _checkpoint(table, options))
+
+
+def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
+    """The version of the last checkpoint; -1 when there is none yet."""
+    handler = DeltaStorageHandler(table.table_uri, dict(options) or None)
+    files: FileSystem = PyFileSystem(handler)
+    try:
+        with files.open_input_stream(_LAST_CHECKPOINT) as file:
+            return int(json.loads(file.readall())["version"])
+    except FileNotFoundError:
+        return -1
+
+
+def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Commits by the columns that Spark's DESCRIBE HISTORY has."""
+    names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
+    return [
+        {name: commit.get(name) for name in names}
+        | {"timestamp": int(commit.get("timestamp") or 0) * 1000}
+        for commit in commits
+    ]
+
+
+def vacuum(table: DeltaTable) -> None:
+    """Remove dead files and the log before the last checkpoint, both as old as the table says."""
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    # No shorter than the table's own retention: that is the default.
+    table.vacuum(dry_run=False)

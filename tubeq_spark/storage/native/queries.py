@@ -1,0 +1,79 @@
+"""Runs queries by DataFusion, over snapshots of tables and over rows that the caller holds."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import QueryBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deltalake import DeltaTable
+
+__all__ = ["MANY", "Query", "plain"]
+
+#: From so many rows on it pays to read by all cores.
+MANY = 50_000
+_PLAIN_STRINGS = {
+    "datafusion.sql_parser.map_string_types_to_utf8view": "false",
+    "datafusion.execution.parquet.schema_force_view_types": "false",
+}
+_ONE_CORE = _PLAIN_STRINGS | {"datafusion.execution.target_partitions": "1"}
+_SOURCE = re.compile(r"\{(\w+)\}")
+
+
+class Query:
+    """What one query reads."""
+
+    def __init__(self, rows: int = 0) -> None:
+        """Read about so many rows."""
+        self._builder = QueryBuilder(_PLAIN_STRINGS if rows >= MANY else _ONE_CORE)
+        self._sources: dict[str, pa.Table] = {}
+
+    def over(self, alias: str, table: DeltaTable) -> None:
+        """Read a table as it is now, by a name."""
+        self._builder.register(alias, table)
+
+    def rows(self, text: str, sources: Mapping[str, pa.Table]) -> pa.Table:
+        """Run a query; `{name}` in its text stands for one of the sources."""
+        with ExitStack() as stack:
+            if sources:
+                directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tubeq-")))
+                for name, rows in sources.items():
+                    self._hand_over(name, rows, directory / f"{name}.arrow")
+            named = _SOURCE.sub(lambda m: f"tubeq_{m[1]}" if m[1] in sources else m[0], text)
+            return plain(pa.table(self._builder.execute(named).read_all()))
+
+    def _hand_over(self, name: str, rows: pa.Table, file: Path) -> None:
+        """The library takes rows by no other way than a file; Arrow's own costs no more than a copy."""
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        place = str(file).replace("'", "''")
+        made = f"CREATE EXTERNAL TABLE tubeq_{name} STORED AS ARROW LOCATION '{place}'"
+        self._builder.execute(made).read_all()
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Rows without views of strings, which neither Delta nor older readers know."""
+    schema = pa.schema([field.with_type(_plain(field.type)) for field in table.schema])
+    return table if schema == table.schema else table.cast(schema)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
