@@ -159,7 +159,7 @@ class NativeEngine:
             return self._append(table, statement, note)
         with table.newest("write") as newest:
             if self._is_of_whole_partitions(statement, newest):
-                return self._delete(newest, statement, note)
+                return self.remove(newest, statement, note)
             decision = self.decided(statement, newest)
             if decision.rows is not None:
                 self.commit(decision, newest, statement, note)
@@ -193,8 +193,8 @@ class NativeEngine:
             return False
         return columns_of(condition(statement)) <= set(table.metadata().partition_columns)
 
-    @staticmethod
-    def _delete(table: DeltaTable, statement: Statement, note: Note) -> Affected:
+    def remove(self, table: DeltaTable, statement: Statement, note: Note) -> Affected:
+        """Commit that whole partitions of a snapshot go, unless another commit there came first."""
         said = user_metadata(note, None, statement.operation_id)
         done = table.delete(
             translated(condition(statement)),

@@ -29,32 +29,39 @@ def named(partitions: Mapping[str, Iterable[int]]) -> str:
     return " AND ".join(conditions) or "TRUE"
 
 
-def predicate(columns: Sequence[str], changed: Iterable[Partition], read: str) -> str:
+def predicate(
+    columns: Sequence[str], changed: Iterable[Partition], near: Mapping[str, Iterable[int]]
+) -> str:
     """The predicate of a commit.
+
+    What was read comes first, by a conjunction that the library can look up in the log as it stands.
+    A disjunction of it and what is replaced would say the same, but the library takes conditions that
+    both sides have out of such a one, and then forgets them: it removes files of other partitions.
 
     Args:
         columns: The table's partition columns.
-        changed: The partitions that it replaces.
-        read: The condition of those that were read.
+        changed: The partitions that it replaces; they are among those that were read.
+        near: The partitions that were read, as of a `Statement`.
     """
     if not columns:
         # There is one partition: all of it is read, and replaced.
         return "TRUE"
-    never = f"concat(CAST({columns[0]} AS VARCHAR), '/') = 'never'"
+    replaced = set(changed)
+    if len(columns) == 1 and replaced == {(value,) for value in near.get(columns[0], ())}:
+        return named(near)
     last: dict[Partition, list[int]] = defaultdict(list)
-    for partition in changed:
+    for partition in replaced:
         last[partition[:-1]].append(partition[-1])
-    found = [
-        " AND ".join(
-            [
-                *(f"{name} = {value}" for name, value in zip(columns, first, strict=False)),
-                f"{columns[-1]} IN ({_list(values)})",
-            ]
-        )
-        for first, values in last.items()
-    ]
-    watched = never if read == "TRUE" else f"{read} AND {never}"
-    return " OR ".join(f"({text})" for text in [*found, watched])
+    found = [_found(columns, first, values) for first, values in last.items()]
+    watched = f"concat(CAST({columns[0]} AS VARCHAR), '/') = 'never'"
+    chosen = " OR ".join([*found, watched])
+    return f"{named(near)} AND ({chosen})" if near else chosen
+
+
+def _found(columns: Sequence[str], first: Partition, last: Iterable[int]) -> str:
+    """The condition of some partitions that differ in the last column."""
+    conditions = [f"{name} = {value}" for name, value in zip(columns, first, strict=False)]
+    return f"({' AND '.join([*conditions, f'{columns[-1]} IN ({_list(last)})'])})"
 
 
 def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:

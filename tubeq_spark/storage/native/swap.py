@@ -81,10 +81,10 @@ def decide(
     empty = bool(by) and bool(statement.partitions) and _is_empty(table, near)
     text = _Text(statement, schema, by, f"(SELECT * FROM {name} WHERE {near})")
     if not empty:
-        return _Outcome(statement.clauses, run(text.joined()), schema, by, near).decision()
+        return _Outcome(statement, run(text.joined()), schema, by).decision()
     if not statement.using or not any(clause.inserts for clause in statement.clauses):
         return Decision(Affected())
-    return _Outcome(statement.clauses, run(text.inserted()), schema, by, near).decision()
+    return _Outcome(statement, run(text.inserted()), schema, by).decision()
 
 
 def _is_empty(table: DeltaTable, near: str) -> bool:
@@ -177,17 +177,12 @@ class _Outcome:
     """What a query has found."""
 
     def __init__(
-        self,
-        clauses: Sequence[Clause],
-        found: pa.Table,
-        schema: pa.Schema,
-        by: Sequence[str],
-        near: str,
+        self, statement: Statement, found: pa.Table, schema: pa.Schema, by: Sequence[str]
     ) -> None:
-        self._clauses = clauses
+        self._clauses = statement.clauses
+        self._near = statement.partitions
         self._schema = schema
         self._by = by
-        self._near = near
         self._found = found
         self._clause = found.column(_CLAUSE)
 

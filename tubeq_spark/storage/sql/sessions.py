@@ -343,12 +343,13 @@ class Sessions(SystemTable):
 
         def removal(operation_id: int) -> Statement:
             counters = (
-                f"SELECT explode(last.calls) AS (name, count) FROM ({members}) WHERE gone UNION ALL "
-                f"SELECT explode(calls) FROM {self._table} WHERE {_IS_TOTAL}"
+                f"SELECT explode(map_entries(last.calls)) AS entry FROM ({members}) WHERE gone "
+                f"UNION ALL SELECT explode(map_entries(calls)) FROM {self._table} WHERE {_IS_TOTAL}"
             )
             totals = (
-                "SELECT map_from_entries(collect_list(struct(name, count))) FROM "
-                f"(SELECT name, sum(count) AS count FROM ({counters}) GROUP BY name)"
+                "SELECT map_from_arrays(collect_list(name), collect_list(count)) FROM "
+                f"(SELECT entry.key AS name, sum(entry.value) AS count FROM ({counters}) "
+                "WHERE entry.key IS NOT NULL GROUP BY entry.key)"
             )
             source = (
                 "SELECT bucket, 'member' AS kind, member, IF(gone, newest + 1, newest) AS below, "

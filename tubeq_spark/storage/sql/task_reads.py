@@ -182,7 +182,8 @@ class Tasks:
             f"FROM {self._table.name} WHERE {mine} AND segment IN ({bigints(segments)}) "
             f"GROUP BY utube) s JOIN (SELECT * FROM {self._table.name} "
             f"WHERE {mine} AND {self._ready(now_us, max_attempts)}) t "
-            "ON t.utube <=> s.utube AND struct(t.pri, t.task_id) < s.last LIMIT 1"
+            "ON t.utube <=> s.utube AND (t.pri < s.last.pri "
+            "OR (t.pri = s.last.pri AND t.task_id < s.last.task_id)) LIMIT 1"
         )
         return bool(found)
 

@@ -1,0 +1,157 @@
+"""A location without Spark: its tables, and what builds their queries and statements."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.rows import INSERTED, insert_schema
+from tubeq_spark.storage.spark import schema
+from tubeq_spark.storage.spark.capacity import Admission
+from tubeq_spark.storage.spark.commit_tags import Note
+from tubeq_spark.storage.spark.id_slots import Slots
+from tubeq_spark.storage.spark.quoting import path_table
+from tubeq_spark.storage.spark.registry import Registry
+from tubeq_spark.storage.spark.sessions import Sessions
+from tubeq_spark.storage.spark.subqueue_reads import Subqueues
+from tubeq_spark.storage.spark.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.spark.task_reads import Tasks
+from tubeq_spark.storage.spark.task_statements import Statements
+from tubeq_spark.storage.spark.tube_table import TubeTable
+from tubeq_spark.storage.spark.utube_locks import UtubeLocks
+from tubeq_spark.storage.statement import Affected, Append, Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from deltalake import DeltaTable
+
+    from tubeq_spark.storage.commit_loop import Plan
+    from tubeq_spark.storage.native.swap import Decision
+
+T = TypeVar("T")
+NOTE = Note("test", "s-1")
+NOW = 1_800_000_000_000_000
+OWNER = "owner/1"
+
+
+class PausedEngine(NativeEngine):
+    """One that lets a rival commit between its decision and its commit."""
+
+    rival: Callable[[], object] | None = None
+
+    def _pause(self) -> None:
+        rival, self.rival = self.rival, None
+        if rival is not None:
+            rival()
+
+    def commit(
+        self, decision: Decision, snapshot: DeltaTable, statement: Statement, note: Note
+    ) -> None:
+        self._pause()
+        super().commit(decision, snapshot, statement, note)
+
+    def remove(self, table: DeltaTable, statement: Statement, note: Note) -> Affected:
+        self._pause()
+        return super().remove(table, statement, note)
+
+
+class Once:
+    """In place of the commit loop: one attempt, and what it raises."""
+
+    def __init__(self, engine: NativeEngine) -> None:
+        self._engine = engine
+
+    def run(self, operation: str, _lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
+        plan = attempt()
+        if plan.statement is None:
+            return plan.finish(Affected())
+        return plan.finish(self._engine.execute(plan.statement, Note(operation, "s-1")))
+
+
+class Place:
+    """One process at a location of one tube."""
+
+    def __init__(self, root: Path, first: int, order: tuple[str, ...] = ("task_id",)) -> None:
+        """Use what is there; `first` keeps the numbers of two processes apart."""
+        self.engine = PausedEngine()
+        numbers = itertools.count(first, -1)
+        self.fresh = lambda: next(numbers)
+        self.tube, self.registered, self.locked, self.sessions_table = (
+            path_table(str(root / name)) for name in ("tube", "tubes", "utubes", "sessions")
+        )
+        self.table = TubeTable(self.tube, 1, order)
+        self.tasks = Tasks(self.engine, self.table)  # type: ignore[arg-type]
+        self.subqueues = Subqueues(self.engine, self.table)  # type: ignore[arg-type]
+        self.statements = Statements(self.table, self.fresh)
+        self.subqueue_statements = SubqueueStatements(self.table, self.fresh)
+        self.admission = Admission(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
+        self.loop: Any = Once(self.engine)
+        lock = TableLock(None)
+        self.locks = UtubeLocks(self.engine, self.locked, 1, lock)  # type: ignore[arg-type]
+        system = (self.loop, lock, random.Random(first))
+        self.registry = Registry(self.engine, self.registered, *system)  # type: ignore[arg-type]
+        self.sessions = Sessions(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
+        self.slots = Slots(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
+
+    def create(self, *, payload: str | None = None) -> Place:
+        """Create all tables."""
+        config = QueueConfig()
+        for new in (
+            schema.new_tube_table(self.tube, config, payload, change_feed=False),
+            schema.new_registry(self.registered, config),
+            schema.new_sessions(self.sessions_table, config),
+            schema.new_taken_utubes(self.locked, config),
+        ):
+            self.engine.create(new)
+        return self
+
+    def run(self, statement: Statement | Append) -> Affected:
+        return self.engine.execute(statement, NOTE)
+
+    def put(self, segment: int, ids: Sequence[int], **columns: Any) -> Affected:
+        return self.run(self.statements.put(new_rows(segment, ids, **columns), len(ids), [segment]))
+
+    def stored(self, columns: str = "segment, task_id, state") -> list[tuple[Any, ...]]:
+        """The rows of the tube, in the order of their ids."""
+        found = self.engine.rows(f"SELECT {columns} FROM {self.tube} ORDER BY task_id, segment")
+        return [tuple(row.values()) for row in found]
+
+    def version(self, table: str) -> int:
+        return int(self.engine.history_rows(table, 1)[0]["version"])
+
+
+def new_rows(segment: int, ids: Sequence[int], **columns: Any) -> pa.Table:
+    """Rows to put: plain ones, but for some columns, each one value or one for each row."""
+    plain: dict[str, Any] = {
+        "segment": segment,
+        "state": "r",
+        "pri": 0,
+        "utube": None,
+        "data": "{}",
+        "created": NOW,
+        "ttl": None,
+        "ttr": 60_000_000,
+        "next_event": None,
+        "expires_at": None,
+    } | columns
+    fields = insert_schema(None)
+    arrays = []
+    for name in INSERTED:
+        value = list(ids) if name == "task_id" else plain[name]
+        values = value if isinstance(value, list) else [value] * len(ids)
+        arrays.append(pa.array(values, fields.field(name).type))
+    return pa.Table.from_arrays(arrays, schema=fields)
+
+
+def at(task_id: int, pri: int = 0) -> OrderPosition:
+    """A position in the order."""
+    return OrderPosition(pri, task_id)
