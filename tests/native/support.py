@@ -10,22 +10,22 @@ import pyarrow as pa
 
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.commit_note import Note
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.rows import INSERTED, insert_schema
-from tubeq_spark.storage.spark import schema
-from tubeq_spark.storage.spark.capacity import Admission
-from tubeq_spark.storage.spark.commit_tags import Note
-from tubeq_spark.storage.spark.id_slots import Slots
-from tubeq_spark.storage.spark.quoting import path_table
-from tubeq_spark.storage.spark.registry import Registry
-from tubeq_spark.storage.spark.sessions import Sessions
-from tubeq_spark.storage.spark.subqueue_reads import Subqueues
-from tubeq_spark.storage.spark.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.spark.task_reads import Tasks
-from tubeq_spark.storage.spark.task_statements import Statements
-from tubeq_spark.storage.spark.tube_table import TubeTable
-from tubeq_spark.storage.spark.utube_locks import UtubeLocks
+from tubeq_spark.storage.sql import schema
+from tubeq_spark.storage.sql.capacity import Admission
+from tubeq_spark.storage.sql.id_slots import Slots
+from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.storage.sql.registry import Registry
+from tubeq_spark.storage.sql.sessions import Sessions
+from tubeq_spark.storage.sql.subqueue_reads import Subqueues
+from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.sql.task_reads import Tasks
+from tubeq_spark.storage.sql.task_statements import Statements
+from tubeq_spark.storage.sql.tube_table import TubeTable
+from tubeq_spark.storage.sql.utube_locks import UtubeLocks
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:

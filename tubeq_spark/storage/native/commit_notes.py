@@ -10,7 +10,7 @@ from tubeq_spark.storage.statement import Affected
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tubeq_spark.storage.spark.commit_tags import Note
+    from tubeq_spark.storage.commit_note import Note
 
 __all__ = ["told_by", "user_metadata"]
 

@@ -39,7 +39,24 @@ _NAMES = {
     "map_from_arrays": "map",
 }
 _NOT_COLUMNS = frozenset(
-    "and as between case else end false in is like not null or then true when".split()
+    [
+        "and",
+        "as",
+        "between",
+        "case",
+        "else",
+        "end",
+        "false",
+        "in",
+        "is",
+        "like",
+        "not",
+        "null",
+        "or",
+        "then",
+        "true",
+        "when",
+    ]
 )
 
 

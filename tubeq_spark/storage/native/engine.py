@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
 
-from tubeq_spark.errors import StoreError, TubeqError
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.committer import Committer
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import told_by, user_metadata
 from tubeq_spark.storage.native.dialect import columns_of, translated
-from tubeq_spark.storage.native.maintenance import Extent, extent, history_rows, vacuum
-from tubeq_spark.storage.native.new_tables import create
-from tubeq_spark.storage.native.queries import MANY, Query
+from tubeq_spark.storage.native.handles import Handles, Table, schema_of
+from tubeq_spark.storage.native.queries import Query
 from tubeq_spark.storage.native.swap import Decision, condition, decide
-from tubeq_spark.storage.native.tables import Table, Tables, schema_of
+from tubeq_spark.storage.native.tables import NativeTables
+from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.processes import processes
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from tubeq_spark.storage.spark.commit_tags import Note
-    from tubeq_spark.storage.spark.conflicts import Outcome
-    from tubeq_spark.storage.spark.schema import NewTable
+    from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["NativeEngine"]
@@ -52,11 +47,17 @@ class NativeEngine:
         Args:
             storage_options: What the library needs to reach the storage.
         """
-        self._tables = Tables(storage_options)
+        self._handles = Handles(storage_options)
+        self._admin = NativeTables(self._handles)
 
     def close(self) -> None:
         """Let go of all tables."""
-        self._tables.close()
+        self._handles.close()
+
+    @property
+    def tables(self) -> NativeTables:
+        """Its tables, to be made, changed and measured."""
+        return self._admin
 
     def answers(self) -> bool:
         """Whether statements can be run."""
@@ -67,24 +68,9 @@ class NativeEngine:
         here, pid = processes(), os.getpid()
         return Committer("native", pid, here.host(), here.started(pid))
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Run a block that reads tables of the queue, and turn what the library fails with into our error.
-
-        A `TableNotFoundError` goes through: it says what is not there.
-
-        Raises:
-            StoreError: The storage failed to read.
-        """
-        try:
-            yield
-        except (TubeqError, TableNotFoundError):
-            raise
-        except Exception as error:
-            if errors.is_from_library(error):
-                msg = f"storage could not be read: {reason_of(error)}"
-                raise StoreError(msg) from error
-            raise
+    def reading(self) -> AbstractContextManager[None]:
+        """Run a block that reads tables of the queue, and turn what the library fails with into our error."""
+        return errors.reading()
 
     # -- queries ------------------------------------------------------------------------------
 
@@ -125,7 +111,7 @@ class NativeEngine:
         known: set[str] = set()
 
         def named(name: str) -> str:
-            table = self._tables.of(name)
+            table = self._handles.of(name)
             if name not in known:
                 known.add(name)
                 if name in handles:
@@ -136,11 +122,6 @@ class NativeEngine:
             return table.alias
 
         return query.rows(translated(sql, named), _held(sources))
-
-    def column_type(self, table: str, column: str) -> pa.DataType:
-        """The Arrow type of a table's column."""
-        with self.reading(), self._tables.of(table).newest() as newest:
-            return schema_of(newest).field(column).type
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -154,10 +135,10 @@ class NativeEngine:
         Returns:
             The rows it changed; where it changes none there is no commit.
         """
-        table = self._tables.of(statement.table)
+        table = self._handles.of(statement.table)
         if isinstance(statement, Append):
             return self._append(table, statement, note)
-        with table.newest("write") as newest:
+        with errors.telling(), table.newest("write") as newest:
             if self._is_of_whole_partitions(statement, newest):
                 return self.remove(newest, statement, note)
             decision = self.decided(statement, newest)
@@ -204,25 +185,21 @@ class NativeEngine:
 
     def _append(self, table: Table, append: Append, note: Note) -> Affected:
         rows = append.rows
-        if not isinstance(rows, pa.Table) or append.replaces is not None:
-            msg = "frames are written, and tables replaced, by Spark only"
-            raise StoreError(msg)
+        if not isinstance(rows, pa.Table):
+            raise no_spark()
         said = user_metadata(note, Affected(inserted=rows.num_rows), append.operation_id)
         once = None if append.once is None else [Transaction(*append.once)]
-        properties = CommitProperties(
-            custom_metadata={"userMetadata": said}, app_transactions=once
-        )
+        properties = CommitProperties(custom_metadata={"userMetadata": said}, app_transactions=once)
         tries = 0
         while True:
             tries += 1
             try:
-                with table.newest("write") as newest:
+                with errors.telling(), table.newest("write") as newest:
                     if append.once is not None and _is_done(newest, append.once):
                         return Affected()
-                    whole = _whole(rows, schema_of(newest))
-                    write_deltalake(newest, whole, mode="append", commit_properties=properties)
+                    _write(newest, rows, append.replaces, properties)
                     return Affected(inserted=rows.num_rows)
-            except Exception as error:
+            except EngineError as error:
                 # It reads nothing: what another commit did does not matter to it.
                 if not errors.is_conflict(error) or tries == _APPENDS:
                     raise
@@ -245,57 +222,8 @@ class NativeEngine:
         return None
 
     def _history(self, table: str, limit: int | None) -> list[dict[str, Any]]:
-        with self.reading(), self._tables.of(table).newest() as newest:
+        with self.reading(), self._handles.of(table).newest() as newest:
             return newest.history(limit)
-
-    @staticmethod
-    def outcome_of(error: BaseException) -> Outcome:
-        """Tell a conflict from a refusal, an error and a lost answer."""
-        return errors.outcome_of(error)
-
-    @staticmethod
-    def is_missing_table(error: BaseException) -> bool:
-        """Whether it was raised because a table does not exist."""
-        return errors.is_missing_table(error)
-
-    # -- tables -------------------------------------------------------------------------------
-
-    def create(self, table: NewTable) -> None:
-        """Create a table, unless there is one."""
-        if not self.is_table(table.name):
-            create(self._tables.of(table.name).path, table, self._tables.options)
-
-    def is_table(self, name: str) -> bool:
-        """Whether there is a table; not so where its log has no commit yet."""
-        try:
-            with self.reading(), self._tables.of(name).newest():
-                return True
-        except TableNotFoundError:
-            return False
-
-    def property(self, table: str, name: str) -> str | None:
-        """A table property as it was set."""
-        with self.reading(), self._tables.of(table).newest() as newest:
-            return newest.metadata().configuration.get(name)
-
-    def set_property(self, table: str, name: str, value: str) -> None:
-        """Set a table property: what others began before fails. One commit."""
-        with self._tables.of(table).newest("write") as newest:
-            newest.alter.set_table_properties({name: value}, raise_if_not_exists=False)
-
-    def vacuum(self, table: str) -> None:
-        """Remove what no version needs any more that is as new as the table's properties say."""
-        with self._tables.of(table).newest("write") as newest:
-            vacuum(newest)
-
-    def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
-        """The newest commits to a table, the newest first; times in microseconds."""
-        return history_rows(self._history(table, limit))
-
-    def extent(self, table: str) -> Extent:
-        """Measure a table's files and log."""
-        with self.reading(), self._tables.of(table).newest() as newest:
-            return extent(newest, self._tables.options)
 
 
 def _held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:
@@ -303,8 +231,7 @@ def _held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:
     held: dict[str, pa.Table] = {}
     for name, source in sources.items():
         if not isinstance(source, pa.Table):
-            msg = "DataFrames are read by Spark only"
-            raise StoreError(msg)
+            raise no_spark()
         held[name] = source
     return held
 
@@ -314,6 +241,23 @@ def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
     app, version = once
     before = table.transaction_version(app)
     return before is not None and before >= version
+
+
+def _write(
+    table: DeltaTable, rows: pa.Table, replaces: str | None, properties: CommitProperties
+) -> None:
+    if replaces is None:
+        whole = _whole(rows, schema_of(table))
+        write_deltalake(table, whole, mode="append", commit_properties=properties)
+        return
+    write_deltalake(
+        table,
+        rows,
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by=[replaces],
+        commit_properties=properties,
+    )
 
 
 def _whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from tubeq_spark.storage.spark.conflicts import Outcome
+from tubeq_spark.errors import StoreError, TubeqError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import STALE
 
-__all__ = ["RefusedError", "is_conflict", "is_from_library", "is_missing_table", "outcome_of"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["RefusedError", "is_conflict", "reading", "telling"]
 
 #: How the library begins when another commit came first. It gives the same class to a storage that
 #: failed while a commit was written.
@@ -20,17 +28,55 @@ _CONFLICTS = (
 _LOCAL = "LocalFileSystem"
 
 
-class RefusedError(Exception):
+class RefusedError(EngineError):
     """A row that a statement would change is no longer as it was: nothing was written."""
 
     def __init__(self) -> None:
-        super().__init__(STALE)
+        super().__init__(STALE, Outcome.STALE)
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """Tell a conflict from a refusal, an error and a lost answer."""
-    if isinstance(error, RefusedError):
-        return Outcome.STALE
+@contextmanager
+def telling() -> Iterator[None]:
+    """Run a block that writes, and have what the library fails with say what is known."""
+    try:
+        yield
+    except (TubeqError, EngineError):
+        raise
+    except Exception as error:
+        if not _is_from_library(error):
+            raise
+        raise _told(error) from error
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Run a block that reads tables, and turn what the library fails with into our error.
+
+    That a table is missing goes through, as an `EngineError`.
+
+    Raises:
+        StoreError: The storage failed to read.
+    """
+    try:
+        yield
+    except (TubeqError, EngineError):
+        raise
+    except Exception as error:
+        if not _is_from_library(error):
+            raise
+        told = _told(error)
+        if told.missing:
+            raise told from error
+        msg = f"storage could not be read: {reason_of(error)}"
+        raise StoreError(msg) from error
+
+
+def _told(error: Exception) -> EngineError:
+    missing = isinstance(error, TableNotFoundError)
+    return EngineError(reason_of(error), _outcome_of(error), missing=missing)
+
+
+def _outcome_of(error: Exception) -> Outcome:
     if isinstance(error, CommitFailedError) and str(error).startswith(_CONFLICTS):
         return Outcome.CONFLICT
     if isinstance(error, (CommitFailedError, OSError)):
@@ -38,12 +84,7 @@ def outcome_of(error: BaseException) -> Outcome:
     return Outcome.FAILED
 
 
-def is_missing_table(error: BaseException) -> bool:
-    """Whether it was raised because a table does not exist."""
-    return isinstance(error, TableNotFoundError)
-
-
-def is_from_library(error: BaseException) -> bool:
+def _is_from_library(error: Exception) -> bool:
     """Whether the library, or the storage below it, raised it."""
     # What DataFusion fails with comes as a plain Exception.
     return isinstance(error, (DeltaError, OSError)) or type(error) is Exception
@@ -51,4 +92,4 @@ def is_from_library(error: BaseException) -> bool:
 
 def is_conflict(error: BaseException) -> bool:
     """Whether another commit came first, and nothing was written."""
-    return outcome_of(error) is Outcome.CONFLICT
+    return isinstance(error, EngineError) and error.outcome is Outcome.CONFLICT

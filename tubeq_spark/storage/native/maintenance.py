@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, PyFileSystem
+
+from tubeq_spark.storage.engine import Extent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
 
-__all__ = ["Extent", "extent", "history_rows", "vacuum"]
+__all__ = ["extent", "history_rows", "vacuum"]
 
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """A table's files and log.
-
-    Attributes:
-        files: Data files of its newest version.
-        size_bytes: Their bytes.
-        version: Its newest version: commits since it was created.
-        committed_us: When the storage says that this was committed.
-        log_commits: Commits since the last checkpoint, which every reader goes through.
-    """
-
-    files: int
-    size_bytes: int
-    version: int
-    committed_us: int
-    log_commits: int
 
 
 def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:

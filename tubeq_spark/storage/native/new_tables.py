@@ -12,7 +12,7 @@ from deltalake.exceptions import DeltaError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tubeq_spark.storage.spark.schema import NewTable
+    from tubeq_spark.storage.sql.schema import NewTable
 
 __all__ = ["create", "schema_of_ddl"]
 

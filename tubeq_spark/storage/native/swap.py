@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.errors import RefusedError
-from tubeq_spark.storage.native.tables import schema_of
+from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.statement import FAIL, Affected
 
 if TYPE_CHECKING:
@@ -238,7 +238,10 @@ class _Outcome:
         if _ROW not in rows.column_names or all(not c.inserts for c in self._clauses):
             return rows
         numbers = rows.column(_ROW)
-        if pc.count_distinct(numbers, mode="only_valid").as_py() == len(numbers) - numbers.null_count:
+        if (
+            pc.count_distinct(numbers, mode="only_valid").as_py()
+            == len(numbers) - numbers.null_count
+        ):
             return rows
         places = pa.array(range(rows.num_rows), pa.int64())
         table = pa.table({"row": numbers, "place": places})

@@ -1,101 +1,162 @@
-"""The tables that this process has open: their snapshots, one to read and one to write."""
+"""Makes, changes and measures Delta tables by the library."""
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.spark.quoting import path_of
+from tubeq_spark.storage.native import errors, maintenance
+from tubeq_spark.storage.native.handles import schema_of
+from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
+from tubeq_spark.storage.outcome import EngineError
+from tubeq_spark.storage.sql.schema import PARTITION
+from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from deltalake import DeltaTable, Schema
 
-__all__ = ["Table", "Tables", "schema_of"]
+    from tubeq_spark.storage.engine import Extent
+    from tubeq_spark.storage.native.handles import Handles
+    from tubeq_spark.storage.sql.schema import NewTable
+
+__all__ = ["NativeTables"]
+
+#: Commits that are no write of rows, by both engines, and how many of the newest are looked through.
+_CLEANING = frozenset(
+    {"SET TBLPROPERTIES", "SET TABLE PROPERTIES", "VACUUM END", "VACUUM START", "METADATA CLEANUP"}
+)
+_NEWEST = 10
 
 
-class Table:
-    """One table.
+class NativeTables:
+    """The tables of a `NativeEngine`."""
 
-    Reads have a snapshot of their own: a statement decides and commits on one that nobody moves on
-    meanwhile, since what it commits is compared with that.
-    """
+    def __init__(self, handles: Handles) -> None:
+        """Work with these handles."""
+        self._handles = handles
 
-    def __init__(self, path: str, alias: str, options: Mapping[str, str]) -> None:
-        self.path = path
-        #: What it is called in DataFusion.
-        self.alias = alias
-        self._options = dict(options)
-        self._handles: dict[str, DeltaTable] = {}
-        self._locks = {"read": threading.Lock(), "write": threading.RLock()}
+    # -- making and changing -----------------------------------------------------------------
 
-    @contextmanager
-    def newest(self, use: str = "read") -> Iterator[DeltaTable]:
-        """The table's newest version, kept from other threads for the time of a block.
+    def create(self, table: NewTable) -> None:
+        """Create a table where there is none; another creator at the same time is no error."""
+        if not self.is_table(table.name):
+            with errors.reading():
+                create(self._handles.of(table.name).path, table, self._handles.options)
 
-        Args:
-            use: "read", for a moment only, or "write".
-
-        Raises:
-            TableNotFoundError: There is none.
-        """
-        with self._locks[use]:
-            handle = self._handles.get(use)
-            try:
-                if handle is None:
-                    handle = DeltaTable(self.path, storage_options=self._options or None)
-                    self._handles[use] = handle
-                else:
-                    handle.update_incremental()
-            except BaseException:
-                # Half of a change of state must not stay.
-                self._handles.pop(use, None)
+    def set_property(self, table: str, name: str, value: str) -> bool:
+        """Set a table property; False when another commit came first."""
+        try:
+            with errors.telling(), self._handles.of(table).newest("write") as newest:
+                newest.alter.set_table_properties({name: value}, raise_if_not_exists=False)
+        except EngineError as error:
+            if not errors.is_conflict(error):
                 raise
-            yield handle
+            return False
+        return True
 
-    def forget(self) -> None:
-        """Open it anew, at the next use."""
-        for use, lock in self._locks.items():
-            with lock:
-                self._handles.pop(use, None)
+    def vacuum(self, table: str) -> None:
+        """Remove the files that no kept version of a table needs, and the old part of its log."""
+        with errors.reading(), self._handles.of(table).newest("write") as newest:
+            maintenance.vacuum(newest)
+
+    def fitting(
+        self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
+    ) -> Append:
+        """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
+        with errors.reading(), self._handles.of(table).newest() as newest:
+            schema = self._tube_schema(newest, table)
+            if _payload_of(newest) == _type_of(payload):
+                return Append(table, schema.empty_table(), operation_id, once)
+            found = newest.to_pyarrow_table(partitions=[(PARTITION, "=", "0")])
+        kind = pa.schema(schema_of_ddl(f"data {_struct(payload)}").to_arrow()).field("data").type
+        place = schema.get_field_index("data")
+        tombstones = found.cast(schema).set_column(
+            place, schema.field(place).with_type(kind), pa.nulls(found.num_rows, kind)
+        )
+        return Append(table, tombstones, operation_id, once, replaces=PARTITION)
+
+    def has_payload(self, table: str, payload: str | None) -> bool:
+        """Whether the table of a tube holds payloads of this type."""
+        with errors.reading(), self._handles.of(table).newest() as newest:
+            self._tube_schema(newest, table)
+            return _payload_of(newest) == _type_of(payload)
+
+    @staticmethod
+    def _tube_schema(newest: DeltaTable, table: str) -> pa.Schema:
+        schema = schema_of(newest)
+        if not {"data", "tube"} <= {*schema.names}:
+            msg = f"{table} cannot be used: it is not the table of a tube"
+            raise StoreError(msg)
+        return schema
+
+    @staticmethod
+    def refused_columns(_error: BaseException) -> str | None:
+        """Why a table cannot have its columns: what the library refuses was checked before."""
+        return None
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def is_table(self, name: str) -> bool:
+        """Whether there is a table; not so where its log has no commit yet."""
+        try:
+            with errors.reading(), self._handles.of(name).newest():
+                return True
+        except EngineError as error:
+            if not error.missing:
+                raise
+            return False
+
+    def property(self, table: str, name: str) -> str | None:
+        """A table property as it was set."""
+        with errors.reading(), self._handles.of(table).newest() as newest:
+            return newest.metadata().configuration.get(name)
+
+    def column_type(self, table: str, column: str) -> pa.DataType:
+        """The Arrow type of a table's column."""
+        with errors.reading(), self._handles.of(table).newest() as newest:
+            return schema_of(newest).field(column).type
+
+    def is_catalog_managed(self, _table: str) -> bool:
+        """Whether the catalog does a table's commits: none of a table with a path."""
+        return False
+
+    def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
+        """The newest commits to a table, the newest first; times in microseconds."""
+        with errors.reading(), self._handles.of(table).newest() as newest:
+            return maintenance.history_rows(newest.history(limit))
+
+    def extent(self, table: str) -> Extent:
+        """Measure a table's files and log."""
+        with errors.reading(), self._handles.of(table).newest() as newest:
+            return maintenance.extent(newest, self._handles.options)
+
+    def last_commit(self, table: str) -> tuple[int, int]:
+        """A table's newest version, and the storage's time of it."""
+        (newest,) = self.history_rows(table, 1)
+        return int(newest["version"]), int(newest["timestamp"])
+
+    def last_write(self, table: str) -> int:
+        """The storage's time of a table's newest commit but for those of removing dead files."""
+        commits = self.history_rows(table, _NEWEST)
+        newest = next((row for row in commits if row["operation"] not in _CLEANING), commits[-1])
+        return int(newest["timestamp"])
 
 
-class Tables:
-    """The tables of an engine, by their SQL names."""
-
-    def __init__(self, options: Mapping[str, str] | None = None) -> None:
-        """Open tables with these options of the storage."""
-        self.options = dict(options or {})
-        self._known: dict[str, Table] = {}
-        self._lock = threading.Lock()
-
-    def of(self, name: str) -> Table:
-        """The table of a SQL name, which need not be there.
-
-        Raises:
-            StoreError: The name is one in a catalog.
-        """
-        with self._lock:
-            table = self._known.get(name)
-            if table is None:
-                path = path_of(name)
-                if path is None:
-                    msg = f"{name} is a name in a catalog: only Spark knows where it is"
-                    raise StoreError(msg)
-                table = Table(path, f"tubeq_table_{len(self._known)}", self.options)
-                self._known[name] = table
-            return table
-
-    def close(self) -> None:
-        """Forget all of them."""
-        with self._lock:
-            self._known.clear()
+def _struct(payload: str | None) -> str:
+    return "STRING" if payload is None else f"STRUCT<{payload}>"
 
 
-def schema_of(handle: DeltaTable) -> pa.Schema:
-    """The columns of a table's version."""
-    return pa.schema(handle.schema().to_arrow())
+def _type_of(payload: str | None) -> Any:
+    return _data(schema_of_ddl(f"data {_struct(payload)}"))
+
+
+def _payload_of(table: DeltaTable) -> Any:
+    return _data(table.schema())
+
+
+def _data(schema: Schema) -> Any:
+    fields = json.loads(schema.to_json())["fields"]
+    return next(field["type"] for field in fields if field["name"] == "data")

@@ -1,0 +1,60 @@
+"""Opening a location without Spark: its tables are made if need be."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
+from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
+from tubeq_spark.storage.sql.schema import new_registry, new_sessions
+from tubeq_spark.storage.writers import WRITERS, are_told_apart, require_writers
+
+if TYPE_CHECKING:
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.engine import Engine
+
+__all__ = ["open_location"]
+
+log = logging.getLogger(__name__)
+
+
+def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLocation:
+    """Parse a location and make sure of its system tables.
+
+    Raises:
+        InvalidOptionError: Not a location.
+        StoreError: It cannot be used, or not by this engine.
+    """
+    location = Location.parse(text)
+    if location.in_catalog:
+        msg = f"{location.text} is a schema of a catalog: only a Spark session knows where it is"
+        raise StoreError(msg)
+    directory = local_directory(location.text)
+    # As Spark names it, so that both engines of one process have the same locks.
+    uri = location.text if directory is None else f"file:{directory}"
+    locks = None if directory is None else directory / LOCKS
+    try:
+        is_new = not engine.tables.is_table(location.table(TUBES))
+        opened = OpenedLocation(location, uri, locks, is_new)
+        if is_new:
+            log.info("creating the tables of a new queue at %s", location.text)
+            with opened.table_lock(TUBES).changing(engine.committer):
+                _make(engine, opened, config)
+    except OSError as error:
+        msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
+        raise StoreError(msg) from error
+    require_writers(engine.tables, opened, "native")
+    return opened
+
+
+def _make(engine: Engine, opened: OpenedLocation, config: QueueConfig) -> None:
+    engine.tables.create(new_sessions(opened.location.table(SESSIONS), config))
+    registry = new_registry(opened.location.table(TUBES), config)
+    if are_told_apart(opened.uri):
+        registry = replace(registry, properties={**registry.properties, WRITERS: "native"})
+    # Last: whoever sees the registry may rely on everything else.
+    engine.tables.create(registry)
