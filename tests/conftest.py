@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 
 
 #: What a queue can be kept in.
-ENGINES = ("spark", "memory")
+ENGINES = ("spark", "native", "memory")
 #: What tests ask of a session for themselves is small, and each time another plan.
 INTERPRETED = {name: interpreted for name, (interpreted, _) in CODEGEN.items()}
 
+
+# What is about Spark is tested on Spark: its queues are those of programs that ask for nothing else.
+os.environ.setdefault("TUBEQ_ENGINE", "spark")
 
 # On a machine that others use any example may take long.
 settings.register_profile("any-machine", deadline=None)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.acceptance.support import FOR_EVER, TUBE_TYPES, WAIT, InMemory, OnSpark
+from tests.acceptance.support import FOR_EVER, TUBE_TYPES, WAIT, InMemory, Native, OnSpark
 from tests.conftest import ENGINES
 from tubeq_spark.testing import ManualClock
 
@@ -50,18 +50,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave nothing that runs in memory to the thorough tests: it takes milliseconds."""
+    """Leave nothing that runs without Spark to the thorough tests: it takes milliseconds."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and callspec.params.get("engine") == "memory":
+        if callspec is not None and callspec.params.get("engine") in ("memory", "native"):
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
 
 
 @pytest.fixture(scope="module")
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Opens queues; on Spark where a test does not say."""
-    if getattr(request, "param", "spark") == "memory":
+    name = getattr(request, "param", "spark")
+    if name == "memory":
         return InMemory()
+    if name == "native":
+        return Native()
     return OnSpark(request.getfixturevalue("spark"))
 
 

@@ -56,6 +56,19 @@ class OnSpark:
         return latest
 
 
+class Native(OnSpark):
+    """Delta tables without Spark."""
+
+    def __init__(self) -> None:
+        """There is no session."""
+
+    def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
+        """Open a queue at a path."""
+        from tubeq_spark import Queue  # noqa: PLC0415
+
+        return Queue(None, location, clock=clock, engine="native", **options)
+
+
 class InMemory:
     """Tubes in memory."""
 

@@ -55,7 +55,9 @@ def works(queue: Queue, name: str, data: Any, feed: bool = False) -> None:
     task = tube.put(data)
     assert tube.peek(task.task_id).data == data
     assert tube.options.change_feed is feed
-    found = queue._context.engine.property(tube._ctx.table.name, "delta.enableChangeDataFeed")
+    found = queue._context.engine.tables.property(
+        tube._ctx.table.name, "delta.enableChangeDataFeed"
+    )
     assert found == str(feed).lower()
 
 

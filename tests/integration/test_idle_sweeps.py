@@ -11,7 +11,7 @@ import pytest
 from tubeq_spark import Queue
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.storage.location import SESSIONS, TUBES
-from tubeq_spark.storage.spark.engine import Engine
+from tubeq_spark.storage.spark.engine import SparkEngine
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -62,16 +62,16 @@ def test_sweep_when_it_judges_by_a_moment_ahead_reads_registry_and_sessions_once
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, asked = ManualClock(), []
-    rows = Engine.rows
+    rows = SparkEngine.rows
 
-    def noting(engine: Engine, sql: str, *arguments: Any) -> Any:
+    def noting(engine: SparkEngine, sql: str, *arguments: Any) -> Any:
         asked.append(sql)
         return rows(engine, sql, *arguments)
 
     with Queue(spark, location, clock=clock) as owner, Queue(spark, location, clock=clock) as queue:
         owner.create_tube("passing", temporary=True)
         queue.sweep()
-        monkeypatch.setattr(Engine, "rows", noting)
+        monkeypatch.setattr(SparkEngine, "rows", noting)
 
         report = queue.sweep(clock.now() + dt.timedelta(seconds=1))
 
