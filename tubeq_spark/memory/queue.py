@@ -144,6 +144,11 @@ class InMemoryQueue(Queue):
         return self._own.place.location
 
     @property
+    def engine(self) -> str:
+        """What runs the row verbs: "memory"."""
+        return "memory"
+
+    @property
     def session_uuid(self) -> uuid.UUID:
         """As `Queue.session_uuid`."""
         return self._own.session.uuid

@@ -92,9 +92,9 @@ def _grouped(text: str) -> list[Piece]:
     """The pieces of a text; a group begins with its opening parenthesis."""
     stack: list[list[Piece]] = [[]]
     for token in _tokens(text):
-        if token == "(":
+        if token == "(":  # noqa: S105  (of a text)
             stack.append([])
-        elif token == ")":
+        elif token == ")":  # noqa: S105  (of a text)
             group = stack.pop()
             stack[-1].append(group)
         else:
@@ -230,7 +230,8 @@ def _call(word: str, inside: list[Piece], table: Callable[[str], str]) -> str | 
             return f"CASE WHEN {args[0]} THEN {args[1]} ELSE {args[2]} END"
         case "map":
             return f"map([{', '.join(args[::2])}], [{', '.join(args[1::2])}])"
-    return None
+        case _:
+            return None
 
 
 def _cast(inside: list[Piece], table: Callable[[str], str]) -> str | None:

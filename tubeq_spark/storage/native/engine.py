@@ -23,6 +23,7 @@ from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.statement import Source
@@ -162,7 +163,7 @@ class NativeEngine:
         said = user_metadata(note, decision.affected, statement.operation_id)
         write_deltalake(
             snapshot,
-            decision.rows,
+            decision.replacing,
             mode="overwrite",
             predicate=decision.predicate,
             commit_properties=CommitProperties(custom_metadata={"userMetadata": said}),

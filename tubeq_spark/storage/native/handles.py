@@ -31,7 +31,7 @@ class Table:
         self.alias = alias
         self._options = dict(options)
         self._handles: dict[str, DeltaTable] = {}
-        self._locks = {"read": threading.Lock(), "write": threading.RLock()}
+        self._locks = {"read": threading.RLock(), "write": threading.RLock()}
 
     @contextmanager
     def newest(self, use: str = "read") -> Iterator[DeltaTable]:

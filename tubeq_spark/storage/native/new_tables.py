@@ -108,7 +108,10 @@ class _Ddl:
                     "valueType": value,
                     "valueContainsNull": True,
                 }
-        kind = _TYPES.get(name, name)
+            case _:
+                return self._plain(_TYPES.get(name, name))
+
+    def _plain(self, kind: str) -> str:
         if self._next() == "(":
             digits = self._upto(")")
             # The lengths of CHAR and VARCHAR are kept by Spark alone.
@@ -136,4 +139,5 @@ class _Ddl:
 
     def _taken(self) -> str:
         self._place += 1
-        return self._tokens[self._place - 1]
+        token: str = self._tokens[self._place - 1]
+        return token

@@ -48,6 +48,11 @@ class Decision:
     rows: pa.Table | None = None
     predicate: str = ""
 
+    @property
+    def replacing(self) -> pa.Table:
+        """What is in the replaced partitions from now on, of a statement that changes something."""
+        return pa.table({}) if self.rows is None else self.rows
+
 
 class DuplicateError(Exception):
     """Two rows of a source are about one row of the table."""

@@ -82,7 +82,7 @@ class NativeTables:
         """Whether the table of a tube holds payloads of this type."""
         with errors.reading(), self._handles.of(table).newest() as newest:
             self._tube_schema(newest, table)
-            return _payload_of(newest) == _type_of(payload)
+            return bool(_payload_of(newest) == _type_of(payload))
 
     @staticmethod
     def _tube_schema(newest: DeltaTable, table: str) -> pa.Schema:
