@@ -840,6 +840,25 @@ def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: 
     mine.drop()
 
 
+def test_drop_when_a_sweep_finds_it_busy_and_undoes_it_first_is_refused_and_the_tube_lives(
+    world: World,
+) -> None:
+    mine, rival = new_tube(world, "undone_by_a_sweep", "ab")
+    ids = ids_of(rival.take_many(1))
+
+    # Marked, found busy; before it takes back the mark a sweep comes upon it, and does that.
+    with (
+        world.probe.interrupted("read", "drop", world.rivals.sweep, nth=3),
+        pytest.raises(TubeBusyError),
+    ):
+        mine.drop()
+
+    assert stored(world.rivals["undone_by_a_sweep"]) == "at br"
+    assert names(rival.ack_many(ids)) == "a"
+    mine.drop()
+    assert "undone_by_a_sweep" not in world.rivals.tubes()
+
+
 @pytest.mark.thorough
 def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_new_tasks(
     world: World,

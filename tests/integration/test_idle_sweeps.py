@@ -74,6 +74,7 @@ def test_sweep_when_it_judges_by_a_moment_ahead_reads_registry_and_sessions_once
         monkeypatch.setattr(SparkEngine, "rows", noting)
 
         report = queue.sweep(clock.now() + dt.timedelta(seconds=1))
+        monkeypatch.undo()
 
     assert (report.dropped, list(report.tubes)) == ([], ["passing"])
     for table in (TUBES, SESSIONS):

@@ -280,13 +280,30 @@ def end_temporaries(
 
 
 def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None:
+    """Empty a tube that is being dropped, and take it out of the registry.
+
+    Raises:
+        TubeBusyError: Tasks are taken; the tube is live again.
+    """
     try:
         empty.drain(ctx)
     except TubeBusyError:
-        with contextlib.suppress(TubeNotFoundError):  # a sweep drained it a moment later
-            registry.move(ctx.record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
+        if _undo_drop(registry, ctx.record):
             raise
     _forget(opened, registry, ctx.record)
+
+
+def _undo_drop(registry: Registry, record: TubeRecord) -> bool:
+    """Make a tube live again whose tasks are taken; False where a sweep has drained it by now.
+
+    Whoever else found it busy may have done so first: then it lives, too.
+    """
+    try:
+        registry.move(record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
+    except TubeNotFoundError:
+        found = registry.find(record.name)
+        return found is not None and found.id == record.id
+    return True
 
 
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
@@ -321,10 +338,5 @@ def finish_drop(
     now_us = queue.now_us()
     expire.end_due(ctx, now_us)
     expire.end_dead_sessions(ctx, now_us, there=False)
-    try:
-        empty.drain(ctx)
-    except TubeBusyError:
-        with contextlib.suppress(TubeNotFoundError):
-            registry.move(record, (TubeStatus.DROPPING,), TubeStatus.LIVE)
-        return
-    _forget(opened, registry, record)
+    with contextlib.suppress(TubeBusyError):
+        _drain(ctx, opened, registry)

@@ -53,7 +53,7 @@ class StoredTube:
 
 
 class Place:
-    """Tubes, sessions and counters in memory."""
+    """Tubes, sessions and counters in memory; one lock guards all of it."""
 
     def __init__(self) -> None:
         """Have none."""
