@@ -1,4 +1,4 @@
-"""Cases of which another stands for all in `make test`: left to `make test-rest`."""
+"""Cases of which another stands for all: in `make test`, or on Spark."""
 
 from __future__ import annotations
 
@@ -22,17 +22,25 @@ class Named(Protocol):
 
 
 def thorough(*cases: object) -> list[ParameterSet]:
-    """Parameters that go through the code of the cases beside them.
+    """Parameters that are left to `make test-rest`: they go another way than those beside them.
 
     Args:
         *cases: Values of one parameter, or a tuple for several.
     """
-    return [
-        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.thorough)
-        for case in cases
-    ]
+    return _marked(pytest.mark.thorough, cases)
+
+
+def without_spark(*cases: object) -> list[ParameterSet]:
+    """Parameters of cases that go the way of those beside them on Spark: run on the other engines."""
+    return _marked(pytest.mark.without_spark, cases)
 
 
 def with_thorough(cases: Iterable[Named], more: Collection[str]) -> list[object]:
     """A table of cases as parameters, those named in `more` marked."""
     return [case if case.name not in more else thorough(case)[0] for case in cases]
+
+
+def _marked(mark: pytest.MarkDecorator, cases: Iterable[object]) -> list[ParameterSet]:
+    return [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark) for case in cases
+    ]

@@ -49,12 +49,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave nothing that runs without Spark to the thorough tests: it takes milliseconds."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run all cases without Spark, where they take milliseconds, and on Spark what goes another way."""
+    kept, left_out = [], []
     for item in items:
         callspec = getattr(item, "callspec", None)
         if callspec is not None and callspec.params.get("engine") in ("memory", "native"):
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
+        elif item.get_closest_marker("without_spark") is not None:
+            left_out.append(item)
+            continue
+        kept.append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tests.thorough import thorough
+from tests.thorough import without_spark
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 FOR_EVER = 10 * 365 * 86_400.0
 WAIT = 60.0
-TUBE_TYPES = ("fifottl", *thorough("fifo"))
+#: What a fifo has is a part of what a fifottl has; its own cases are 010.
+TUBE_TYPES = ("fifottl", *without_spark("fifo"))
 
 
 class Engine(Protocol):

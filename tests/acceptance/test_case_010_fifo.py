@@ -90,7 +90,7 @@ def test_release_regains_the_old_place(fifo: Tube) -> None:
     assert data_of(take(fifo) for _ in range(3)) == ["first", "third", 4]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_wakes_a_waiting_take(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -129,7 +129,7 @@ def test_kick_revives_the_oldest_buried_for_waiting_takes(
         tube.peek(ids[3])
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_create_tube_when_it_exists_is_refused(fifo: Tube, queue: Queue) -> None:
     """Case 010-9."""
     with pytest.raises(TubeExistsError, match=fifo.name):
@@ -182,7 +182,7 @@ def test_truncate_removes_all_tasks(new_tube: NewTube, queue: Queue) -> None:
     assert fifo.take(timeout=0) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     fifo: Tube, queue: Queue, session: Session
 ) -> None:
@@ -196,7 +196,7 @@ def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     assert elsewhere.options == fifo.options
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_tasks_by_state_gives_the_tasks_in_that_state(fifo: Tube) -> None:
     """Case 010-15."""
     ids = ids_of(fifo.put_many(range(10)))

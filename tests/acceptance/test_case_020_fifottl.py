@@ -42,7 +42,7 @@ def test_statistics_after_the_script_count_a_delayed_task_too(
     assert calls(queue, fifottl) == expected["calls"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_peek_agrees_with_put_until_the_task_is_acked(fifottl: Tube) -> None:
     """Case 020-3."""
     put = fifottl.put("abc")
@@ -87,7 +87,7 @@ def test_delete_of_a_taken_task_ends_its_lease(fifottl: Tube) -> None:
         fifottl.ack(task.task_id)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_bury_ends_the_lease_and_kick_wakes_a_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -144,7 +144,7 @@ def test_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None
     assert fifottl.peek(task.task_id) == released
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_drop_with_a_buried_task_leaves_a_working_queue(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:

@@ -20,7 +20,7 @@ from tests.acceptance.support import (
     run_statistics_script,
     take,
 )
-from tests.thorough import thorough
+from tests.thorough import thorough, without_spark
 from tubeq_spark import InvalidOptionError, PutItem, TaskNotFoundError, TubeExistsError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 KINDS = (("utube", "default"), ("utubettl", "ready_buffer"))
-BOTH = pytest.mark.parametrize("type_name", ["utubettl", *thorough("utube")])
+BOTH = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("utube")])
 
 
 @pytest.mark.parametrize(("type_name", "mode"), KINDS)
@@ -102,8 +102,9 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
     ("end", "type_name", "then"),
     [
         ("ack", "utube", "second"),
-        *thorough(
-            ("release", "utubettl", "first"),
+        *thorough(("release", "utubettl", "first")),
+        # To whoever waits they are an ack, or a release.
+        *without_spark(
             ("bury", "utube", "second"),
             ("bury", "utubettl", "second"),
             ("delayed_release", "utubettl", "second"),
@@ -129,7 +130,7 @@ def test_waiting_take_gets_what_the_end_of_the_first_frees(
     assert got.data == then
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @BOTH
 def test_bury_right_after_the_take_buries(shared_tube: SharedTube, type_name: str) -> None:
     """Cases 030-6 and 040-7."""
@@ -137,7 +138,7 @@ def test_bury_right_after_the_take_buries(shared_tube: SharedTube, type_name: st
     assert tube.bury(put_and_take(tube, 1).task_id).state == "!"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_option_of_timed_types_is_refused_by_a_utube(shared_tube: SharedTube) -> None:
     """Case 030-6."""
     with pytest.raises(InvalidOptionError, match="ttr"):
@@ -160,7 +161,7 @@ def test_priority_counts_inside_a_subqueue(shared_tube: SharedTube) -> None:
     assert take(tube).data == 670
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_delayed_release_adds_to_the_ttl_only(shared_tube: SharedTube) -> None:
     """Case 040-13."""
     tube = shared_tube("utubettl")
@@ -169,7 +170,7 @@ def test_delayed_release_adds_to_the_ttl_only(shared_tube: SharedTube) -> None:
     assert (released.ttl, released.ttr) == (15, 20)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_if_not_exists_gives_the_tube_of_the_same_type_only(
     shared_tube: SharedTube, queue: Queue
 ) -> None:
@@ -180,7 +181,7 @@ def test_if_not_exists_gives_the_tube_of_the_same_type_only(
         queue.create_tube(tube.name, "utubettl", if_not_exists=True)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @BOTH
 def test_tasks_by_state_after_four_of_ten_subqueues_are_taken(
     shared_tube: SharedTube, type_name: str
@@ -206,7 +207,7 @@ def test_expired_task_is_never_taken(shared_tube: SharedTube, clock: ManualClock
         assert tube.take(timeout=0.1) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_buried_task_in_a_subqueue_outlives_its_ttr_but_not_its_ttl(
     shared_tube: SharedTube, clock: ManualClock
 ) -> None:
@@ -310,7 +311,7 @@ def test_kick_gives_back_the_oldest_of_each_subqueue_first(
     assert counts(queue, tube)["ready"] == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_keeps_the_end_of_the_life(shared_tube: SharedTube) -> None:
     """Case U3."""
     tube = shared_tube("utubettl")
@@ -343,7 +344,7 @@ def test_release_all_frees_every_subqueue(shared_tube: SharedTube, other: Queue)
     assert data_of(other[tube.name].take_many(3)) == ["a", "b"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_per_utube_below_one_and_storage_mode_unknown_are_refused(
     shared_tube: SharedTube, queue: Queue
 ) -> None:

@@ -23,7 +23,7 @@ def test_take_from_one_tube_when_ttl_has_passed_gives_none(
         assert fifottl.take(timeout=0) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_from_several_tubes_when_ttl_has_passed_gives_none(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

@@ -61,7 +61,7 @@ def test_waiting_put_succeeds_when_an_ack_makes_room(
     assert waiting.result(WAIT).data == 4
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue) -> None:
     """Case 100-4."""
     for data in (1, 2, 3, 4):

@@ -47,7 +47,7 @@ def test_ids_grow_and_are_never_used_again(tube: Tube) -> None:
     assert ids == sorted(set(ids))
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_without_data_is_refused_but_none_is_data(tube: Tube) -> None:
     """Case X-A3."""
     with pytest.raises(TypeError):
@@ -68,7 +68,7 @@ def test_payload_comes_back_as_the_json_value_it_is(tube: Tube) -> None:
     assert data_of(list(tube.tasks_by_state("t"))) == [*payloads, [1, [2]]]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_with_an_option_that_nobody_or_another_type_has_is_refused(tube: Tube) -> None:
     """Case X-A4."""
     for unknown in ("priority", "TTL", "if_not_exist"):
@@ -80,7 +80,7 @@ def test_put_with_an_option_that_nobody_or_another_type_has_is_refused(tube: Tub
     assert tube.take(timeout=0) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_with_a_bad_pri_or_ttl_inserts_nothing(fifottl: Tube) -> None:
     """Case X-A5."""
     for options in ({"pri": -1}, {"pri": 1.5}, {"pri": "a"}, {"ttl": "a"}):

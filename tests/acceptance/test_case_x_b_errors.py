@@ -101,7 +101,7 @@ def test_bury_and_delete_of_several_when_one_is_unknown_change_nothing(
     assert versions() == before
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) -> None:
     """Case X-B3."""
     task = put_and_take(fifo)
@@ -113,7 +113,7 @@ def test_touch_of_a_task_without_ttr_is_refused(fifo: Tube, queue: Queue) -> Non
     assert queue.statistics(fifo.name)["calls"]["touch"] == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("increment", [None, 0, 0.0, 501 * YEAR])
 def test_touch_by_nothing_or_for_ever_is_none_before_any_check(
     not_held: NotHeld, increment: float | None
@@ -123,7 +123,7 @@ def test_touch_by_nothing_or_for_ever_is_none_before_any_check(
         assert not_held.tube.touch(task_id, increment) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
     """Case X-B4."""
     tube.bury_many(ids_of(tube.put_many([1, 2, 3])))

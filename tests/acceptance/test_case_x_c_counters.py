@@ -181,7 +181,7 @@ def test_close_counts_its_releases_as_release(
     assert calls(queue, fifo) == {"put": 2, "take": 2, "release": 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_callback_receives_the_whole_task(fifottl: Tube) -> None:
     """Case X-C7."""
     seen: list[Task] = []
@@ -193,7 +193,7 @@ def test_callback_receives_the_whole_task(fifottl: Tube) -> None:
     assert seen == [put, taken]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queue) -> None:
     """Case X-C8."""
     fifo = new_tube("fifo")
@@ -208,7 +208,7 @@ def test_callback_that_raises_harms_nothing(new_tube: NewTube, queue: Queue) -> 
     assert calls(queue, fifo) == {"put": 1, "take": 1, "ack": 1}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
     """Case X-C9."""
     changes = Changes()

@@ -75,7 +75,7 @@ def test_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: ManualCl
     assert times(ready) == (1.5, 1.5, 0.25)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
     fifottl: Tube,
 ) -> None:
@@ -112,7 +112,7 @@ def test_taken_task_outlives_its_ttl_until_its_ttr(
     assert counts(queue, fifottl) == {"done": 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -164,7 +164,7 @@ def test_release_leaves_the_end_of_life_where_it_was(
     assert counts(queue, fifottl) == {"done": 1}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_with_delay_lengthens_ttl_each_time(fifottl: Tube, clock: ManualClock) -> None:
     """Case X-D8."""
     task = put_and_take(fifottl, "x", ttl=10, ttr=5)
@@ -178,7 +178,7 @@ def test_release_with_delay_lengthens_ttl_each_time(fifottl: Tube, clock: Manual
     assert times(fifottl.release(task.task_id, delay=2)) == (6, 15, 5)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_with_what_it_cannot_do_is_refused(fifo: Tube, fifottl: Tube) -> None:
     """Case X-D8."""
     task = put_and_take(fifottl)
@@ -216,7 +216,7 @@ def test_buried_task_expires_and_a_kicked_one_forgets_its_delay(
     assert fifottl.peek(delayed.task_id).state == "r"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_touch_by_fractions_and_by_far_too_much(fifottl: Tube) -> None:
     """Case X-D10."""
     task = put_and_take(fifottl, "x", ttl=10_000, ttr=5_000)

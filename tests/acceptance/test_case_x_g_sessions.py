@@ -144,7 +144,7 @@ def test_take_that_finds_nothing_looks_for_dead_sessions(
     assert task.task_id == lost.task_id
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_all_by_anybody_frees_everybodys_tasks(
     new_tube: NewTube, queue: Queue, other: Queue
 ) -> None:
@@ -173,7 +173,7 @@ def test_cfg_leaves_what_it_does_not_name(session: Session) -> None:
     assert queue.cfg(in_replicaset=False)["ttr"] == 5
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_truncate_of_a_taken_task_leaves_no_ghost(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-G8."""
     tube = fresh_tube

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, put_and_take, take
-from tests.thorough import thorough
+from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, NotTakenError, TaskNotFoundError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Task
     from tubeq_spark.testing import ManualClock
 
-TYPES = pytest.mark.parametrize("type_name", ["utubettl", *thorough("limfifottl", "utube")])
-TIMED = pytest.mark.parametrize("type_name", ["limfifottl", *thorough("utubettl")])
+TYPES = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("limfifottl", "utube")])
+TIMED = pytest.mark.parametrize("type_name", ["limfifottl", *without_spark("utubettl")])
 
 
 @pytest.mark.thorough
@@ -124,7 +124,7 @@ def test_what_time_ends_is_told_and_counted_once(
     assert counts(queue, tube) == {"ready": 2, "total": 2, "done": 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @TIMED
 def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> None:
     """Cases X-D6, X-D8, X-D9 and X-D11."""
@@ -147,7 +147,7 @@ def test_durations_add_up_as_in_fifottl(new_tube: NewTube, type_name: str) -> No
     assert endless.next_event is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_utube_has_no_touch_no_durations_and_no_priorities(new_tube: NewTube) -> None:
     """Case X-B3."""
     tube = new_tube("utube")
