@@ -24,30 +24,26 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 SHORT, LONG = 5.0, 1_000.0
-#: Two tasks of one sub-queue, or of two, lie in one lease segment, too. The other types are taken from
-#: and settled by the code of these.
-KINDS = ("fifottl", "utubettl of one", "utubettl of two")
-TYPES = ("fifottl", *thorough(*KINDS[1:]))
-
 #: What is done to the second task, and the states of both afterwards.
 VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
     "ack": (lambda tube, b: tube.ack(b), "ar"),
-    "ack_many": (lambda tube, b: tube.ack_many([b]), "ar"),
-    "delete": (lambda tube, b: tube.delete(b), "ar"),
-    "exchange for none": (lambda tube, b: tube.exchange(ack=[b], take=0), "ar"),
     "exchange": (lambda tube, b: tube.exchange(ack=[b], take=1), "at"),
     "bury": (lambda tube, b: tube.bury(b), "ar b!"),
     "touch": (lambda tube, b: tube.touch(b, 50), "ar bt"),
-    "release": (lambda tube, b: tube.release(b), "ar br"),
-    "release delayed": (lambda tube, b: tube.release(b, delay=100), "ar b~"),
 }
-#: One that removes and one that changes, in tubes without sub-queues and with them.
-FEW = {
-    "fifottl": ("ack", "bury"),
-    "utubettl of one": ("ack",),
-}
-#: And those that tell two sub-queues from one.
-OF_TWO = ("ack", "exchange", "release")
+#: One that removes and one that changes, in tubes without sub-queues and with them; and what has a
+#: statement of its own. Two tasks of one sub-queue, or of two, lie in one lease segment, too.
+CASES = (
+    ("fifottl", "ack"),
+    ("fifottl", "bury"),
+    ("utubettl of one", "ack"),
+    *thorough(
+        ("fifottl", "exchange"),
+        ("fifottl", "touch"),
+        ("utubettl of one", "exchange"),
+        ("utubettl of two", "exchange"),
+    ),
+)
 
 
 def emptied(shared_tube: SharedTube, kind: str) -> Tube:
@@ -77,15 +73,7 @@ def refuse(tube: Tube, task_id: int) -> None:
         tube.ack(task_id)
 
 
-def cases() -> list[Any]:
-    """Every verb in every kind of tube; those that are not among the few are more of the same."""
-    few = [(kind, verb) for kind, verbs in FEW.items() for verb in verbs]
-    every = [(kind, verb) for kind in KINDS[:2] for verb in VERBS]
-    every += [(KINDS[2], verb) for verb in OF_TWO]
-    return [*few, *thorough(*(pair for pair in every if pair not in few))]
-
-
-@pytest.mark.parametrize(("kind", "verb"), cases())
+@pytest.mark.parametrize(("kind", "verb"), CASES)
 def test_verb_on_a_task_after_its_neighbours_ack_was_refused_leaves_the_neighbour_alone(
     shared_tube: SharedTube, clock: ManualClock, kind: str, verb: str
 ) -> None:
@@ -100,12 +88,11 @@ def test_verb_on_a_task_after_its_neighbours_ack_was_refused_leaves_the_neighbou
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", TYPES)
 def test_ack_after_a_touch_made_the_leases_differ_leaves_the_neighbour_alone(
-    shared_tube: SharedTube, clock: ManualClock, kind: str
+    shared_tube: SharedTube, clock: ManualClock
 ) -> None:
-    tube = emptied(shared_tube, kind)
-    a, b, c = taken(tube, kind, {"a": SHORT, "b": SHORT, "c": SHORT})
+    tube = emptied(shared_tube, "fifottl")
+    a, b, c = taken(tube, "fifottl", {"a": SHORT, "b": SHORT, "c": SHORT})
     tube.touch(b, LONG)
     tube.touch(c, LONG)
     clock.advance(SHORT)
@@ -122,12 +109,11 @@ def test_ack_after_a_touch_made_the_leases_differ_leaves_the_neighbour_alone(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["fifottl", *thorough("utubettl of one")])
 def test_release_of_the_last_attempt_after_a_neighbours_was_refused_buries_no_more_than_its_task(
-    new_tube: NewTube, clock: ManualClock, kind: str
+    new_tube: NewTube, clock: ManualClock
 ) -> None:
-    tube = new_tube(kind.split(maxsplit=1)[0], max_attempts=1)
-    a, b, c = taken(tube, kind, {"a": SHORT, "b": LONG, "c": LONG})
+    tube = new_tube("fifottl", max_attempts=1)
+    a, b, c = taken(tube, "fifottl", {"a": SHORT, "b": LONG, "c": LONG})
     clock.advance(SHORT)
     refuse(tube, a)
     with pytest.raises(NotTakenError):
@@ -142,13 +128,12 @@ def test_release_of_the_last_attempt_after_a_neighbours_was_refused_buries_no_mo
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", TYPES)
 def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
-    shared_tube: SharedTube, clock: ManualClock, kind: str
+    shared_tube: SharedTube, clock: ManualClock
 ) -> None:
-    tube = emptied(shared_tube, kind)
+    tube = emptied(shared_tube, "fifottl")
     ttrs = dict.fromkeys("abcdef", LONG) | {"a": SHORT}
-    ids = taken(tube, kind, ttrs)
+    ids = taken(tube, "fifottl", ttrs)
     clock.advance(SHORT)
 
     with ThreadPoolExecutor(len(ids)) as pool:
@@ -159,15 +144,14 @@ def test_acks_of_six_threads_when_one_lease_has_ended_lose_no_task(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["fifottl", *thorough("utubettl of one", "utubettl of two")])
 def test_batch_when_a_neighbours_ack_was_refused_settles_no_more_than_is_held(
-    shared_tube: SharedTube, clock: ManualClock, kind: str
+    shared_tube: SharedTube, clock: ManualClock
 ) -> None:
     """Single verbs on the tasks of a batch, and the batch's own after them."""
-    tube = emptied(shared_tube, kind)
-    ids = taken(tube, kind, {"a": SHORT, "b": LONG, "c": LONG})
+    tube = emptied(shared_tube, "fifottl")
+    ids = taken(tube, "fifottl", {"a": SHORT, "b": LONG, "c": LONG})
     tube.release_many(ids)
-    batch = tube.take_df(3, **({"per_utube": 3} if kind.startswith("utube") else {}))
+    batch = tube.take_df(3)
     clock.advance(SHORT)
     refuse(tube, ids[0])
 
@@ -180,12 +164,11 @@ def test_batch_when_a_neighbours_ack_was_refused_settles_no_more_than_is_held(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["utubettl of one", *thorough("fifottl", "utubettl of two")])
 def test_batch_whose_task_an_exchange_acked_leaves_alone_what_the_exchange_took(
-    shared_tube: SharedTube, kind: str
+    shared_tube: SharedTube,
 ) -> None:
-    tube = emptied(shared_tube, kind)
-    ids = taken(tube, kind, {"a": LONG, "b": LONG})
+    tube = emptied(shared_tube, "utubettl of one")
+    ids = taken(tube, "utubettl of one", {"a": LONG, "b": LONG})
     tube.release_many(ids)
     batch = tube.take_df(1)
     assert data_of(tube.exchange(ack=[ids[0]], take=1)) == ["b"]
@@ -198,13 +181,12 @@ def test_batch_whose_task_an_exchange_acked_leaves_alone_what_the_exchange_took(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["fifottl", *thorough("utubettl of one")])
 def test_verbs_when_another_queue_object_of_the_session_settled_neighbours_do_their_own(
-    queue: Queue, session: Session, shared_tube: SharedTube, clock: ManualClock, kind: str
+    queue: Queue, session: Session, shared_tube: SharedTube, clock: ManualClock
 ) -> None:
-    tube = emptied(shared_tube, kind)
+    tube = emptied(shared_tube, "fifottl")
     joined = session(session_uuid=queue.session_uuid)[tube.name]
-    a, b, c, d, e = taken(tube, kind, dict.fromkeys("abcde", SHORT))
+    a, b, c, d, e = taken(tube, "fifottl", dict.fromkeys("abcde", SHORT))
     joined.touch(b, LONG)
     joined.touch(c, LONG)
     joined.touch(d, LONG)
@@ -225,14 +207,13 @@ def test_verbs_when_another_queue_object_of_the_session_settled_neighbours_do_th
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["fifottl", *thorough("utubettl of one")])
 def test_verbs_when_other_sessions_moved_neighbours_do_their_own(
-    queue: Queue, other: Queue, shared_tube: SharedTube, clock: ManualClock, kind: str
+    queue: Queue, other: Queue, shared_tube: SharedTube, clock: ManualClock
 ) -> None:
     """A foreign delete, bury, kick and sweep, and tasks that were taken again."""
-    tube = emptied(shared_tube, kind)
+    tube = emptied(shared_tube, "fifottl")
     rival = other[tube.name]
-    ids = taken(tube, kind, dict.fromkeys("bcdef", LONG) | {"a": SHORT})
+    ids = taken(tube, "fifottl", dict.fromkeys("bcdef", LONG) | {"a": SHORT})
     by_name = dict(zip([*"bcdef", "a"], ids, strict=True))
     rival.delete(by_name["b"])
     rival.bury(by_name["c"])
@@ -246,7 +227,7 @@ def test_verbs_when_other_sessions_moved_neighbours_do_their_own(
     tube.ack(by_name["d"])
     assert states(tube) == "ar cr et ft"
     rival.release_all()
-    again = rival.take_many(9, **({"per_utube": 9} if kind.startswith("utube") else {}))
+    again = rival.take_many(9)
     assert sorted(data_of(again)) == ["a", "c", "e", "f"]
     refuse(tube, by_name["e"])
     rival.release_all()

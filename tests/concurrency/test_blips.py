@@ -64,11 +64,10 @@ def shaky(spark: SparkSession) -> Shaky:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["fifo", "utube"])
 def test_close_when_spark_was_out_of_reach_before_gives_back_what_is_held(
-    shaky: Shaky, place: str, clock: ManualClock, watcher: Queue, kind: str
+    shaky: Shaky, place: str, clock: ManualClock, watcher: Queue
 ) -> None:
-    tube = watcher.create_tube(f"before_{kind}", kind)
+    tube = watcher.create_tube("before", "utube")
     put = tube.put_many(["a", "b"])
     queue = opened(shaky, place, clock)
     mine = queue[tube.name]

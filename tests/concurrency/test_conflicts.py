@@ -203,24 +203,6 @@ MEETINGS = (
         "b",
     ),
     Meeting(
-        "take, release of another lease segment",
-        lambda w: one_taken_by_rival(w, "ab"),
-        lambda w, _: names(w.tube.take_many(1)),
-        lambda w, ids: w.rival.release_many(ids),
-        0,
-        "ar bt",
-        "b",
-    ),
-    Meeting(
-        "take, delete of a candidate",
-        lambda w: put(w, "ab"),
-        lambda w, _: names(w.tube.take_many(1)),
-        lambda w, ids: w.rival.delete(ids[0]),
-        1,
-        "bt",
-        "b",
-    ),
-    Meeting(
         "ack of a part, take of others",
         lambda w: taken(w, "abc", 2),
         lambda w, ids: names(w.tube.ack_many(ids[:1])),
@@ -248,15 +230,6 @@ MEETINGS = (
         "b",
     ),
     Meeting(
-        "put, put",
-        lambda _: None,
-        lambda w, _: names(w.tube.put_many(["b"])),
-        lambda w, _: w.rival.put("a"),
-        0,
-        "br ar",
-        "b",
-    ),
-    Meeting(
         "sweep of what is due, take of some of it",
         lambda w: delayed(w, "ab"),
         lambda w, _: w.mine.sweep().tubes["shared"].readied,
@@ -273,15 +246,6 @@ MEETINGS = (
         1,
         "at bt ct dt et ft gt",
         0,
-    ),
-    Meeting(
-        "release_all, ack",
-        lambda w: one_taken_by_rival(w, "ab"),
-        lambda w, _: w.tube.release_all(),
-        lambda w, ids: w.rival.ack_many(ids),
-        1,
-        "br",
-        None,
     ),
 )
 
@@ -306,17 +270,13 @@ def overlapped(
         return future.result(WAIT)
 
 
-#: They meet as others do that stay.
+#: In `make test` one stands for those that begin anew, and one for those that stand both.
 MORE = {
-    "put, put",
     "take, ack of another lease segment",
-    "take, release of another lease segment",
     "ack of a part, take of others",
     "sweep of what is due, take of some of it",
-    "release_all, ack",
     "compaction, take of its tasks",
     "ack of a part, bury in the same lease segment",
-    "take, delete of a candidate",
 }
 
 

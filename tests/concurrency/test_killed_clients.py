@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 
 #: How many producers are killed, and how many of its puts each has been told of by then.
-KILLS, PUTS = 3, 4
+KILLS, PUTS = 2, 4
 
 #: Puts until it is killed, and tells of each task.
 PRODUCER = """

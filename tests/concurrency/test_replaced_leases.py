@@ -86,8 +86,8 @@ def test_sweep_when_it_stops_while_it_removes_leases_keeps_the_highest_bound(pla
         place.visit()
     highest = place.bounds()[-1]
 
-    for point in range(30):
-        if not place.probe.stopped(point, place.sweeper.sweep):
+    for commits in range(5):
+        if not place.probe.stopped_after(commits, place.sweeper.sweep):
             break
         assert place.bounds()[-1] == highest
     else:

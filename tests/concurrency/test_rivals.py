@@ -99,14 +99,6 @@ def test_take_df_when_a_rival_takes_some_candidates_counts_what_it_got(world: Wo
 
 
 @pytest.mark.thorough
-def test_take_when_a_rival_deletes_the_candidates_finds_nothing(world: World) -> None:
-    ids = put(world, "ab")
-
-    with world.probe.interrupted("decided", "take", lambda: world.rival.delete_many(ids)):
-        assert world.tube.take(0) is None
-
-
-@pytest.mark.thorough
 def test_take_of_some_when_a_rival_then_buries_one_of_them_knows_what_it_holds(
     world: World,
 ) -> None:
@@ -198,19 +190,6 @@ def test_ack_when_a_member_of_its_session_acks_one_of_the_lease_segment_acks_all
 
 
 @pytest.mark.thorough
-def test_ack_after_a_touch_by_a_member_of_the_session_leaves_the_rest_of_the_lease_segment(
-    world: World,
-) -> None:
-    sibling = sibling_of(world)
-    a, *_ = taken(world, "abc")
-
-    sibling.touch(a, 10)
-    sibling.ack(a)
-
-    assert world.stored() == "bt ct"
-
-
-@pytest.mark.thorough
 def test_ack_of_one_task_of_a_batch_after_its_touch_leaves_the_rest_of_the_batch(
     world: World,
 ) -> None:
@@ -225,77 +204,47 @@ def test_ack_of_one_task_of_a_batch_after_its_touch_leaves_the_rest_of_the_batch
     assert world.stored() == ""
 
 
-@pytest.mark.thorough
-def test_ack_after_a_touch_of_what_a_rival_moved_leaves_the_rest_of_the_lease_segment(
-    world: World,
-) -> None:
-    a, _, c = taken(world, "abc")
-    world.rival.bury(c)
-
-    world.tube.touch(a, 10)
-    world.tube.ack(a)
-
-    assert world.stored() == "bt c!"
-
-
-@pytest.mark.parametrize("verb", ["bury", *thorough("delete")])
 def test_ack_of_the_rest_when_a_rival_takes_one_out_of_the_lease_segment_acks_the_rest(
-    world: World, verb: str
+    world: World,
 ) -> None:
     a, b, c = taken(world, "abc")
 
-    with world.probe.interrupted("decided", "ack", lambda: getattr(world.rival, verb)(a)):
+    with world.probe.interrupted("decided", "ack", lambda: world.rival.bury(a)):
         world.tube.ack_many([b, c])
 
-    assert world.stored() == ("a!" if verb == "bury" else "")
+    assert world.stored() == "a!"
 
 
-@pytest.mark.parametrize("verb", ["delete", *thorough("bury")])
 def test_ack_of_all_when_a_rival_takes_one_out_of_the_lease_segment_acks_none(
-    world: World, verb: str
+    world: World,
 ) -> None:
     a, b, c = taken(world, "abc")
 
     with (
-        world.probe.interrupted("decided", "ack", lambda: getattr(world.rival, verb)(a)),
+        world.probe.interrupted("decided", "ack", lambda: world.rival.delete(a)),
         pytest.raises(NotTakenError),
     ):
         world.tube.ack_many([a, b, c])
 
-    assert world.stored() == ("a! bt ct" if verb == "bury" else "bt ct")
+    assert world.stored() == "bt ct"
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("mine", ["release", *thorough("bury", "touch")])
-def test_verb_on_the_rest_when_a_rival_takes_one_out_of_the_lease_segment_works_on_the_rest(
-    world: World, mine: str
+def test_release_of_one_when_a_rival_takes_another_out_of_the_lease_segment_releases_it(
+    world: World,
 ) -> None:
     a, b, _ = taken(world, "abc")
-    verbs: dict[str, Callable[[], object]] = {
-        "release": lambda: world.tube.release(b),
-        "bury": lambda: world.tube.bury(b),
-        "touch": lambda: world.tube.touch(b, 100),
-    }
 
-    with world.probe.interrupted("decided", mine, lambda: world.rival.delete(a)):
-        verbs[mine]()
+    with world.probe.interrupted("decided", "release", lambda: world.rival.delete(a)):
+        world.tube.release(b)
 
-    assert world.stored() == {"release": "br ct", "bury": "b! ct", "touch": "bt ct"}[mine]
+    assert world.stored() == "br ct"
 
 
-#: Each verb, and each rival's way to end a lease.
+#: Each kind of statement, and each way in which a rival ends a lease.
 LEASE_ENDS = [
     ("ack whole", "sweep"),
-    *thorough(
-        ("ack part", "take"),
-        ("release", "release_all"),
-        ("touch", "take"),
-        ("ack whole", "take"),
-        ("ack whole", "release_all"),
-        ("ack part", "sweep"),
-        ("release", "take"),
-        ("touch", "sweep"),
-    ),
+    *thorough(("ack part", "take"), ("release", "release_all")),
 ]
 
 
@@ -304,7 +253,6 @@ def owners_verbs(world: World, ids: list[int]) -> dict[str, Callable[[], object]
         "ack whole": lambda: world.tube.ack_many(ids),
         "ack part": lambda: world.tube.ack(ids[0]),
         "release": lambda: world.tube.release_many(ids),
-        "touch": lambda: world.tube.touch(ids[0], 100),
     }
 
 
@@ -353,35 +301,27 @@ def test_bury_when_the_owner_acks_first_says_not_found(world: World) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("verb", ["ack", *thorough("release", "bury", "touch")])
+@pytest.mark.parametrize("verb", ["ack", "release"])
 def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     world: World, verb: str
 ) -> None:
     a, *_ = put(world, "abc")
     batch = world.tube.take_df(3)
     world.rival.bury(a)
-    verbs: dict[str, Callable[[], int]] = {
-        "ack": batch.ack,
-        "release": batch.release,
-        "bury": batch.bury,
-        "touch": lambda: batch.touch(100),
-    }
 
-    assert verbs[verb]() == 2
+    assert getattr(batch, verb)() == 2
 
-    after = {"ack": "", "release": " br cr", "bury": " b! c!", "touch": " bt ct"}
-    assert world.stored() == "a!" + after[verb]
+    assert world.stored() == ("a!" if verb == "ack" else "a! br cr")
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("verb", ["ack", *thorough("release")])
-def test_batch_when_a_rival_has_released_all_of_it_says_not_taken(world: World, verb: str) -> None:
+def test_batch_when_a_rival_has_released_all_of_it_says_not_taken(world: World) -> None:
     put(world, "ab")
     batch = world.tube.take_df(2)
     world.rival.release_all()
 
     with pytest.raises(NotTakenError):
-        getattr(batch, verb)()
+        batch.ack()
 
     assert world.stored() == "ar br"
 
@@ -448,16 +388,6 @@ def test_put_when_a_rival_truncates_meanwhile_is_there(world: World) -> None:
 
 
 @pytest.mark.thorough
-def test_truncate_when_a_rival_takes_meanwhile_removes_what_it_took(world: World) -> None:
-    put(world, "ab")
-
-    with world.probe.interrupted("decided", "truncate", lambda: world.rival.take_many(1)):
-        world.tube.truncate()
-
-    assert world.stored() == ""
-
-
-@pytest.mark.thorough
 def test_truncate_when_a_rival_puts_and_takes_meanwhile_keeps_what_was_put_after_it_began(
     world: World,
 ) -> None:
@@ -488,23 +418,6 @@ def test_sweep_when_a_rival_sweeps_meanwhile_writes_each_thing_down_once(world: 
     assert (done.readied, done.expired, done.released) == (0, 0, 0)
     assert world.stored() == "ar cr"
     assert world.told("delay", "ttl", "ttr") == {key: value + 1 for key, value in before.items()}
-
-
-@pytest.mark.thorough
-def test_sweep_when_a_rival_takes_some_of_what_is_due_counts_only_what_it_changed(
-    world: World,
-) -> None:
-    world.rival.put_many(
-        [PutItem("a", delay=TTR), PutItem("b", delay=TTR), PutItem("c", delay=TTR)]
-    )
-    world.clock.advance(PAST_TTR)
-    before = world.told("delay")["delay"]
-
-    with world.probe.interrupted("decided", "end_due", lambda: world.rival.take_many(1)):
-        report = world.mine.sweep()
-
-    assert report.tubes["shared"].readied == 2
-    assert world.told("delay")["delay"] == before + 3
 
 
 @pytest.mark.thorough
@@ -585,21 +498,6 @@ def test_renewal_when_a_rival_marks_the_session_dead_first_begins_anew(world: Wo
     assert [task.attempts for task in mine] == [2, 1]
     assert queue["shared"].ack(held[0]).data == "a"
     lives_on(world, queue)
-
-
-@pytest.mark.thorough
-def test_what_a_dead_session_held_when_it_begins_anew_stays_lost_to_it(world: World) -> None:
-    queue = holder(world, Probe(), "ab")
-    held = ids_of(queue["shared"].tasks_by_state("t"))
-    world.clock.advance(11)
-    world.rivals.sweep()
-    assert names(world.rival.take_many(1)) == "a"
-
-    assert names(queue["shared"].take_many(5)) == "b"
-
-    with pytest.raises(NotTakenError):
-        queue["shared"].ack(held[0])
-    assert queue["shared"].ack(held[1]).data == "b"
 
 
 @pytest.mark.thorough

@@ -90,12 +90,6 @@ def taken_by_rival(world: World, letters: str) -> list[int]:
     return ids_of(world.rival.take_many(len(letters)))
 
 
-def taken_apart(world: World, letters: str) -> list[int]:
-    """Tasks that this session has taken, each in a lease segment of its own."""
-    put(world, letters)
-    return [task_id for _ in letters for task_id in ids_of(world.tube.take_many(1))]
-
-
 def taken_long_ago(world: World, letters: str) -> None:
     taken(world, letters)
     world.clock.advance(PAST_TTR)
@@ -168,7 +162,6 @@ def put_again_with_the_key(world: World, key: str) -> None:
 
 CASES = (
     Case("put", lambda _: None, lambda w, _: w.tube.put("a"), ("", "ar")),
-    Case("put_many", lambda _: None, lambda w, _: w.tube.put_many(list("abc")), ("", "ar br cr")),
     Case("put_df", lambda w: frame(w, "ab"), lambda w, df: w.tube.put_df(df), ("", "ar br")),
     Case(
         "put_df_with_a_key",
@@ -177,7 +170,6 @@ CASES = (
         ("", "ar br"),
         then=put_again_with_the_key,
     ),
-    Case("take", lambda w: put(w, "ab"), lambda w, _: w.tube.take(0), ("ar br", "at br")),
     Case(
         "take_many",
         lambda w: put(w, "abc"),
@@ -205,9 +197,6 @@ CASES = (
         once=True,
     ),
     Case(
-        "take_df", lambda w: put(w, "abc"), lambda w, _: w.tube.take_df(2), ("ar br cr", "at bt cr")
-    ),
-    Case(
         "ack_whole_lease_segment",
         lambda w: taken(w, "ab"),
         lambda w, i: w.tube.ack_many(i),
@@ -222,24 +211,10 @@ CASES = (
         then=ack_the_rest,
     ),
     Case(
-        "ack_several_lease_segments",
-        lambda w: taken_apart(w, "ab"),
-        lambda w, i: w.tube.ack_many(i),
-        ("at bt", ""),
-    ),
-    Case(
         "release",
         lambda w: taken(w, "ab"),
         lambda w, i: w.tube.release_many(i),
         ("at bt", "ar br"),
-    ),
-    Case(
-        "release_part_with_delay",
-        lambda w: taken(w, "ab"),
-        lambda w, i: w.tube.release(i[0], delay=10),
-        ("at bt", "a~ bt"),
-        swept="ar",
-        then=ack_the_rest,
     ),
     Case(
         "touch_part_of_a_lease_segment",
@@ -249,26 +224,11 @@ CASES = (
         swept="at br",
     ),
     Case(
-        "bury_ready",
-        lambda w: put(w, "ab"),
-        lambda w, i: w.tube.bury(i[0]),
-        ("ar br", "a! br"),
-    ),
-    Case(
         "bury_what_another_holds",
         lambda w: taken_by_rival(w, "abc"),
         lambda w, i: w.tube.bury(i[0]),
         ("at bt ct", "a! bt ct"),
         swept="a!",
-        then=ack_the_rest_as_rival,
-    ),
-    Case("delete_ready", lambda w: put(w, "ab"), lambda w, i: w.tube.delete(i[0]), ("ar br", "br")),
-    Case(
-        "delete_what_another_holds",
-        lambda w: taken_by_rival(w, "abc"),
-        lambda w, i: w.tube.delete(i[0]),
-        ("at bt ct", "bt ct"),
-        swept="",
         then=ack_the_rest_as_rival,
     ),
     Case(
@@ -321,12 +281,6 @@ CASES = (
         lambda _, queue: queue.close(),
         ("at bt", "ar br"),
         once=True,
-    ),
-    Case(
-        "batch_ack",
-        lambda w: batch_of(w, "ab"),
-        lambda _, batch: batch.ack(),
-        ("at bt", ""),
     ),
     Case(
         "batch_ack_of_some",

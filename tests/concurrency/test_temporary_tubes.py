@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe
-from tests.thorough import thorough
 from tubeq_spark import SessionError, TubeExistsError
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
     from tubeq_spark.testing import ManualClock
 
-TYPES = ("fifo", *thorough("utubettl"))
 _numbers = itertools.count(1)
 
 
@@ -32,12 +30,11 @@ def new_name() -> str:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", TYPES)
 def test_sweep_when_the_creator_of_a_temporary_tube_is_dead_drops_it(
-    open_queue: OpenQueue, clock: ManualClock, watcher: Queue, kind: str
+    open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:
     name, owner = new_name(), open_queue(ttr=10)
-    tube = owner.create_tube(name, kind, temporary=True)
+    tube = owner.create_tube(name, temporary=True)
     tube.put_many(["a", "b"])
     assert watcher[name].take(0) is not None
     clock.advance(5)

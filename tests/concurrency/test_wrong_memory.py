@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.support import World, ids_of, stored
-from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, PutItem
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 #: What is done to the first of three tasks of a take, and all of them afterwards; `d` is ready.
 VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
     "touch": (lambda tube, a: tube.touch(a, 5), "at bt ct dr"),
-    "release": (lambda tube, a: tube.release(a, delay=9), "a~ bt ct dr"),
-    "bury": (lambda tube, a: tube.bury(a), "a! bt ct dr"),
     "exchange": (lambda tube, a: tube.exchange(ack=[a], take=1), "bt ct dt"),
 }
 
@@ -35,7 +32,7 @@ def subqueues(pair: World) -> Tube:
     return pair.mine.create_tube("with_subqueues", "utubettl")
 
 
-@pytest.fixture(params=["fifottl", *thorough("utubettl")])
+@pytest.fixture
 def tube(request: pytest.FixtureRequest, world: World, subqueues: Tube) -> Iterator[Tube]:
     """An empty tube."""
     yield world.tube if request.param == "fifottl" else subqueues
@@ -70,7 +67,11 @@ def add_to_memory(holdings: Holdings, task_id: int, another: int) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("verb", ["touch", *thorough("release", "bury", "exchange")])
+@pytest.mark.parametrize(
+    ("tube", "verb"),
+    [("fifottl", "touch"), ("fifottl", "exchange"), ("utubettl", "exchange")],
+    indirect=["tube"],
+)
 def test_verb_when_the_memory_of_its_lease_segment_lacks_tasks_leaves_these_alone(
     world: World, tube: Tube, verb: str
 ) -> None:
@@ -102,11 +103,10 @@ def test_ack_of_two_takes_when_the_memory_of_one_lacks_a_task_leaves_it_alone(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("verb", ["touch", *thorough("release", "bury")])
-def test_verb_when_the_memory_of_its_lease_segment_has_one_too_many_is_decided_anew(
-    world: World, verb: str
+def test_touch_when_the_memory_of_its_lease_segment_has_one_too_many_is_decided_anew(
+    world: World,
 ) -> None:
-    act, after = VERBS[verb]
+    act, after = VERBS["touch"]
     a, b, c = taken(world.tube)
     add_to_memory(world.mine._context.holdings, c + 1, b)
     conflicts = world.conflicts()
