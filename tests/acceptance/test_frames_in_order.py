@@ -61,8 +61,10 @@ SHAPES: dict[str, Callable[[DataFrame], DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["orderBy", *thorough(*list(SHAPES)[1:])])
-@pytest.mark.parametrize("adaptive_enabled", ["false", *thorough("true")])
+@pytest.mark.parametrize(
+    ("name", "adaptive_enabled"),
+    [("orderBy", "false"), *thorough(*((name, "true") for name in SHAPES))],
+)
 def test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order(
     spark: SparkSession, numbers: DataFrame, new_tube: NewTube, name: str, adaptive_enabled: str
 ) -> None:

@@ -12,7 +12,6 @@ from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 
 from tests.acceptance.support import WAIT, counts, take
-from tests.thorough import thorough
 from tubeq_spark import InvalidOptionError, PutItem, Queue, QueueConfig
 
 if TYPE_CHECKING:
@@ -68,11 +67,8 @@ def data_in(tube: Tube) -> list[Any]:
 # -- sink -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_name", ["fifo", *thorough("limfifottl")])
-def test_sink_when_a_batch_is_replayed_adds_nothing(
-    new_tube: NewTube, source: Source, type_name: str
-) -> None:
-    tube = new_tube(type_name, capacity=4 if type_name == "limfifottl" else None)
+def test_sink_when_a_batch_is_replayed_adds_nothing(new_tube: NewTube, source: Source) -> None:
+    tube = new_tube("fifo")
     source.add("a", "b")
     source.add("c")
     source.run(tube.sink())
@@ -82,27 +78,6 @@ def test_sink_when_a_batch_is_replayed_adds_nothing(
     source.run(tube.sink())
 
     assert data_in(tube) == ["a", "b", "c", "d"]
-
-
-@pytest.mark.thorough
-def test_sink_when_the_stream_dies_after_the_commit_adds_each_row_once(
-    new_tube: NewTube, source: Source
-) -> None:
-    tube = new_tube("fifo")
-    sink = tube.sink()
-
-    def dies(batch: DataFrame, number: int) -> None:
-        sink(batch, number)
-        msg = "the power is out"
-        raise RuntimeError(msg)
-
-    source.add("a", "b")
-    with pytest.raises(StreamingQueryException, match="the power is out"):
-        source.run(dies)
-
-    source.run(tube.sink())
-
-    assert data_in(tube) == ["a", "b"]
 
 
 @pytest.mark.thorough
@@ -221,23 +196,6 @@ def test_process_when_its_handler_raises_gives_back_and_goes_on(
     assert [record.exc_info[1].args for record in caplog.records if record.exc_info] == [
         ("cannot work",)
     ]
-
-
-@pytest.mark.thorough
-def test_process_when_its_handler_always_raises_buries_after_max_attempts(
-    queue: Queue, new_tube: NewTube, tmp_path: Path
-) -> None:
-    tube = new_tube("fifo", max_attempts=2)
-    tube.put_many(["a", "b"])
-    handler = Handler(failures=9)
-    checkpoint = tmp_path / "checkpoint"
-
-    for _ in range(3):
-        query = tube.process(handler, batch_size=10, trigger=None, checkpoint=checkpoint)
-        query.awaitTermination()
-
-    assert handler.batches == [["a", "b"]] * 2
-    assert counts(queue, tube) == {"buried": 2, "total": 2}
 
 
 @pytest.mark.thorough

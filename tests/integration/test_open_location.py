@@ -38,21 +38,6 @@ def test_open_when_the_session_parses_the_schema_in_its_own_way_keeps_the_tasks(
         assert queue["typed"].peek(task.task_id).data == data
 
 
-@pytest.mark.thorough
-def test_create_tube_when_a_dropped_one_had_another_payload_has_its_own(
-    spark: SparkSession, location: str
-) -> None:
-    with Queue(spark, location) as queue:
-        first = queue.create_tube("reused", schema="n INT")
-        first.put({"n": 1})
-        first.drop()
-        second = queue.create_tube("reused")
-        task = second.put(["any", "JSON"])
-        assert task is not None
-        assert second.peek(task.task_id).data == ["any", "JSON"]
-        assert second.df().count() == 1
-
-
 def test_queue_when_the_clock_is_past_the_last_task_id_is_refused_and_a_put_too(
     spark: SparkSession, location: str
 ) -> None:
