@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.programs import ROOT, environment
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 VERBS = ["put", "take", "ack"]
 #: Enough to have something to show. The default session, whose every call lasts seconds, is left out.
 ROUNDS = 1
@@ -27,7 +27,7 @@ ROUNDS = 1
 def run_benchmark(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, str(ROOT / "jobs" / "benchmark.py"), *options],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -38,7 +38,7 @@ def run_benchmark(*options: str) -> subprocess.CompletedProcess[str]:
 def started_benchmark(*options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(ROOT / "jobs" / "benchmark.py"), *options],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pytest
@@ -22,11 +21,13 @@ from delta.tables import DeltaTable
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 from pyspark.sql import functions as F
 
+from tests.programs import ROOT, environment
 from tubeq_spark import Queue
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from crawler.settings import Progress
     from pyspark.sql import SparkSession
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
 FOLDERS, FILES = 4, 6
 PAGES = 1 + FOLDERS * (1 + FILES)
-JOBS = Path(__file__).parents[2] / "jobs"
 DEADLINE_S = 300.0
 
 
@@ -291,7 +291,8 @@ class Program:
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(JOBS / "crawl.py"), *arguments],
+            [sys.executable, str(ROOT / "jobs" / "crawl.py"), *arguments],
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import consume
@@ -20,17 +18,18 @@ from consumer.results import ResultTable
 from pyspark.sql import functions as F
 
 from tests.acceptance.support import counts
+from tests.programs import ROOT, environment
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark import Task, Tube
 
-ROOT = Path(__file__).parents[2]
 LONG = 300
 _numbers = itertools.count(1)
 
@@ -342,14 +341,13 @@ def test_programs_put_and_consume_until_a_signal_comes(
     lines.write_text("".join(f"{json.dumps({'n': n})}\n" for n in range(4)))
     results = str(tmp_path / "results")
     common = ["--location", location, "--tube=work"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
     with subprocess.Popen(
         [
             *(sys.executable, str(ROOT / "jobs" / "consume.py"), *common),
             *(f"--results={results}", f"--path={tmp_path}", f"{handlers}:work"),
         ],
-        env=environment,
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -357,7 +355,7 @@ def test_programs_put_and_consume_until_a_signal_comes(
         try:
             put = subprocess.run(
                 [sys.executable, str(ROOT / "jobs" / "enqueue.py"), *common, str(lines)],
-                env=environment,
+                env=environment(),
                 capture_output=True,
                 text=True,
                 check=False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
 import signal
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 from sweeper import main
 
 from tests.acceptance.support import counts, take
+from tests.programs import ROOT, environment
 from tubeq_spark import NotTakenError, PutItem, Queue
 from tubeq_spark.testing import ManualClock
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
 LONG = 300
 
@@ -40,7 +38,7 @@ def command(location: str, *options: str) -> list[str]:
 
 def run_sweeper(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        arguments, env=ENVIRONMENT, capture_output=True, text=True, check=False, timeout=LONG
+        arguments, env=environment(), capture_output=True, text=True, check=False, timeout=LONG
     )
 
 
@@ -49,7 +47,7 @@ def sweeping(location: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A sweeper that runs until the block is left, whatever happens in there."""
     with subprocess.Popen(
         command(location, *options),
-        env=ENVIRONMENT,
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

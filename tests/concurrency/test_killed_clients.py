@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 import re
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.concurrency.held_jvm import AGENT, HeldJvm
 from tests.concurrency.support import WAIT, ids_of
+from tests.programs import environment
 from tubeq_spark import Queue, SystemClock
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 
 #: How many producers are killed, and how many of its puts each has been told of by then.
 KILLS, PUTS = 2, 4
@@ -79,7 +77,7 @@ class Victim:
     def __init__(self, program: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-c", program, *arguments],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

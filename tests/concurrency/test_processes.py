@@ -6,15 +6,14 @@ The lock file keeps their commits apart; what the tests show holds for one host.
 from __future__ import annotations
 
 import datetime as dt
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.concurrency.support import ids_of
+from tests.programs import environment
 from tubeq_spark import Queue, SystemClock
 from tubeq_spark.testing import ManualClock
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 TASKS = 100
 BATCH = 10
 WAIT = 300
@@ -69,7 +67,7 @@ class Consumer:
     def __init__(self, location: str, ends: str = "ends") -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", CONSUMER, location, str(BATCH), ends],
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.programs import environment
 from tubeq_spark import Queue, TaskState
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.connect
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def test_tubeq_when_each_call_is_a_process_puts_takes_and_counts_each_task_once(
         ended = subprocess.run(
             [sys.executable, "-m", "tubeq_spark.cli", *options, *arguments],
             # A Java that cannot be found is not needed.
-            env=os.environ | {"PYTHONPATH": str(ROOT), "JAVA_HOME": str(tmp_path)},
+            env=environment(JAVA_HOME=str(tmp_path)),
             input=stdin,
             capture_output=True,
             text=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from tests.programs import environment
 from tubeq_spark import local_session, spark_conf
 from tubeq_spark.storage.spark.spark_session import delta_package, missing_settings
 
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).parents[2]
-
 
 def run_program(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", text],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -170,7 +168,7 @@ def test_local_session_under_spark_submit_keeps_what_was_submitted(tmp_path: Pat
             str(program),
         ],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable},
+        env=environment(PYSPARK_PYTHON=sys.executable),
         capture_output=True,
         text=True,
         check=False,

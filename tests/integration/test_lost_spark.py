@@ -11,18 +11,18 @@ import signal
 import subprocess
 import sys
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark import SparkContext
 
+from tests.programs import environment
 from tubeq_spark import Queue, local_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
 
 #: They read before they write: nothing can have been written.
 READ_FIRST = {
@@ -55,7 +55,7 @@ def test_verbs_when_the_jvm_was_killed_raise_errors_of_ours_and_close_ends(tmp_p
     done = subprocess.run(
         [sys.executable, __file__, str(tmp_path / "queue")],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=500,
