@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
-from tests.time_limit import FIRST_FILE, STOP_AT, begun_at, is_over
+from tests.time_limit import STOP_AT, is_over
 from tubeq_spark.storage.spark.spark_session import local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN
 
@@ -48,12 +48,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=ENGINES,
         help="what the cases (test_case_*.py) run on; may be given twice, all by default",
     )
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the file that is asked for."""
-    items[:] = begun_at(items, int(os.environ.get(FIRST_FILE) or 0))
 
 
 @pytest.hookimpl(tryfirst=True)

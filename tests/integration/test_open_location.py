@@ -14,28 +14,34 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.mark.parametrize(
-    ("schema", "data"),
-    [
-        ("at TIMESTAMP", {"at": None}),
-        ("n INT NOT NULL COMMENT 'a number', inner STRUCT<m: INT>", {"n": 1, "inner": {"m": 2}}),
-        ("code CHAR(3), name VARCHAR(5)", {"code": "abc", "name": "de"}),
-    ],
-)
+#: Tubes by their names: a schema, and a payload.
+TYPED: dict[str, tuple[str, dict[str, object]]] = {
+    "moments": ("at TIMESTAMP", {"at": None}),
+    "comments": (
+        "n INT NOT NULL COMMENT 'a number', inner STRUCT<m: INT>",
+        {"n": 1, "inner": {"m": 2}},
+    ),
+    "lengths": ("code CHAR(3), name VARCHAR(5)", {"code": "abc", "name": "de"}),
+}
+
+
 def test_open_when_the_session_parses_the_schema_in_its_own_way_keeps_the_tasks(
-    spark: SparkSession, location: str, schema: str, data: dict[str, object]
+    spark: SparkSession, location: str
 ) -> None:
     other = spark.newSession()
     other.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     other.conf.set("spark.sql.preserveCharVarcharTypeInfo", "true")
     with Queue(spark, location) as queue:
-        task = queue.create_tube("typed", schema=schema).put(data)
-    assert task is not None
+        put = {
+            name: queue.create_tube(name, schema=schema).put(data).task_id
+            for name, (schema, data) in TYPED.items()
+        }
 
     with Queue(other, location) as queue:
-        queue.sweep()
+        assert [swept.error for swept in queue.sweep().tubes.values()] == [None] * len(TYPED)
     with Queue(spark, location) as queue:
-        assert queue["typed"].peek(task.task_id).data == data
+        found = {name: queue[name].peek(task_id).data for name, task_id in put.items()}
+    assert found == {name: data for name, (_, data) in TYPED.items()}
 
 
 def test_queue_when_the_clock_is_past_the_last_task_id_is_refused_and_a_put_too(
