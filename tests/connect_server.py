@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from tests.programs import environment
 from tubeq_spark import local_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ROOT = Path(__file__).parents[1]
+    from pathlib import Path
 
 
 def connected(url: str) -> SparkSession:
@@ -31,13 +29,13 @@ def connect_server(warehouse: Path) -> Iterator[str]:
     Args:
         warehouse: Where its catalog keeps tables; also its working directory.
     """
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    served = environment()
     # Set in a process that is a client; the server is a classic one.
-    environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
+    served.pop("SPARK_CONNECT_MODE_ENABLED", None)
     with subprocess.Popen(
         [sys.executable, __file__, str(warehouse)],
         cwd=warehouse,
-        env=environment,
+        env=served,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -138,6 +138,7 @@ def test_run_that_is_stopped_shows_what_it_has_measured(tmp_path: Path) -> None:
         assert word in output
 
 
+@pytest.mark.thorough
 def test_bad_use_is_refused_before_spark_starts() -> None:
     for option in ("--batches=0", "--n=no", "--only=nothing", "--session=other"):
         result = run_benchmark(option)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.acceptance.support import Changes, put_and_take
 
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube
 
 
+@pytest.mark.thorough
 def test_on_task_change_is_called_for_every_change_until_it_is_replaced(
     new_tube: NewTube,
 ) -> None:

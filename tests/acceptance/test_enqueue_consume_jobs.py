@@ -109,6 +109,7 @@ def ready(tube: Tube) -> list[Task]:
 # -- enqueue ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_json_lines_become_tasks_as_they_are_and_once_for_a_key(
     put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
 ) -> None:
@@ -177,6 +178,7 @@ def test_tables_and_parquet_become_tasks_typed_where_the_tube_is(
     assert found == [0, 1, 2, 10, 11]
 
 
+@pytest.mark.thorough
 def test_enqueue_when_used_badly_says_why_and_puts_nothing(
     put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
 ) -> None:
@@ -211,6 +213,7 @@ def test_enqueue_when_used_badly_says_why_and_puts_nothing(
 # -- consume ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_once_does_all_tasks_and_stores_what_the_handler_returns(
     do_tasks: Program,
     place: Queue,

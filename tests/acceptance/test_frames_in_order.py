@@ -79,6 +79,7 @@ def test_put_df_of_a_sorted_frame_numbers_its_rows_in_that_order(
     assert tuple(ids) == (put.first_task_id, put.last_task_id)
 
 
+@pytest.mark.thorough
 def test_put_df_of_a_sorted_frame_when_repeated_with_its_key_adds_nothing(
     numbers: DataFrame, new_tube: NewTube
 ) -> None:

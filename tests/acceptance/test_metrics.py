@@ -64,6 +64,7 @@ def kinds(queue: Queue, **limits: float) -> set[tuple[str, str | None]]:
     return {(problem.kind, problem.tube) for problem in found.problems}
 
 
+@pytest.mark.thorough
 def test_metrics_when_time_has_passed_are_of_effective_states_and_make_no_commit(
     queue: Queue, clock: ManualClock, logs: Callable[[], set[str]]
 ) -> None:
@@ -118,6 +119,7 @@ def samples(text: str, name: str, **labels: str) -> dict[tuple[str, ...], float]
     }
 
 
+@pytest.mark.thorough
 def test_metrics_and_health_given_bad_limits_refuse_them(queue: Queue) -> None:
     for bad in (-1, float("nan"), "1", True):
         with pytest.raises(InvalidOptionError):

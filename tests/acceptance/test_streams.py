@@ -426,6 +426,7 @@ def test_changes_when_the_table_had_an_earlier_tube_tell_of_the_new_one(
     assert listener.listen(new.changes(0)) == [("put", "new", "r")]
 
 
+@pytest.mark.thorough
 def test_changes_when_there_is_no_feed_or_no_such_start_are_refused(new_tube: NewTube) -> None:
     with pytest.raises(InvalidOptionError, match="change_feed=True"):
         new_tube("fifo").changes()

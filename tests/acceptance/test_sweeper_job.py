@@ -171,6 +171,7 @@ def test_streaming_sweeps_until_a_signal_comes(
     assert list(checkpoint.glob("commits/*"))
 
 
+@pytest.mark.thorough
 def test_bad_use_is_refused_before_spark_starts() -> None:
     for arguments, said in (
         (["--once"], "sweeper.py: which queue? "),

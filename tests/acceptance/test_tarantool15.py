@@ -79,6 +79,7 @@ def drained(old: Queue15, tube: str = JOBS) -> list[Any]:
     return taken
 
 
+@pytest.mark.thorough
 def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     queue: Queue, old: Queue15
 ) -> None:
@@ -93,6 +94,7 @@ def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     assert take(old).data == ["a", [1, None], "c"]
 
 
+@pytest.mark.thorough
 def test_take_gives_the_higher_priority_first_then_what_was_put_first(old: Queue15) -> None:
     for name, pri in [("e", 0), ("c", None), ("d", 127), ("b", 128), ("a", 255)]:
         old.put(JOBS, name, pri=pri)
@@ -100,6 +102,7 @@ def test_take_gives_the_higher_priority_first_then_what_was_put_first(old: Queue
     assert drained(old) == list("abcde")
 
 
+@pytest.mark.thorough
 def test_urgent_goes_before_all_that_are_there_and_the_last_one_first(old: Queue15) -> None:
     put(old, "highest", pri=255)
     old.urgent(JOBS, "u1", pri=0)
@@ -351,6 +354,7 @@ def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> Non
             verb("nowhere")
 
 
+@pytest.mark.thorough
 def test_arguments_that_are_none_are_refused_before_anything_is_written(
     old: Queue15, versions: Callable[[], dict[str, int]]
 ) -> None:

@@ -56,15 +56,14 @@ def deep(depth: int) -> Any:
     return value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("type_name", "schema", "data"),
     [
         ("fifottl", None, f"'{TOO_DEEP}'"),
         ("utube", "at TIMESTAMP", "struct(timestamp_micros(400000000000000000L) AS at)"),
-        *thorough(
-            ("utubettl", None, "CAST(X'22FF22' AS STRING)"),
-            ("fifo", "l ARRAY<DATE>", "struct(array(date_from_unix_date(9000000)) AS l)"),
-        ),
+        ("utubettl", None, "CAST(X'22FF22' AS STRING)"),
+        ("fifo", "l ARRAY<DATE>", "struct(array(date_from_unix_date(9000000)) AS l)"),
     ],
     ids=lambda value: str(value)[:12],
 )

@@ -79,6 +79,7 @@ def test_puts_of_takers_and_ackers_never_conflict(tubes: tuple[Probe, Tube, Tube
     assert stored(tube) == "cr"
 
 
+@pytest.mark.thorough
 def test_put_when_it_stops_at_any_step_has_put_or_not_and_leaves_the_room_right(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:

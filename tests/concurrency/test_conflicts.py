@@ -367,6 +367,7 @@ def test_mark_dead_when_the_session_renews_its_lease_in_the_middle_of_it_is_not_
     assert holder["shared"].ack(task.task_id).data == "a"
 
 
+@pytest.mark.thorough
 def test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_number_twice(
     spark: SparkSession,
     gate: Gate,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.concurrency.support import Probe, two_hosts
-from tests.thorough import thorough
 from tubeq_spark import InvalidOptionError, QueueStateError, TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
@@ -75,11 +74,12 @@ def test_create_tube_when_a_rival_puts_before_it_returns_keeps_the_task(
     works(pair.mine, name, data)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("schema", "data", "feed"),
     [
         ("url STRING, m INT", {"url": "u", "m": 1}, True),
-        *thorough((None, ["JSON"], False)),
+        (None, ["JSON"], False),
     ],
 )
 def test_create_tube_when_it_stops_anywhere_is_gone_on_with_by_the_next(
@@ -139,6 +139,7 @@ def test_create_tube_when_two_create_with_different_schemas_one_is_told_that_it_
     works(pair.rivals, name, data)
 
 
+@pytest.mark.thorough
 def test_create_tube_when_its_creator_comes_late_leaves_the_next_tube_alone(pair: Pair) -> None:
     name = pair.dropped(schema="n INT")
     made: list[Any] = []

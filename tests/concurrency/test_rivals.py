@@ -561,6 +561,7 @@ def numbered(spark: SparkSession, tmp_path: Path, clock: ManualClock) -> Iterato
         end_heartbeat(queue)
 
 
+@pytest.mark.thorough
 def test_ids_when_another_holder_has_taken_the_slot_over_are_never_equal(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,6 @@ from tests.concurrency.support import (
     stored,
     two_hosts,
 )
-from tests.thorough import thorough
 from tubeq_spark import PutItem
 
 if TYPE_CHECKING:
@@ -134,10 +133,8 @@ with_subqueues = pytest.mark.parametrize("sides", ["utubettl"], indirect=True)
 two_forms = of_types(("utubettl", "many"), ("fifottl", "df"))
 
 
-@of_types(
-    ("fifottl", "many"),
-    *thorough(("utubettl", "many"), ("fifottl", "df"), ("fifottl", "exchange")),
-)
+@pytest.mark.thorough
+@of_types(("fifottl", "many"), ("utubettl", "many"), ("fifottl", "df"), ("fifottl", "exchange"))
 def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(
     sides: Sides, form: str
 ) -> None:
@@ -157,6 +154,7 @@ def test_take_when_its_commit_outlasts_the_ttr_hands_out_leases_that_last(
         assert stored(sides.rival) == "bt"
 
 
+@pytest.mark.thorough
 @plain
 @pytest.mark.parametrize(
     ("seconds", "commits"), [(0.25 * TTR, ["take"]), (0.25 * TTR + 1, ["take", "renew"])]

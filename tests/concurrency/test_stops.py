@@ -305,7 +305,6 @@ MORE = {case.name for case in CASES} - {
     "take_where_leases_have_ended",
     "ack_whole_lease_segment",
     "exchange_in_two_commits",
-    "sweep_that_finds_a_dead_session",
     "close",
 }
 
@@ -405,6 +404,7 @@ def test_put_when_it_stops_while_it_leases_numbers_gives_no_number_twice(
     assert stored(tube) == " ".join(sorted(stored(tube).split()))
 
 
+@pytest.mark.thorough
 def test_take_when_it_stops_while_it_begins_its_lease_takes_nothing_and_the_next_one_does(
     world: World,
 ) -> None:

@@ -27,7 +27,6 @@ from tests.concurrency.support import (
     stored,
     two_hosts,
 )
-from tests.thorough import thorough
 from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.testing import ManualClock
 
@@ -319,7 +318,8 @@ def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
 # Clocks differ, and time passes while a verb commits: a lease that seems over may be touched yet.
 
 
-@pytest.mark.parametrize("verb", ["take", *thorough("sweep")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("verb", ["take", "sweep"])
 def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_fences_its_take_id_is_not_doubled(
     hosts: Subqueues, open_queue: OpenQueue, verb: str
 ) -> None:
@@ -537,6 +537,7 @@ def test_sweep_frees_the_lock_of_a_take_that_stopped_and_its_take_never_lands(
     assert hosts.locks() == 1
 
 
+@pytest.mark.thorough
 def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Subqueues) -> None:
     hosts.put("abc")
     held = hosts.tube.take_many(1)

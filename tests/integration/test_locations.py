@@ -123,6 +123,7 @@ def test_queue_when_the_location_is_none_is_refused(spark: SparkSession, text: o
         Queue(spark, text)  # type: ignore[arg-type]
 
 
+@pytest.mark.thorough
 def test_queue_when_the_format_is_newer_is_refused(spark: SparkSession, location: str) -> None:
     with Queue(spark, location) as queue:
         queue.create_tube("t")

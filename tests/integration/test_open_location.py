@@ -25,6 +25,7 @@ TYPED: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
+@pytest.mark.thorough
 def test_open_when_the_session_parses_the_schema_in_its_own_way_keeps_the_tasks(
     spark: SparkSession, location: str
 ) -> None:
@@ -44,6 +45,7 @@ def test_open_when_the_session_parses_the_schema_in_its_own_way_keeps_the_tasks(
     assert found == {name: data for name, (_, data) in TYPED.items()}
 
 
+@pytest.mark.thorough
 def test_queue_when_the_clock_is_past_the_last_task_id_is_refused_and_a_put_too(
     spark: SparkSession, location: str
 ) -> None:
