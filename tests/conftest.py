@@ -10,9 +10,10 @@ import pytest
 from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
+from tests.jvm_options import WORKER
 from tests.time_limit import STOP_AT, is_over
 from tubeq_spark.storage.spark.spark_session import local_session
-from tubeq_spark.storage.spark.spark_settings import CODEGEN
+from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ENGINES = ("spark", "native", "memory")
 #: What tests ask of a session for themselves is small, and each time another plan.
 INTERPRETED = {name: interpreted for name, (interpreted, _) in CODEGEN.items()}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 # What is about Spark is tested on Spark: its queues are those of programs that ask for nothing else.
@@ -77,6 +79,7 @@ def spark(
             **{
                 "spark.master": "local[2]",
                 "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                _JAVA_OPTIONS: f"{LOCAL_SETTINGS[_JAVA_OPTIONS].value} {WORKER}",
                 **INTERPRETED,
             },
         )
