@@ -40,12 +40,10 @@ MOMENTS = {
 Refused = Callable[[str], AbstractContextManager[None]]
 
 
-def spoil(spark: SparkSession, queue: Queue, task: Task | None, tube: Tube, data: str) -> int:
+def spoil(spark: SparkSession, queue: Queue, task: Task, tube: Tube, data: str) -> None:
     """Write a payload (an SQL expression) that no put would."""
-    assert task is not None
     table = f"delta.`{queue.location}/{tube.name}`"
     spark.sql(f"UPDATE {table} SET data = {data} WHERE task_id = {task.task_id}L")
-    return task.task_id
 
 
 def deep(depth: int) -> Any:
@@ -61,8 +59,8 @@ def deep(depth: int) -> Any:
     ("type_name", "schema", "data"),
     [
         ("fifottl", None, f"'{TOO_DEEP}'"),
-        ("utube", "at TIMESTAMP", "struct(timestamp_micros(400000000000000000L) AS at)"),
         ("utubettl", None, "CAST(X'22FF22' AS STRING)"),
+        ("utube", "at TIMESTAMP", "struct(timestamp_micros(400000000000000000L) AS at)"),
         ("fifo", "l ARRAY<DATE>", "struct(array(date_from_unix_date(9000000)) AS l)"),
     ],
     ids=lambda value: str(value)[:12],
@@ -79,31 +77,40 @@ def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
     tube = new_tube(type_name, schema=schema)
     options = {"utube": "a"} if type_name.startswith("utube") else {}
     good: Any = "good" if schema is None else {schema.split()[0]: None}
-    bad = [spoil(spark, queue, tube.put(good, **options), tube, data) for _ in range(2)]
-    tube.put(good, **options)
+    bad, _ = tube.put_many([good, good], **options)
+    spoil(spark, queue, bad, tube, data)
 
     with caplog.at_level(logging.ERROR, "tubeq_spark"):
         task = take(tube)
 
     assert task.data == good
-    assert task.task_id not in bad
-    for task_id in bad:
-        assert f"task {task_id} of tube {tube.name} was buried" in caplog.text
-        seen = tube.peek(task_id)
-        assert seen.state is TaskState.BURIED
-        assert isinstance(seen.data, str) if schema is None else seen.data is None
-    assert counts(queue, tube) == {"buried": 2, "taken": 1, "total": 3}
-    assert calls(queue, tube) == {"put": 3, "take": 1, "bury": 2}
-    tube.ack(task.task_id)
+    assert task.task_id != bad.task_id
+    assert f"task {bad.task_id} of tube {tube.name} was buried" in caplog.text
+    seen = tube.peek(bad.task_id)
+    assert seen.state is TaskState.BURIED
+    assert isinstance(seen.data, str) if schema is None else seen.data is None
+    assert calls(queue, tube) == {"put": 2, "take": 1, "bury": 1}
+
+
+@pytest.mark.thorough
+def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_deleted(
+    spark: SparkSession, queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("utube")
+    bad = [tube.put("bad", utube="a").task_id for _ in range(2)]
+    table = f"delta.`{queue.location}/{tube.name}`"
+    spark.sql(f"UPDATE {table} SET data = '{{'")
+    assert tube.take(0) is None
+    assert counts(queue, tube) == {"buried": 2, "total": 2}
+
     assert [task.task_id for task in tube.tasks_by_state("!")] == bad
-    # It can be mended and kicked, or deleted; kicked as it is, it is buried again.
     assert tube.kick(2) == 2
     assert tube.bury(bad[0]).state is TaskState.BURIED
     assert tube.take(0) is None
-    assert counts(queue, tube) == {"buried": 2, "done": 1, "total": 2}
+    assert counts(queue, tube) == {"buried": 2, "total": 2}
     assert [tube.delete(task_id).state for task_id in bad] == [TaskState.DONE] * 2
-    tube.put(good, **options)
-    assert take(tube).data == good
+    tube.put("good", utube="a")
+    assert take(tube).data == "good"
 
 
 @pytest.mark.thorough

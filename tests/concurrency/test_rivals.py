@@ -688,7 +688,8 @@ def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
 def test_sweep_when_the_tube_was_dropped_and_made_anew_meanwhile_keeps_the_new_tasks(
     world: World,
 ) -> None:
-    new_tube(world, "made_anew", "a")
+    world.rivals.create_tube("made_anew", "fifottl").put("a", delay=TTR)
+    world.clock.advance(TTR)
 
     def make_anew() -> None:
         world.rivals["made_anew"].drop()

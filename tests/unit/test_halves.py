@@ -1,4 +1,4 @@
-"""`make test` and `make test-rest` run each test once between them, on either kind of session."""
+"""`make test` and `make test-rest` run each test once between them, and a choice on Spark Connect."""
 
 from __future__ import annotations
 
