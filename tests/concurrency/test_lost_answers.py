@@ -7,6 +7,7 @@ the operation's id, and nothing is done twice.
 from __future__ import annotations
 
 import shutil
+import string
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -303,7 +304,7 @@ def test_put_into_many_segments_when_its_answer_is_lost_is_found_all_the_same(
 ) -> None:
     queue = world.open_queue(observer=world.probe, segment_rows=1)
     tube = queue["shared"]
-    letters = [chr(ord("A") + number) for number in range(40)]
+    letters = list(string.ascii_letters[:40])
 
     with world.probe.interrupted("committed", "put", lose):
         tasks = tube.put_many(letters)
