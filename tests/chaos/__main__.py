@@ -1,0 +1,53 @@
+"""Processes that are killed at random share a queue, and nothing is lost: `python -m tests.chaos`.
+
+Native processes call verbs at random (`worker.py`), and, if asked for, a Spark job moves batches
+(`spark_job.py`), all on one location with tubes of several types (`plan.py`). They are killed by
+SIGKILL at random moments and started anew. Each writes into a journal of its own what it is about to
+do, and what came of it. At the end all are gone and their leases over; the tubes are drained, and the
+journals prove what `checker.py` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.chaos.run import Chaos, Outcome
+
+
+def main() -> int:
+    """Run a chaos and say what came of it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=300.0, help="how long it goes on")
+    parser.add_argument("--seed", type=int, default=7, help="what its decisions hang on")
+    parser.add_argument("--workers", type=int, default=8, help="native processes")
+    parser.add_argument("--every", type=float, default=1.2, help="seconds from kill to kill")
+    parser.add_argument("--spark", action=argparse.BooleanOptionalAction, default=False)
+    parser.add_argument("--keep", type=Path, help="a new directory for the queue and the journals")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tubeq-chaos-") as directory:
+        place = given.keep or Path(directory)
+        chaos = Chaos(place, given.seed, given.workers, spark=given.spark)
+        outcome = chaos.run(given.seconds, given.every)
+    _tell(outcome)
+    return 1 if outcome.findings else 0
+
+
+def _tell(outcome: Outcome) -> None:
+    print(f"{outcome.kills} kills, {sum(outcome.ops.values())} verbs")
+    print("verbs:", dict(sorted(outcome.ops.items())))
+    print("killed in:", dict(outcome.killed_in))
+    print("tasks (all, left at the end):", outcome.tasks)
+    print("longest, in s:", {name: round(took, 2) for name, took in outcome.longest.items()})
+    print("left:", dict(outcome.left))
+    for text, count in outcome.warnings.most_common(20):
+        print(f"warned {count} times: {text}")
+    for text in outcome.findings[:50]:
+        print("FOUND:", text)
+    print(f"{len(outcome.findings)} findings")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

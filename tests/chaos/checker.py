@@ -1,0 +1,154 @@
+"""Proves from the journals that no task was lost, doubled, held twice or handed out of order.
+
+What is checked, and why each check cannot blame what is allowed:
+
+- **Puts.** A put that was acknowledged is seen later, as one task: each label under one id. One that
+  was refused is never seen. One of a killed process was done as a whole or not at all.
+- **Ends.** A task is acked once at most: one acknowledged ack, and nobody has it after that. One that
+  is gone was acked: acknowledged, or by a verb whose process was killed in it.
+- **Holders.** Who settles a task successfully has held it from the end of the take to the beginning
+  of that verb, so nobody else's take lies between. Whoever did not come to that has held it for the
+  shortest time that a lease lasts. The same for whole sub-queues.
+- **Attempts.** Each time that a task is handed out it says one more, unless it was buried meanwhile.
+- **Order.** Who takes a task of a sub-queue gets the first that is ready: none before it was ready
+  for certain during the whole of the take. What a killed process may hold is no excuse there, as it
+  would hold the sub-queue. In the tube of a single taker it is: as many tasks as killed takes asked
+  for.
+- **Counts.** No count of a tube with a capacity is above it; with all processes gone, and one sweep,
+  no task is taken, and as many are stored as are drained; then none.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tests.chaos.history import History, Item, Taken
+    from tests.chaos.plan import TubePlan
+
+__all__ = ["findings"]
+
+
+def findings(history: History, drained: dict[str, set[int]]) -> list[str]:
+    """What is wrong.
+
+    Args:
+        history: All tasks.
+        drained: The ids of those that were there at the end, by tube.
+    """
+    found = list(history.strange)
+    found += _of_ops(history)
+    for name, items in history.items.items():
+        found += _of_puts(items.values())
+        found += _of_ends([item for item in items.values() if item.ids], drained[name])
+    for tube, items in history.tube_items():
+        found += _of_attempts(items)
+        for item in items:
+            found += _of_holders(tube, f"task {item.label}", item.takes)
+        if tube.utubes:
+            for utube, some in history.by_utube(items).items():
+                takes = [taken for item in some for taken in item.takes]
+                found += _of_holders(tube, f"utube {utube}", takes)
+                found += [f"out of order: {text}" for _, text in _skipped(some)]
+        if tube.single:
+            found += _of_single(history, tube, items)
+    return found
+
+
+def _of_ops(history: History) -> Iterator[str]:
+    for op in history.ops:
+        if op.error is not None and op.is_unknown:
+            yield f"{op}: {op.result.get('message')}"
+        counts, capacity = op.result.get("counts"), None
+        if op.tube:
+            capacity = history.tubes[op.tube].capacity
+        if counts is not None and capacity is not None and counts["total"] > capacity:
+            yield f"{counts['total']} tasks in a tube of {capacity}: {op}"
+
+
+def _of_puts(items: Iterable[Item]) -> Iterator[str]:
+    by_put: dict[int, list[Item]] = {}
+    for item in items:
+        by_put.setdefault(id(item.put), []).append(item)
+        if len(item.ids) > 1:
+            yield f"{item.label} was put as {sorted(item.ids)}: {item.put}"
+    for some in by_put.values():
+        op, seen = some[0].put, [item for item in some if item.ids]
+        if op.is_done and op.result.get("count", len(op.result.get("ids", ()))):
+            yield from (
+                f"LOST: {i.label} was put and is never seen: {op}" for i in some if not i.ids
+            )
+        elif not op.is_unknown and seen:
+            yield f"{seen[0].label} was refused and is there: {op}"
+        elif seen and len(seen) < len(some):
+            yield f"{len(seen)} of {len(some)} tasks were put: {op}"
+
+
+def _of_ends(items: Iterable[Item], drained: set[int]) -> Iterator[str]:
+    for item in items:
+        acked = [op for op in item.acks if op.is_done]
+        is_there = bool(item.ids & drained)
+        if len(acked) > 1:
+            yield f"DOUBLE: {item.label} was acked by {' and '.join(map(str, acked))}"
+        for op in acked:
+            later = [t.op for t in item.takes if op.end is not None and t.begin >= op.end]
+            if later or is_there:
+                yield f"DOUBLE: {item.label} is back after {op}: {[*map(str, later)]}"
+        if not is_there and not acked and not any(op.is_unknown for op in item.acks):
+            yield f"LOST: {item.label} was never acked and is gone: {item.put}"
+
+
+def _of_attempts(items: Iterable[Item]) -> Iterator[str]:
+    for item in items:
+        for one, other in pairwise(item.takes):
+            if item.buries or other.attempts > one.attempts:
+                continue
+            # Takes of which none ended before the other began may be in either order.
+            if other.attempts < one.attempts and other.begin < one.end:
+                continue
+            yield f"{item.label} was taken for the {other.attempts}th time: {one.op}, {other.op}"
+
+
+def _of_holders(tube: TubePlan, what: str, takes: Iterable[Taken]) -> Iterator[str]:
+    ordered = sorted(takes, key=lambda taken: taken.begin)
+    for place, taken in enumerate(ordered):
+        until = taken.begin + tube.held_for
+        if taken.settled is not None:
+            until = (
+                taken.settled.begin if taken.settled.is_done else min(until, taken.settled.begin)
+            )
+        for other in ordered[place + 1 :]:
+            if other.begin > until:
+                break
+            if other.op is not taken.op and taken.end <= other.begin and other.end <= until:
+                yield f"HELD TWICE: {what} by {taken.op} until {until:.3f}, and by {other.op}"
+
+
+def _skipped(items: Sequence[Item]) -> Iterator[tuple[Item, str]]:
+    """Tasks that were ready for certain when one behind them was handed out."""
+    ready = [(item, begin, end) for item in items for begin, end in item.ready()]
+    together: dict[int, set[str]] = {}
+    for item in items:
+        for taken in item.takes:
+            together.setdefault(id(taken.op), set()).add(item.label)
+    for item in items:
+        for taken in item.takes:
+            for other, begin, end in ready:
+                is_there = begin <= taken.begin and taken.end <= end
+                if (
+                    is_there
+                    and other.place < item.place
+                    and other.label not in together[id(taken.op)]
+                ):
+                    yield other, f"{item.label} before {other.label}: {taken.op}"
+
+
+def _of_single(history: History, tube: TubePlan, items: Sequence[Item]) -> Iterator[str]:
+    skipped = {item.label: text for item, text in _skipped(items)}
+    takes = [op for op in history.ops if op.tube == tube.name and op.verb in ("take", "exchange")]
+    excused = sum(op.arguments.get("count", 0) for op in takes if op.is_unknown)
+    if len(skipped) > excused:
+        yield f"{len(skipped)} tasks out of order, {excused} excused: {sorted(skipped.values())[:5]}"

@@ -1,0 +1,74 @@
+"""The queue of a chaos: its tubes, its settings, and how long its leases last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark import Queue, QueueConfig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SESSION_TTR", "TUBES", "TubePlan", "open_queue"]
+
+#: Seconds after its last sign of life that a dead process keeps its tasks.
+SESSION_TTR = 4.0
+_LONG = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class TubePlan:
+    """A tube.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        ttr: Of its tasks.
+        utubes: How many sub-queues it has; 0: its type has none.
+        capacity: Its capacity, of a type that has one.
+        single: Whether one process alone takes from it, one at a time.
+    """
+
+    name: str
+    type: str
+    ttr: float = _LONG
+    utubes: int = 0
+    capacity: int | None = None
+    single: bool = False
+
+    @property
+    def held_for(self) -> float:
+        """Seconds that a lease lasts at the least, however late in its session's lease it began."""
+        return min(self.ttr, SESSION_TTR / 2)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What it is created with."""
+        capacity = {} if self.capacity is None else {"capacity": self.capacity}
+        return {"type": self.type, "ttr": self.ttr, **capacity}
+
+
+TUBES = (
+    TubePlan("work", "fifottl"),
+    TubePlan("sites", "utubettl", utubes=6),
+    TubePlan("small", "limfifottl", ttr=3.0, capacity=40),
+    TubePlan("single", "fifottl", single=True),
+)
+
+
+def open_queue(location: str, spark: SparkSession | None = None) -> Queue:
+    """Open the queue as each of its processes does."""
+    # Everything that is done now and then is done often.
+    config = QueueConfig(
+        session_check=0.5,
+        fold_segments=4,
+        fold_heartbeats=20,
+        vacuum_hours=0.01,
+        number_horizon=20.0,
+        retry_seconds=60.0,
+    )
+    engine = "native" if spark is None else "spark"
+    queue = Queue(spark, location, config=config, engine=engine)
+    queue.cfg(ttr=SESSION_TTR)
+    return queue
