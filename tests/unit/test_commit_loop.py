@@ -26,6 +26,7 @@ from tubeq_spark import (
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.committer import Committer, CommitterFile
 from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
 from tubeq_spark.storage.statement import STALE, Affected, Append, Clause, Statement
 from tubeq_spark.testing import ManualClock
 

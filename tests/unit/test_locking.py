@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -131,6 +132,30 @@ def test_committing_when_the_note_cannot_be_written_runs_nothing(
         with pytest.raises(StoreError, match="nothing is committed"), own.committing(mine):
             ran = True
     assert not ran
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt(), ConnectionResetError()])
+def test_committing_by_the_process_that_has_the_lock_file_notes_nothing_however_it_ends(
+    lock_file: Path, note: CommitterFile, error: BaseException | None
+) -> None:
+    own = table_lock(lock_file)
+    with contextlib.suppress(KeyboardInterrupt, ConnectionResetError), own.changing(lambda: None):
+        assert own.is_exclusive
+        assert note.read() is None
+        if error is not None:
+            raise error
+    assert note.read() is None
+
+
+def test_writing_by_the_process_that_has_the_lock_file_waits_for_a_noted_jvm_even_of_its_own(
+    lock_file: Path, note: CommitterFile
+) -> None:
+    own = table_lock(lock_file, FakeProcesses({1: "100"}))
+    with pytest.raises(KeyboardInterrupt), own.changing(mine):
+        raise KeyboardInterrupt
+    with pytest.raises(StoreError, match="process 1 on host may still be committing"):
+        own.writing(lambda: None).__enter__()
+    assert note.read() == MINE
 
 
 def test_writing_when_the_noted_jvm_is_gone_goes_on(lock_file: Path, note: CommitterFile) -> None:

@@ -122,8 +122,8 @@ class Engine(Protocol):
         """Release what it holds."""
         ...
 
-    def committer(self) -> Committer:
-        """The process in which statements run."""
+    def committer(self) -> Committer | None:
+        """The process in which statements run; `None`: this one, and none goes on without it."""
         ...
 
     def reading(self) -> AbstractContextManager[None]:

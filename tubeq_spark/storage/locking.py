@@ -4,9 +4,10 @@ Hadoop's rename on a local file system overwrites, so two processes could both c
 and one of them would lose its tasks without a word. Every write to a `file:` table therefore holds
 the table's lock file.
 
-The lock file is Python's, the commit a JVM's, which may outlive its Python. So beside the lock file
-stands, while a statement runs, which JVM may be committing; who finds that another one did not come
-to its end waits until that JVM is gone.
+The lock file is Python's, the commit may be a JVM's, which may outlive its Python. So beside the lock
+file stands, while a statement runs, which JVM may be committing; who finds that another one did not
+come to its end waits until that JVM is gone. What commits in the very process that has the lock file
+ends with it: it is not noted.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from filelock import FileLock
-
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.committer import CommitterFile
+from tubeq_spark.storage.lock_file import LockFile
 from tubeq_spark.storage.outcome import Outcome, outcome_of
 from tubeq_spark.storage.processes import processes
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCK_SUFFIX",
     "NOTE_SUFFIX",
-    "POLL",
     "TableLock",
     "is_answered",
     "is_left_to",
@@ -48,8 +47,6 @@ log = logging.getLogger(__name__)
 #: How the files of a table's lock end.
 LOCK_SUFFIX, NOTE_SUFFIX = ".lock", ".committing"
 
-#: Seconds between two tries to get a lock file.
-POLL = 0.003
 #: Seconds between two looks whether another's JVM is gone, and how long it is waited for.
 _LOOK, _PATIENCE = 0.05, 30.0
 
@@ -71,12 +68,11 @@ class TableLock:
             here: What runs on this host, as the system tells by default.
         """
         self._threads = threading.RLock()
-        # thread_local=False: the lock of threads already lets one in at a time.
-        self._file = None if lock_file is None else FileLock(lock_file, thread_local=False)
+        self._wall = SystemClock() if wall is None else wall
+        self._file = None if lock_file is None else LockFile(lock_file, self._wall)
         self._note = (
             None if lock_file is None else CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
         )
-        self._wall = SystemClock() if wall is None else wall
         self._here = processes() if here is None else here
         #: How often the thread that is in has entered.
         self._entered = 0
@@ -89,11 +85,11 @@ class TableLock:
         self.dropped: set[int] = set()
 
     @contextmanager
-    def writing(self, committer: Callable[[], Committer]) -> Iterator[None]:
+    def writing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
         """Hold the table against other writers of this process, and of this host if need be.
 
         Args:
-            committer: Tells the JVM that is going to commit.
+            committer: Tells the JVM that is going to commit; `None`: this process does it itself.
 
         Raises:
             StoreError: Another JVM may be committing, and did not end while it was waited for.
@@ -102,23 +98,19 @@ class TableLock:
             if self._file is None or self._note is None:
                 yield
                 return
-            try:
-                with self._file.acquire(poll_interval=POLL):
-                    if not self._entered:
-                        self._is_left = is_left_to(committer, self._note, self._wall, self._here)
-                    self._entered += 1
-                    try:
-                        yield
-                    finally:
-                        self._entered -= 1
-            finally:
-                # Who asks again at once would always be faster than those who poll.
-                self._wall.sleep(2 * POLL)
+            with self._file.holding():
+                if not self._entered:
+                    self._is_left = is_left_to(committer, self._note, self._wall, self._here)
+                self._entered += 1
+                try:
+                    yield
+                finally:
+                    self._entered -= 1
 
     @contextmanager
     def committing(
         self,
-        committer: Callable[[], Committer],
+        committer: Callable[[], Committer | None],
         is_known: Callable[[Exception], bool] | None = None,
     ) -> Iterator[Callable[[], None]]:
         """Run a statement, which the table is held for, such that others know while it may commit.
@@ -127,7 +119,7 @@ class TableLock:
         gone, or until somebody who knows better removes the note.
 
         Args:
-            committer: Tells the JVM that is going to commit.
+            committer: Tells the JVM that is going to commit; `None`: this process does it itself.
             is_known: Whether an error of the block tells that the statement has ended; what Spark
                 itself answers by default.
 
@@ -137,10 +129,11 @@ class TableLock:
         Raises:
             StoreError: The note cannot be written; the statement was not run.
         """
-        if self._note is None or self._is_left:
+        who = None if self._note is None or self._is_left else committer()
+        if self._note is None or who is None:
             yield lambda: None
             return
-        write_note(self._note, committer())
+        write_note(self._note, who)
         ended = threading.Event()
         try:
             yield ended.set
@@ -156,7 +149,7 @@ class TableLock:
                 self._is_left = True
 
     @contextmanager
-    def changing(self, committer: Callable[[], Committer]) -> Iterator[None]:
+    def changing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
         """Hold the table for statements that need no reading before them."""
         with self.writing(committer), self.committing(committer):
             yield
@@ -177,7 +170,7 @@ class TableLock:
 
 
 def is_left_to(
-    committer: Callable[[], Committer], note: CommitterFile, wall: Clock, here: Processes
+    committer: Callable[[], Committer | None], note: CommitterFile, wall: Clock, here: Processes
 ) -> bool:
     """Whether a statement may be running in our own JVM; in any other it is waited for.
 
@@ -187,7 +180,8 @@ def is_left_to(
     left = note.read()
     if left is None:
         return False
-    if left.is_same(committer()):
+    own = committer()
+    if own is not None and left.is_same(own):
         return True
     until = wall.monotonic() + _PATIENCE
     if not left.is_gone(here):

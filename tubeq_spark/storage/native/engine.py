@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from tubeq_spark.rules.refusals import no_spark
-from tubeq_spark.storage.committer import Committer
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import told_by, user_metadata
 from tubeq_spark.storage.native.dialect import columns_of, translated
@@ -18,7 +16,6 @@ from tubeq_spark.storage.native.queries import Query
 from tubeq_spark.storage.native.swap import Decision, condition, decide
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.outcome import EngineError
-from tubeq_spark.storage.processes import processes
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
@@ -64,10 +61,9 @@ class NativeEngine:
         """Whether statements can be run."""
         return True
 
-    def committer(self) -> Committer:
-        """The process in which statements run: this one."""
-        here, pid = processes(), os.getpid()
-        return Committer("native", pid, here.host(), here.started(pid))
+    @staticmethod
+    def committer() -> None:
+        """The process in which statements run: this one, so nobody need wait for another."""
 
     def reading(self) -> AbstractContextManager[None]:
         """Run a block that reads tables of the queue, and turn what the library fails with into our error."""

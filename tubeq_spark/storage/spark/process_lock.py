@@ -11,15 +11,13 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from filelock import FileLock
-
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.storage.committer import CommitterFile
+from tubeq_spark.storage.lock_file import LockFile
 from tubeq_spark.storage.locking import (
     LOCK_SUFFIX,
     NOTE_SUFFIX,
-    POLL,
     is_answered,
     is_left_to,
     write_note,
@@ -51,10 +49,10 @@ class ProcessLock:
             wall: Real time by default.
             here: What runs on this host, as the system tells by default.
         """
-        # thread_local=False: the last writer need not be the first one.
-        self._file = FileLock(lock_file, thread_local=False)
-        self._note = CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
         self._wall = SystemClock() if wall is None else wall
+        # The last writer need not be the thread that was the first one.
+        self._file = LockFile(lock_file, self._wall)
+        self._note = CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
         self._here = processes() if here is None else here
         self._state = threading.Condition()
         self._writers = 0
@@ -104,11 +102,9 @@ class ProcessLock:
 
     def _acquire(self) -> None:
         try:
-            self._file.acquire(poll_interval=POLL)
+            self._file.acquire()
         except OSError as error:
-            msg = (
-                f"the lock file {self._file.lock_file} cannot be had, nothing was written: {error}"
-            )
+            msg = f"the lock file {self._file.path} cannot be had, nothing was written: {error}"
             raise StoreError(msg) from error
 
     def _leave(self, *, has_ended: bool) -> None:
@@ -124,8 +120,6 @@ class ProcessLock:
                 self._jvm = None
                 self._file.release()
                 self._state.notify_all()
-        # Who asks again at once would always be faster than those who poll.
-        self._wall.sleep(2 * POLL)
 
 
 def _is_of_storage(error: Exception) -> bool:
