@@ -6,6 +6,7 @@ import itertools
 import re
 import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,15 @@ def test_halves_when_each_chooses_its_tests_have_each_of_spark_connect_once_and_
     chosen = [path for run in on_connect for path in run if "test_case_" in path]
     assert len(chosen) == len(set(chosen)) > 0
     assert CASES.issuperset(chosen)
+
+
+def test_halves_when_each_collects_its_tests_look_into_every_folder_that_has_some() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        collected = set(tomllib.load(file)["tool"]["pytest"]["ini_options"]["testpaths"])
+
+    # What is about Spark Connect alone is named by the targets.
+    found = {str(path.parent.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py")}
+    assert found - {"tests/connect"} == collected
 
 
 def test_ci_when_it_has_run_has_run_both_halves() -> None:
