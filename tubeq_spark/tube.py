@@ -171,7 +171,10 @@ class Tube:
         def verb() -> list[Task]:
             if self._ctx.capacity is None or not call.items:
                 return attempt()
-            return taking.wait_for(self._ctx, call.timeout, lambda: attempt() or None) or []
+            return (
+                taking.wait_for(self._ctx, call.timeout, lambda: attempt() or None, for_tasks=False)
+                or []
+            )
 
         return self._verb(verb)
 
@@ -371,6 +374,7 @@ class Tube:
             if not request.count:
                 self._acks.submit(ids)
                 return []
+            expire.end_lapsed_sessions(self._ctx)
             taken = exchange.exchange(self._ctx, ids, request)
             return taken or self._take(request, limit)
 

@@ -107,6 +107,28 @@ def test_identify_with_another_uuid_leaves_the_old_session(fifo: Tube, session: 
     assert joined[fifo.name].ack(again.task_id).task_id == task.task_id
 
 
+def test_tasks_of_a_dead_session_are_ready_at_once_in_their_place_in_the_order(
+    queue: Queue, clock: ManualClock, new_tube: NewTube, session: Session
+) -> None:
+    """Case X-G10: a tube that never runs dry keeps no dead worker's tasks."""
+    fifottl = new_tube("fifottl")
+    first, second, third = ids_of(fifottl.put_many([1, 2, 3], ttr=100_000))
+    silent = session(ttr=3600)
+    assert silent[fifottl.name].take(timeout=0) is not None
+    # Whoever takes has seen the session alive.
+    assert take(fifottl).task_id == second
+    assert fifottl.peek(first).state == "t"
+
+    clock.advance(3601)
+
+    assert fifottl.peek(first).state == "r"
+    assert counts(queue, fifottl) == {"ready": 2, "taken": 1, "total": 3}
+    assert ids_of(fifottl.tasks_by_state("r")) == [first, third]
+    assert take(fifottl).task_id == first
+    with pytest.raises(NotTakenError):
+        silent[fifottl.name].ack(first)
+
+
 def test_dead_session_loses_its_tasks_for_good_and_starts_anew(
     new_tube: NewTube, queue: Queue, session: Session, clock: ManualClock
 ) -> None:

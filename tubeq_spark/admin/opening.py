@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.membership import SessionName
+from tubeq_spark.rules.microseconds import US
 from tubeq_spark.rules.tube_types import BUILT_IN
 from tubeq_spark.runtime.context import QueueContext
 from tubeq_spark.runtime.counters import Counters
 from tubeq_spark.runtime.held_tasks import Holdings
+from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.storage.commit_loop import CommitLoop, Tally
 from tubeq_spark.storage.location import SESSIONS, TUBES
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.sql.registry import Registry
 
 __all__ = ["make_context", "make_registry"]
+
+#: Seconds for which a session that has just begun may not be known, where a look for new ones is cheap.
+_SESSIONS_YOUNG = 1.0
 
 
 def make_context(
@@ -48,6 +53,16 @@ def make_context(
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
     session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
+    interval = config.session_check
+    if sessions.version() is not None:
+        interval = min(interval, _SESSIONS_YOUNG)
+    lapsed = LapsedSessions(
+        sessions.views,
+        sessions.version,
+        lambda: session.owner,
+        interval_us=round(interval * US),
+        skew_us=round(config.skew * US),
+    )
     return QueueContext(
         engine=engine,
         spark=engines.spark,
@@ -60,6 +75,7 @@ def make_context(
         sessions=sessions,
         slots=slots,
         holdings=holdings,
+        lapsed=lapsed,
         counters=counters,
         random=source,
         drivers=dict(BUILT_IN),

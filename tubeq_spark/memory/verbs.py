@@ -64,10 +64,39 @@ class Verbs:
 
     def seen(self) -> list[StoredTask]:
         """All tasks as they are by now, in the tube's order; nothing is written down."""
-        now_us, order = self.queue.now_us(), self.driver.order
-        seen = [row.seen_at(now_us, self.max_attempts) for row in self.tube.rows.values()]
+        now_us = self.queue.now_us()
+        over = self._over()
+        seen = [self._now(row, now_us, over) for row in self.tube.rows.values()]
         there = [row for row in seen if row is not None]
-        return sorted(there, key=lambda row: tuple(getattr(row, column) for column in order))
+        return sorted(there, key=self._place)
+
+    def _place(self, row: StoredTask) -> tuple[int, ...]:
+        """What the tube's order goes by."""
+        return tuple(getattr(row, column) for column in self.driver.order)
+
+    def _over(self) -> set[str]:
+        """Owners whose sessions are over: what they hold is ready."""
+        self.queue.place.beat()
+        now_us, own = self.queue.now_us(), self.queue.session.owner
+        return {
+            owner
+            for view in self.queue.sessions.views().values()
+            for epoch in {member.epoch for member in view.members}
+            if (owner := f"{view.session}/{epoch}") != own and not view.alive(now_us, 0, epoch)
+        }
+
+    def _now(self, row: StoredTask, now_us: int, over: set[str]) -> StoredTask | None:
+        """A row as it is by now; `None`: its life is over."""
+        if row.state is TaskState.TAKEN and row.owner in over:
+            row = replace(row, next_event=now_us)
+        return row.seen_at(now_us, self.max_attempts)
+
+    def _taken(self) -> list[StoredTask]:
+        """What is held in leases that last, by sessions that are over, too; in the tube's order."""
+        now_us = self.queue.now_us()
+        taken = [row for row in self.tube.rows.values() if row.state is TaskState.TAKEN]
+        lasting = [row for row in taken if row.seen_at(now_us, self.max_attempts) is row]
+        return sorted(lasting, key=self._place)
 
     def in_state(self, state: TaskState) -> list[StoredTask]:
         """The tasks in an effective state, in the tube's order."""
@@ -99,11 +128,10 @@ class Verbs:
         return self.events.happened("put", rows)
 
     def take(self, request: TakeRequest) -> list[Task]:
-        """Take the next tasks, looking among those of dead sessions when there are none."""
+        """Take the next tasks, those that dead sessions held included."""
         self.queue.session.hold()
+        self.release_dead(self.queue.dead_owners())
         chosen = self._next(request)
-        if not chosen and self.release_dead(self.queue.dead_owners()):
-            chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
         rows = [taken(row, self.tube.takes, lease) for row in self._written_down(chosen)]
@@ -167,12 +195,12 @@ class Verbs:
 
     def release_taken(self, owner: str | None) -> int:
         """Give back what an owner (or anybody: `None`) holds; returns the number of tasks."""
-        held = [row for row in self.in_state(TaskState.TAKEN) if owner in (None, row.owner)]
+        held = [row for row in self._taken() if owner in (None, row.owner)]
         return len(self._release(held, 0))
 
     def release_dead(self, dead: DeadOwners) -> int:
         """Give back what dead sessions hold; returns the number of tasks."""
-        owners = {row.owner for row in self.in_state(TaskState.TAKEN) if row.owner is not None}
+        owners = {row.owner for row in self._taken() if row.owner is not None}
         return sum(self.release_taken(owner) for owner in owners if dead.is_dead(owner))
 
     def truncate(self) -> None:
@@ -185,7 +213,7 @@ class Verbs:
         Raises:
             TubeBusyError: Tasks are taken.
         """
-        if self.in_state(TaskState.TAKEN):
+        if self._taken():
             raise refusals.has_taken_tasks(self.tube.name)
         self.queue.place.remove(self.tube)
 
@@ -223,10 +251,10 @@ class Verbs:
         Raises:
             TaskNotFoundError: Any of them does not exist, or its life is over.
         """
-        now_us, rows = self.queue.now_us(), []
+        now_us, rows, over = self.queue.now_us(), [], self._over()
         for task_id in ids:
             row = self.tube.rows.get(task_id)
-            seen = None if row is None else row.seen_at(now_us, self.max_attempts)
+            seen = None if row is None else self._now(row, now_us, over)
             if seen is None:
                 raise refusals.no_task(task_id)
             rows.append(seen)

@@ -45,7 +45,14 @@ def measure_tube(
     """Measure one tube: an aggregate over its tasks, its table's detail, its log."""
     engine, now_us = ctx.queue.engine, ctx.queue.now_us()
     soon_us = LAST_US if ending_us is None else min(now_us + ending_us, LAST_US)
-    tasks = depth(engine, ctx.table, now_us, soon_us, ctx.max_attempts)
+    tasks = depth(
+        engine,
+        ctx.table,
+        now_us,
+        soon_us,
+        ctx.max_attempts,
+        ctx.queue.lapsed.owners(now_us),
+    )
     table = engine.tables.extent(ctx.table.name)
     return TubeMetrics(
         type=ctx.record.type,

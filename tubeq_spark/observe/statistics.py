@@ -74,15 +74,16 @@ def statistics_of(
 def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dict[str, int]]:
     """Their tasks by state; where one of many cannot be read, without it."""
     tables, now_us = [(ctx.table, ctx.max_attempts) for ctx in tubes], queue.now_us()
+    over = queue.lapsed.owners(now_us)
     try:
-        return counts(queue.engine, tables, now_us)
+        return counts(queue.engine, tables, now_us, over)
     except Exception:
         if len(tubes) < 2:
             raise
     found: dict[int, dict[str, int]] = {}
     for ctx, table in zip(tubes, tables, strict=True):
         with left_out(queue, ctx.record.name):
-            found |= counts(queue.engine, [table], now_us)
+            found |= counts(queue.engine, [table], now_us, over)
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.rules import refusals
@@ -14,6 +14,7 @@ from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     import random
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.codecs import PayloadCodec
     from tubeq_spark.runtime.counters import Counters
     from tubeq_spark.runtime.held_tasks import Holdings
+    from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
     from tubeq_spark.runtime.session import Session
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.engine import Engine
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.sql.task_statements import Statements
     from tubeq_spark.storage.sql.tube_table import TubeTable
     from tubeq_spark.storage.sql.utube_locks import UtubeLocks
-    from tubeq_spark.task import Task, TaskState
+    from tubeq_spark.task import Task
 
 __all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
 
@@ -69,6 +71,7 @@ class QueueContext:
     sessions: Sessions
     slots: Slots
     holdings: Holdings
+    lapsed: LapsedSessions
     counters: Counters
     random: random.Random
     #: The tube types that this queue object knows, by name.
@@ -191,6 +194,21 @@ class TubeContext:
     def callback(self) -> Callback | None:
         """What is called for changes made through this queue object."""
         return self.events.callback
+
+    def seen(self, row: StoredTask | None, now_us: int) -> StoredTask | None:
+        """A row as if what time has changed were written down; `None`: its life is over.
+
+        What a session holds whose lease is over is ready, as if its own lease had ended.
+        """
+        if row is None:
+            return None
+        if (
+            row.state is TaskState.TAKEN
+            and row.owner != self.queue.session.owner
+            and row.owner in self.queue.lapsed.owners(now_us)
+        ):
+            row = replace(row, next_event=now_us)
+        return row.seen_at(now_us, self.max_attempts)
 
     def count(self, event: str, tasks: int, done: int = 0) -> None:
         """Count an event of tasks whose rows nobody holds."""

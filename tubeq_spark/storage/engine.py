@@ -74,6 +74,10 @@ class Tables(Protocol):
         """Measure a table's files and log."""
         ...
 
+    def version(self, table: str) -> int | None:
+        """A table's newest version, where a look at it is cheap; else `None`."""
+        ...
+
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""
         ...

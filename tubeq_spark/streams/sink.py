@@ -91,7 +91,7 @@ def _put(
             f"is {ctx.capacity}: limit the source, such as by maxFilesPerTrigger"
         )
         raise InvalidOptionError(msg)
-    result = wait_for(ctx, timeout, lambda: put_frame(ctx, frame, identity))
+    result = wait_for(ctx, timeout, lambda: put_frame(ctx, frame, identity), for_tasks=False)
     if result is None:
         msg = f"tube {ctx.record.name!r} stayed full for {timeout} s; nothing of the batch was put"
         raise TubeBusyError(msg)

@@ -32,6 +32,7 @@ __all__ = [
     "Ended",
     "end_dead_sessions",
     "end_due",
+    "end_lapsed_sessions",
     "release_dead",
     "release_taken",
     "write_down",
@@ -245,6 +246,19 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     if not owners:
         return 0
     return release_dead(ctx, owners, DeadOwners(queue, now_us))
+
+
+def end_lapsed_sessions(ctx: TubeContext) -> None:
+    """Release what sessions hold that are found over now, before others take: its place is before theirs.
+
+    No commit as a rule, and no read but of what has been written about the sessions since; as
+    `end_dead_sessions` where one is over.
+    """
+    queue = ctx.queue
+    now_us = queue.now_us()
+    if queue.lapsed.are_new(ctx.record.id, now_us):
+        end_dead_sessions(ctx, now_us, there=False)
+        queue.lapsed.looked(ctx.record.id, now_us)
 
 
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadOwners) -> int:

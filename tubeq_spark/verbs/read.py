@@ -27,7 +27,7 @@ _HISTORY_MOST = 1_000_000
 def peek(ctx: TubeContext, task_id: int) -> Task:
     """One task in its effective state."""
     found = ctx.tasks.by_ids([task_id])
-    row = found[0].seen_at(ctx.queue.now_us(), ctx.max_attempts) if found else None
+    row = ctx.seen(found[0], ctx.queue.now_us()) if found else None
     if row is None:
         raise refusals.no_task(task_id)
     return row.task()
@@ -35,8 +35,10 @@ def peek(ctx: TubeContext, task_id: int) -> Task:
 
 def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
     """The tube as a DataFrame."""
-    now_us = ctx.queue.now_us() if effective else None
-    return ctx.frames.everything(now_us, ctx.max_attempts)
+    if not effective:
+        return ctx.frames.everything(None)
+    now_us = ctx.queue.now_us()
+    return ctx.frames.everything(now_us, ctx.max_attempts, ctx.queue.lapsed.owners(now_us))
 
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:
@@ -51,11 +53,11 @@ def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:
 
 
 def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
-    after = None
+    after, over = None, ctx.queue.lapsed.owners(now_us)
     while True:
-        rows = ctx.tasks.in_state(state, now_us, ctx.max_attempts, after, _PAGE)
+        rows = ctx.tasks.in_state(state, now_us, ctx.max_attempts, over, after, _PAGE)
         for row in rows:
-            seen = row.seen_at(now_us, ctx.max_attempts)
+            seen = ctx.seen(row, now_us)
             if seen is not None:
                 yield seen.task()
         if len(rows) < _PAGE:

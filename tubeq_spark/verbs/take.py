@@ -21,7 +21,7 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs import take_subqueues
 from tubeq_spark.verbs.bury_unreadable import readable
-from tubeq_spark.verbs.expire import end_dead_sessions, end_due, write_down
+from tubeq_spark.verbs.expire import end_dead_sessions, end_due, end_lapsed_sessions, write_down
 from tubeq_spark.verbs.renew_leases import new_lease, out_of_order, take_lasting
 
 if TYPE_CHECKING:
@@ -161,7 +161,13 @@ def _take_batch(ctx: TubeContext, count: int) -> LeasedBatch | None:
     return ctx.queue.loop.run("take", ctx.table_lock, attempt)
 
 
-def wait_for(ctx: TubeContext, timeout: float | None, look: Callable[[], T | None]) -> T | None:
+def wait_for(
+    ctx: TubeContext,
+    timeout: float | None,
+    look: Callable[[], T | None],
+    *,
+    for_tasks: bool = True,
+) -> T | None:
     """Look for something until it is there, or `timeout` seconds have passed.
 
     What is not there may be held by a session that has died, which is looked for, too.
@@ -170,12 +176,15 @@ def wait_for(ctx: TubeContext, timeout: float | None, look: Callable[[], T | Non
         ctx: The tube.
         timeout: Seconds; `None` is for ever, 0 looks once.
         look: Returns what it found, or `None`.
+        for_tasks: Whether that is tasks: those of sessions that are over come first.
 
     Raises:
         QueueStateError: The queue was closed meanwhile.
     """
 
     def look_well() -> T | None:
+        if for_tasks:
+            end_lapsed_sessions(ctx)
         found = look()
         return look() if found is None and end_dead_sessions(ctx) else found
 

@@ -133,6 +133,11 @@ class NativeTables:
         with errors.reading(), self._handles.of(table).newest() as newest:
             return maintenance.extent(newest, self._handles.options)
 
+    def version(self, table: str) -> int | None:
+        """A table's newest version."""
+        with errors.reading(), self._handles.of(table).newest() as newest:
+            return newest.version()
+
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""
         (newest,) = self.history_rows(table, 1)

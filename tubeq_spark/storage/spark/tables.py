@@ -202,6 +202,10 @@ class SparkTables:
         version, checkpoint = log
         return Extent(files, size_bytes, version, committed_us, version - checkpoint)
 
+    def version(self, table: str) -> int | None:
+        """`None`: a look at a table's version is a query."""
+        return None
+
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""
         history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT 1")

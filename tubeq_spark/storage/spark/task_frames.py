@@ -9,6 +9,8 @@ from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.quoting import bigint, identifier, limited, string
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import DataFrame
 
     from tubeq_spark.storage.spark.engine import SparkEngine
@@ -37,12 +39,17 @@ class TaskFrames:
             self._table.name,
         )
 
-    def everything(self, now_us: int | None, max_attempts: int | None) -> DataFrame:
-        """The tube as a DataFrame: as it is at a moment, or as it is stored (`None`)."""
+    def everything(
+        self, now_us: int | None, max_attempts: int | None = None, over: Collection[str] = ()
+    ) -> DataFrame:
+        """The tube as a DataFrame: as it is at a moment, or as it is stored (`None`).
+
+        What owners hold who are over is ready.
+        """
         source, state, next_event = self._table.name, "state", "next_event"
         where = self._table.mine()
         if now_us is not None:
-            effective = predicates.effective_state(now_us, max_attempts)
+            effective = predicates.effective_state(now_us, max_attempts, over=over)
             source = f"(SELECT *, {effective} AS now_state FROM {self._table.name})"
             state = "now_state"
             next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"

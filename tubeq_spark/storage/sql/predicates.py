@@ -116,11 +116,18 @@ def readied_state(max_attempts: int | None, alias: str = "") -> str:
     return f"CASE WHEN {alias}attempts >= {integer(max_attempts)} THEN {buried} ELSE {ready} END"
 
 
-def effective_state(now_us: int, max_attempts: int | None, alias: str = "") -> str:
-    """The effective state as an expression; NULL when the task's life is over."""
+def effective_state(
+    now_us: int, max_attempts: int | None, alias: str = "", over: Collection[str] = ()
+) -> str:
+    """The effective state as an expression; NULL when the task's life is over.
+
+    Leases of owners whose sessions are over have ended.
+    """
+    lost = f" AND {alias}owner NOT IN ({', '.join(map(string, over))})" if over else ""
     branches = [
         f"WHEN {alias}state = {string(state.value)} AND "
-        f"({alias}next_event IS NULL OR {alias}next_event > {moment(now_us)}) "
+        f"({alias}next_event IS NULL OR {alias}next_event > {moment(now_us)})"
+        f"{lost if state is TaskState.TAKEN else ''} "
         f"THEN {string(state.value)}"
         for state in _HOLDING
     ]

@@ -138,6 +138,10 @@ class Sessions(SystemTable):
         )
         return {row["session"]: row["last"] for row in rows}
 
+    def version(self) -> int | None:
+        """The newest version of the table, where a look at it is cheap; else `None`."""
+        return self._engine.tables.version(self._table)
+
     def last_commit(self) -> int:
         """When the newest commit was made, by the storage's clock."""
         return self._engine.tables.last_commit(self._table)[1]

@@ -9,7 +9,7 @@ from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.quoting import bigint, moment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.sql.tube_table import TubeTable
@@ -40,7 +40,12 @@ class Depth:
 
 
 def depth(
-    engine: Engine, table: TubeTable, now_us: int, soon_us: int, max_attempts: int | None
+    engine: Engine,
+    table: TubeTable,
+    now_us: int,
+    soon_us: int,
+    max_attempts: int | None,
+    over: Collection[str] = (),
 ) -> Depth:
     """Measure a tube's tasks by one aggregate over narrow columns.
 
@@ -50,11 +55,12 @@ def depth(
         now_us: The moment.
         soon_us: Leases that end by then count as ending.
         max_attempts: Of the tube.
+        over: Owners whose sessions are over: what they hold is ready.
     """
     due = predicates.is_due(now_us)
     ending = f"state = 't' AND next_event > {moment(now_us)} AND next_event <= {moment(soon_us)}"
     found = engine.rows(
-        f"SELECT {predicates.effective_state(now_us, max_attempts)} AS state, count(*) AS n, "
+        f"SELECT {predicates.effective_state(now_us, max_attempts, over=over)} AS state, count(*) AS n, "
         f"unix_micros(min(created)) AS oldest, count_if({ending}) AS ending, "
         f"count_if({due}) AS due, "
         f"unix_micros(min(CASE WHEN {due} THEN {predicates.due_at()} END)) AS since "
@@ -70,7 +76,10 @@ def depth(
 
 
 def counts(
-    engine: Engine, tubes: Sequence[tuple[TubeTable, int | None]], now_us: int
+    engine: Engine,
+    tubes: Sequence[tuple[TubeTable, int | None]],
+    now_us: int,
+    over: Collection[str] = (),
 ) -> dict[int, dict[str, int]]:
     """Count tasks by the letter of their effective state, in one query for many tubes.
 
@@ -78,6 +87,7 @@ def counts(
         engine: The seam to Spark.
         tubes: Their tables, each with the tube's `max_attempts`.
         now_us: The moment.
+        over: Owners whose sessions are over: what they hold is ready.
 
     Returns:
         The counts by the tube's id.
@@ -85,14 +95,16 @@ def counts(
     found: dict[int, dict[str, int]] = {table.id: {} for table, _ in tubes}
     for first in range(0, len(tubes), _COUNTED_TOGETHER):
         some = tubes[first : first + _COUNTED_TOGETHER]
-        for row in engine.rows(" UNION ALL ".join(_counting(*tube, now_us) for tube in some)):
+        for row in engine.rows(" UNION ALL ".join(_counting(*tube, now_us, over) for tube in some)):
             if row["state"] is not None:
                 found[row["tube"]][row["state"]] = row["n"]
     return found
 
 
-def _counting(table: TubeTable, max_attempts: int | None, now_us: int) -> str:
-    state = predicates.effective_state(now_us, max_attempts)
+def _counting(
+    table: TubeTable, max_attempts: int | None, now_us: int, over: Collection[str]
+) -> str:
+    state = predicates.effective_state(now_us, max_attempts, over=over)
     return (
         f"SELECT {bigint(table.id)} AS tube, {state} AS state, count(*) AS n "
         f"FROM {table.name} WHERE {table.mine()} GROUP BY 2"

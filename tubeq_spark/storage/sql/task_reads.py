@@ -160,11 +160,21 @@ class Tasks:
         state: TaskState,
         now_us: int,
         max_attempts: int | None,
+        over: Collection[str],
         after: OrderPosition | None,
         limit: int,
     ) -> list[StoredTask]:
-        """The next tasks in an effective state, in order, after a position."""
-        effective = predicates.effective_state(now_us, max_attempts)
+        """The next tasks in an effective state, in order, after a position.
+
+        Args:
+            state: The state.
+            now_us: The moment.
+            max_attempts: Of the tube.
+            over: Owners whose sessions are over: what they hold is ready.
+            after: The position; `None`: from the first on.
+            limit: How many.
+        """
+        effective = predicates.effective_state(now_us, max_attempts, over=over)
         where = f"{effective} = {string(state.value)}"
         if after is not None:
             where += f" AND NOT ({self._table.up_to(after)})"

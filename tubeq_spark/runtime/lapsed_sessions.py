@@ -1,0 +1,101 @@
+"""Which sessions' leases are over, by what was last read of them: what they hold counts as ready.
+
+A session that is known to live until a moment cannot be over before it, so it is not asked for again
+until then; one that has just begun is not known. So the sessions are read anew when a known lease has
+ended, and else so often as `interval` says, where anything was written meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tubeq_spark.rules.membership import SessionView
+
+__all__ = ["LapsedSessions"]
+
+
+class LapsedSessions:
+    """What a queue object knows of the sessions of others; safe to use from many threads."""
+
+    def __init__(
+        self,
+        views: Callable[[], Mapping[str, SessionView]],
+        version: Callable[[], int | None],
+        own: Callable[[], str],
+        *,
+        interval_us: int,
+        skew_us: int,
+    ) -> None:
+        """Nothing was read yet.
+
+        Args:
+            views: Reads all sessions.
+            version: Tells the version of what `views` reads; `None` where that costs as much.
+            own: The owner that this queue object takes tasks for.
+            interval_us: Microseconds between two readings, at least, where no known lease has ended.
+            skew_us: How far clocks may be apart.
+        """
+        self._views, self._version, self._own = views, version, own
+        self._interval_us, self._skew_us = interval_us, skew_us
+        self._lock = threading.Lock()
+        self._read_us: int | None = None
+        self._seen: int | None = None
+        #: The moment that the first of the known leases ends; `None`: never.
+        self._next_us: int | None = None
+        self._sessions: Mapping[str, SessionView] = {}
+        #: By tube: what was over when somebody looked whether it holds any of its tasks.
+        self._looked: dict[int, frozenset[tuple[str, int | None]]] = defaultdict(frozenset)
+
+    def owners(self, now_us: int) -> tuple[str, ...]:
+        """Owners whose leases are over, as far as is known; what they hold is ready."""
+        return tuple(sorted(owner for owner, _ in self._over(now_us)))
+
+    def are_new(self, tube: int, now_us: int) -> bool:
+        """Whether a session is over whose tasks in a tube nobody has looked for."""
+        return not self._over(now_us) <= self._looked[tube]
+
+    def looked(self, tube: int, now_us: int) -> None:
+        """Note that what sessions which are over held in a tube was released."""
+        self._looked[tube] = self._over(now_us)
+
+    def _over(self, now_us: int) -> frozenset[tuple[str, int | None]]:
+        """Owners that are over, and until when they had a lease: they may come back with another."""
+        with self._lock:
+            if self._is_old(now_us):
+                self._read(now_us)
+            own, over = self._own(), set()
+            for view in self._sessions.values():
+                for epoch in {member.epoch for member in view.members}:
+                    owner = f"{view.session}/{epoch}"
+                    if owner != own and not view.alive(now_us, self._skew_us, epoch):
+                        leases = [m.lease_until or 0 for m in view.members if m.epoch == epoch]
+                        over.add((owner, max(leases)))
+            return frozenset(over)
+
+    def _is_old(self, now_us: int) -> bool:
+        if self._read_us is None or now_us < self._read_us:
+            return True
+        if self._next_us is not None and now_us >= self._next_us:
+            return True
+        if now_us < self._read_us + self._interval_us:
+            return False
+        version = self._version()
+        return version is None or version != self._seen
+
+    def _read(self, now_us: int) -> None:
+        # Before: what is written meanwhile is read once more.
+        self._seen = self._version()
+        self._sessions = self._views()
+        self._read_us = now_us
+        ends = [
+            member.lease_until + self._skew_us
+            for view in self._sessions.values()
+            for member in view.members
+            if member.lease_until is not None and member.alive(now_us, self._skew_us)
+        ]
+        self._next_us = min(ends, default=None)
