@@ -21,5 +21,5 @@ def place(tmp_path: Path) -> Place:
 @pytest.fixture
 def rival(place: Place, tmp_path: Path) -> Place:
     """Another process there."""
-    assert place.engine.is_table(place.tube)
+    assert place.engine.tables.is_table(place.tube)
     return Place(tmp_path, -2 * 10**9)

@@ -13,6 +13,7 @@ from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.commit_note import Note
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.rows import INSERTED, insert_schema
 from tubeq_spark.storage.sql import schema
 from tubeq_spark.storage.sql.capacity import Admission
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.commit_loop import Plan
-    from tubeq_spark.storage.native.swap import Decision
 
 T = TypeVar("T")
 NOTE = Note("test", "s-1")
@@ -43,8 +43,8 @@ NOW = 1_800_000_000_000_000
 OWNER = "owner/1"
 
 
-class PausedEngine(NativeEngine):
-    """One that lets a rival commit between its decision and its commit."""
+class PausedWriter(Writer):
+    """One that lets a rival commit between a decision and its commit."""
 
     rival: Callable[[], object] | None = None
 
@@ -53,15 +53,19 @@ class PausedEngine(NativeEngine):
         if rival is not None:
             rival()
 
-    def commit(
-        self, decision: Decision, snapshot: DeltaTable, statement: Statement, note: Note
+    def swap(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
+        self._pause()
+        super().swap(snapshot, rows, predicate, said)
+
+    def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
+        self._pause()
+        return super().remove(snapshot, statement, note)
+
+    def add(
+        self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
     ) -> None:
         self._pause()
-        super().commit(decision, snapshot, statement, note)
-
-    def remove(self, table: DeltaTable, statement: Statement, note: Note) -> Affected:
-        self._pause()
-        return super().remove(table, statement, note)
+        super().add(snapshot, rows, said, once)
 
 
 class Once:
@@ -82,7 +86,9 @@ class Place:
 
     def __init__(self, root: Path, first: int, order: tuple[str, ...] = ("task_id",)) -> None:
         """Use what is there; `first` keeps the numbers of two processes apart."""
-        self.engine = PausedEngine()
+        self.engine = NativeEngine()
+        self.engine.writer = self.writer = PausedWriter(self.engine._run, {})
+        self.first = first
         numbers = itertools.count(first, -1)
         self.fresh = lambda: next(numbers)
         self.tube, self.registered, self.locked, self.sessions_table = (
@@ -102,16 +108,16 @@ class Place:
         self.sessions = Sessions(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
         self.slots = Slots(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
 
-    def create(self, *, payload: str | None = None) -> Place:
+    def create(self, *, payload: str | None = None, change_feed: bool = False) -> Place:
         """Create all tables."""
         config = QueueConfig()
         for new in (
-            schema.new_tube_table(self.tube, config, payload, change_feed=False),
+            schema.new_tube_table(self.tube, config, payload, change_feed=change_feed),
             schema.new_registry(self.registered, config),
             schema.new_sessions(self.sessions_table, config),
             schema.new_taken_utubes(self.locked, config),
         ):
-            self.engine.create(new)
+            self.engine.tables.create(new)
         return self
 
     def run(self, statement: Statement | Append) -> Affected:
@@ -125,8 +131,13 @@ class Place:
         found = self.engine.rows(f"SELECT {columns} FROM {self.tube} ORDER BY task_id, segment")
         return [tuple(row.values()) for row in found]
 
+    def everything(self) -> list[list[str]]:
+        """The rows of all tables, as text, in no order of theirs."""
+        names = (self.tube, self.registered, self.locked, self.sessions_table)
+        return [sorted(map(str, self.engine.rows(f"SELECT * FROM {name}"))) for name in names]
+
     def version(self, table: str) -> int:
-        return int(self.engine.history_rows(table, 1)[0]["version"])
+        return int(self.engine.tables.history_rows(table, 1)[0]["version"])
 
 
 def new_rows(segment: int, ids: Sequence[int], **columns: Any) -> pa.Table:

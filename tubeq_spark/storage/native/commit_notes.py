@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.commit_note import Note
 
-__all__ = ["told_by", "user_metadata"]
+__all__ = ["is_of", "told_by", "user_metadata"]
 
-_TOLD = re.compile(r" changed=(\d+)/(\d+)/(\d+) marker=(-?\d+)$")
+_TOLD = re.compile(r" changed=(\d+)/(\d+)/(\d+) marker=-?\d+$")
 _MARKED = re.compile(r" marker=(-?\d+)$")
 _METRICS = (
     ("numTargetRowsInserted", "numOutputRows", "num_added_rows"),
@@ -39,18 +39,24 @@ def user_metadata(note: Note, affected: Affected | None, operation_id: int) -> s
     return f"{note}{changed} marker={operation_id}"
 
 
-def told_by(commit: Mapping[str, Any], operation_id: int) -> Affected | None:
-    """What a commit of the history changed, of either engine; `None`: it is another one's."""
-    said = commit.get("userMetadata") or ""
-    told = _TOLD.search(said)
-    if told and int(told[4]) == operation_id:
-        return Affected(*(int(number) for number in told.groups()[:3]))
-    marked = _MARKED.search(said)
-    is_marked = marked is not None and int(marked[1]) == operation_id
+def is_of(commit: Mapping[str, Any], operation_id: int) -> bool:
+    """Whether a commit of the history, of either engine, is that of a statement."""
+    marked = _MARKED.search(commit.get("userMetadata") or "")
+    if marked is not None:
+        return int(marked[1]) == operation_id
+    # A statement of Spark's has its note in its predicate, its operation id as well.
     predicate = (commit.get("operationParameters") or {}).get("predicate") or ""
-    if not is_marked and not re.search(rf"(?<![\d-]){operation_id}(?!\d)", predicate):
-        return None
+    return re.search(rf"(?<![\d-]){operation_id}(?!\d)", predicate) is not None
+
+
+def told_by(commit: Mapping[str, Any]) -> Affected | None:
+    """What a commit of the history changed, of either engine; `None`: it does not say."""
+    told = _TOLD.search(commit.get("userMetadata") or "")
+    if told is not None:
+        return Affected(*(int(number) for number in told.groups()))
     metrics = commit.get("operationMetrics") or {}
+    if not any(name in metrics for names in _METRICS for name in names):
+        return None
     return Affected(
         *(next((int(metrics[n]) for n in names if n in metrics), 0) for names in _METRICS)
     )

@@ -6,27 +6,18 @@ values have passed one quoting module. What DataFusion understands as it is goes
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.native.tokens import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["columns_of", "translated"]
+    from tubeq_spark.storage.native.tokens import Piece
 
-#: A piece of a text: a token, or what stands in parentheses.
-Piece: TypeAlias = "str | list[Piece]"
+__all__ = ["translated"]
 
-_TOKEN = re.compile(
-    r"""\s+
-    | [Xx]'[0-9a-fA-F]*' | '(?:[^']|'')*' | `(?:[^`]|``)*` | \{\w+\}
-    | \d+(?:\.\d+)?[A-Za-z]? | \w+ | <=> | <> | <= | >= | != | \|\| | ->
-    | .""",
-    re.VERBOSE | re.DOTALL,
-)
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)([LlDd])")
-_WORD = re.compile(r"[A-Za-z_]\w*")
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 #: Of a column of moments, in Arrow's words.
 _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
@@ -38,26 +29,22 @@ _NAMES = {
     "explode": "unnest",
     "map_from_arrays": "map",
 }
-_NOT_COLUMNS = frozenset(
-    [
-        "and",
-        "as",
-        "between",
-        "case",
-        "else",
-        "end",
-        "false",
-        "in",
-        "is",
-        "like",
-        "not",
-        "null",
-        "or",
-        "then",
-        "true",
-        "when",
-    ]
-)
+#: All words that mean something else there.
+_MEANT = _NAMES.keys() | {
+    "cast",
+    "collect_set",
+    "count_if",
+    "delta",
+    "div",
+    "if",
+    "map",
+    "max_by",
+    "struct",
+    "timestamp",
+    "timestamp_micros",
+    "unix_micros",
+    "values",
+}
 
 
 def translated(text: str, table: Callable[[str], str] = lambda name: name) -> str:
@@ -67,42 +54,13 @@ def translated(text: str, table: Callable[[str], str] = lambda name: name) -> st
         text: The text, in Spark's dialect.
         table: What a table is called there, by its name in the text.
     """
-    return _render(_grouped(text), table)
+    return _render(grouped(text), table)
 
 
-def columns_of(text: str) -> set[str]:
-    """The columns that a condition without sub-queries names, in small letters, without aliases."""
-    found: set[str] = set()
-    pieces = _tokens(text)
-    for place, piece in enumerate(pieces):
-        after = "".join(pieces[place + 1 :]).lstrip()[:1]
-        is_column = piece.startswith("`") or _WORD.fullmatch(piece) is not None
-        # What follows AS in a CAST is a type, and what stands before a point an alias.
-        is_type = "".join(pieces[:place]).rstrip().upper().endswith(" AS")
-        if is_column and after not in {"(", "."} and not is_type:
-            found.add(piece.strip("`").lower())
-    return found - _NOT_COLUMNS
-
-
-def _tokens(text: str) -> list[str]:
-    return _TOKEN.findall(text)
-
-
-def _grouped(text: str) -> list[Piece]:
-    """The pieces of a text; a group begins with its opening parenthesis."""
-    stack: list[list[Piece]] = [[]]
-    for token in _tokens(text):
-        if token == "(":  # noqa: S105  (of a text)
-            stack.append([])
-        elif token == ")":  # noqa: S105  (of a text)
-            group = stack.pop()
-            stack[-1].append(group)
-        else:
-            stack[-1].append(token)
-    if len(stack) != 1:
-        msg = f"parentheses do not match in {text}"
-        raise ValueError(msg)
-    return stack[0]
+def _number(text: str) -> str:
+    if text[-1] in "Ll":
+        return text[:-1]
+    return f"CAST({text[:-1]} AS DOUBLE)" if text[-1] in "Dd" else text
 
 
 class _Text:
@@ -124,14 +82,11 @@ class _Text:
     def _one(self, piece: Piece) -> str:
         if isinstance(piece, list):
             return f"({_render(piece, self._table)})"
-        if number := _NUMBER.fullmatch(piece):
-            digits, kind = number.groups()
-            return digits if kind in "Ll" else f"CAST({digits} AS DOUBLE)"
-        if piece.startswith("`"):
+        if piece[0].isdigit():
+            return _number(piece)
+        if piece[0] == "`":
             return '"' + piece[1:-1].replace("``", "`").replace('"', '""') + '"'
-        if _WORD.fullmatch(piece):
-            return self._word(piece)
-        return piece
+        return self._word(piece) if piece.lower() in _MEANT else piece
 
     def _word(self, word: str) -> str:
         following = self._next()

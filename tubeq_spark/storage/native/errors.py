@@ -15,7 +15,7 @@ from tubeq_spark.storage.statement import STALE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RefusedError", "is_conflict", "reading", "telling"]
+__all__ = ["RefusedError", "is_conflict", "is_from_library", "reading", "telling"]
 
 #: How the library begins when another commit came first. It gives the same class to a storage that
 #: failed while a commit was written.
@@ -43,7 +43,7 @@ def telling() -> Iterator[None]:
     except (TubeqError, EngineError):
         raise
     except Exception as error:
-        if not _is_from_library(error):
+        if not is_from_library(error):
             raise
         raise _told(error) from error
 
@@ -62,7 +62,7 @@ def reading() -> Iterator[None]:
     except (TubeqError, EngineError):
         raise
     except Exception as error:
-        if not _is_from_library(error):
+        if not is_from_library(error):
             raise
         told = _told(error)
         if told.missing:
@@ -84,7 +84,7 @@ def _outcome_of(error: Exception) -> Outcome:
     return Outcome.FAILED
 
 
-def _is_from_library(error: Exception) -> bool:
+def is_from_library(error: Exception) -> bool:
     """Whether the library, or the storage below it, raised it."""
     # What DataFusion fails with comes as a plain Exception.
     return isinstance(error, (DeltaError, OSError)) or type(error) is Exception
@@ -92,4 +92,6 @@ def _is_from_library(error: Exception) -> bool:
 
 def is_conflict(error: BaseException) -> bool:
     """Whether another commit came first, and nothing was written."""
-    return isinstance(error, EngineError) and error.outcome is Outcome.CONFLICT
+    if isinstance(error, EngineError):
+        return error.outcome is Outcome.CONFLICT
+    return isinstance(error, Exception) and _outcome_of(error) is Outcome.CONFLICT

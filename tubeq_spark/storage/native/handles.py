@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.native.errors import is_conflict, is_from_library
 from tubeq_spark.storage.sql.quoting import path_of
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ __all__ = ["Handles", "Table", "schema_of"]
 class Table:
     """One table.
 
-    Reads have a snapshot of their own: a statement decides and commits on one that nobody moves on
-    meanwhile, since what it commits is compared with that.
+    A statement decides and commits on a snapshot that nobody moves on meanwhile, since what it
+    commits is compared with that. Reads share it while no statement runs, so that each commit is
+    looked up once, and have one of their own else: they wait for no statement.
     """
 
     def __init__(self, path: str, alias: str, options: Mapping[str, str]) -> None:
@@ -30,38 +33,84 @@ class Table:
         #: What it is called in DataFusion.
         self.alias = alias
         self._options = dict(options)
-        self._handles: dict[str, DeltaTable] = {}
-        self._locks = {"read": threading.RLock(), "write": threading.RLock()}
+        self._writing, self._reading = (_Snapshot(path, options) for _ in range(2))
 
     @contextmanager
-    def newest(self, use: str = "read") -> Iterator[DeltaTable]:
-        """The table's newest version, kept from other threads for the time of a block.
-
-        Args:
-            use: "read", for a moment only, or "write".
+    def newest(self) -> Iterator[DeltaTable]:
+        """The table's newest version, to be read within a block that takes a moment only.
 
         Raises:
             TableNotFoundError: There is none.
         """
-        with self._locks[use]:
-            handle = self._handles.get(use)
+        if self._writing.lock.acquire(blocking=False):
             try:
-                if handle is None:
-                    handle = DeltaTable(self.path, storage_options=self._options or None)
-                    self._handles[use] = handle
-                else:
-                    handle.update_incremental()
-            except BaseException:
-                # Half of a change of state must not stay.
-                self._handles.pop(use, None)
+                yield self._writing.renewed()
+            finally:
+                self._writing.lock.release()
+        else:
+            with self._reading.lock:
+                yield self._reading.renewed()
+
+    @contextmanager
+    def writing(self) -> Iterator[DeltaTable]:
+        """The table's newest version, kept from all other threads for the time of a block.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        with self._writing.lock, self.expected():
+            yield self._writing.renewed()
+
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """Tell what fails of a table that is gone from what fails of one that is there.
+
+        A snapshot that was taken before does not notice by itself that its table was removed.
+
+        Raises:
+            TableNotFoundError: There is none any more.
+        """
+        try:
+            yield
+        except TableNotFoundError:
+            raise
+        except Exception as error:
+            if is_conflict(error) or not is_from_library(error) or self.exists():
                 raise
-            yield handle
+            raise TableNotFoundError(self.path) from error
+
+    def exists(self) -> bool:
+        """Whether the table is there, by its log."""
+        there = DeltaTable.is_deltatable(self.path, self._options or None)
+        if not there:
+            self._writing.forget()
+            self._reading.forget()
+        return there
+
+
+class _Snapshot:
+    """A version of a table that is moved on."""
+
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        self.lock = threading.Lock()
+        self._path = path
+        self._options = dict(options)
+        self._handle: DeltaTable | None = None
+
+    def renewed(self) -> DeltaTable:
+        """The newest version; the lock is held."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            handle = DeltaTable(self._path, storage_options=self._options or None)
+        else:
+            # Where this fails, half of a change of state must not stay.
+            handle.update_incremental()
+        self._handle = handle
+        return handle
 
     def forget(self) -> None:
-        """Open it anew, at the next use."""
-        for use, lock in self._locks.items():
-            with lock:
-                self._handles.pop(use, None)
+        """Open the table anew the next time."""
+        self._handle = None
 
 
 class Handles:

@@ -59,7 +59,7 @@ class _Ddl:
     """Reads columns from left to right."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = [token for token in _TOKEN.findall(text) if not token.isspace()]
+        self._tokens: list[str] = [token for token in _TOKEN.findall(text) if not token.isspace()]
         self._place = 0
 
     def fields(self, between: str, end: str = "") -> list[dict[str, Any]]:
@@ -109,9 +109,10 @@ class _Ddl:
                     "valueContainsNull": True,
                 }
             case _:
-                return self._plain(_TYPES.get(name, name))
+                return self._simple(name)
 
-    def _plain(self, kind: str) -> str:
+    def _simple(self, name: str) -> str:
+        kind = _TYPES.get(name, name)
         if self._next() == "(":
             digits = self._upto(")")
             # The lengths of CHAR and VARCHAR are kept by Spark alone.
@@ -139,5 +140,4 @@ class _Ddl:
 
     def _taken(self) -> str:
         self._place += 1
-        token: str = self._tokens[self._place - 1]
-        return token
+        return self._tokens[self._place - 1]

@@ -68,6 +68,8 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
     """The partitions of some rows."""
     if not columns:
         return {()} if rows.num_rows else set()
+    if len(columns) == 1:
+        return {(value,) for value in rows.column(columns[0]).unique().to_pylist()}
     found = rows.select(list(columns)).group_by(list(columns)).aggregate([])
     return set(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import shutil
 import tempfile
-from contextlib import ExitStack
+import threading
+import weakref
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +16,11 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from deltalake import DeltaTable
 
-__all__ = ["MANY", "Query", "plain"]
+__all__ = ["MANY", "Exchange", "Query", "plain"]
 
 #: From so many rows on it pays to read by all cores.
 MANY = 50_000
@@ -31,10 +35,10 @@ _SOURCE = re.compile(r"\{(\w+)\}")
 class Query:
     """What one query reads."""
 
-    def __init__(self, rows: int = 0) -> None:
-        """Read about so many rows."""
+    def __init__(self, exchange: Exchange, rows: int = 0) -> None:
+        """Read about so many rows, and those that the caller holds by way of `exchange`."""
+        self._exchange = exchange
         self._builder = QueryBuilder(_PLAIN_STRINGS if rows >= MANY else _ONE_CORE)
-        self._sources: dict[str, pa.Table] = {}
 
     def over(self, alias: str, table: DeltaTable) -> None:
         """Read a table as it is now, by a name."""
@@ -43,20 +47,51 @@ class Query:
     def rows(self, text: str, sources: Mapping[str, pa.Table]) -> pa.Table:
         """Run a query; `{name}` in its text stands for one of the sources."""
         with ExitStack() as stack:
-            if sources:
-                directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tubeq-")))
-                for name, rows in sources.items():
-                    self._hand_over(name, rows, directory / f"{name}.arrow")
+            for name, rows in sources.items():
+                file = stack.enter_context(self._exchange.file(rows))
+                place = str(file).replace("'", "''")
+                made = f"CREATE EXTERNAL TABLE tubeq_{name} STORED AS ARROW LOCATION '{place}'"
+                self._builder.execute(made).read_all()
             named = _SOURCE.sub(lambda m: f"tubeq_{m[1]}" if m[1] in sources else m[0], text)
             return plain(pa.table(self._builder.execute(named).read_all()))
 
-    def _hand_over(self, name: str, rows: pa.Table, file: Path) -> None:
-        """The library takes rows by no other way than a file; Arrow's own costs no more than a copy."""
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        place = str(file).replace("'", "''")
-        made = f"CREATE EXTERNAL TABLE tubeq_{name} STORED AS ARROW LOCATION '{place}'"
-        self._builder.execute(made).read_all()
+
+class Exchange:
+    """Hands rows to the library, which takes them by no other way than a file.
+
+    Arrow's own files cost no more than a copy. They are seen by this user alone, for the time of a
+    query.
+    """
+
+    def __init__(self) -> None:
+        self._directory: str | None = None
+        self._removed: weakref.finalize[..., Exchange] | None = None
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def file(self, rows: pa.Table) -> Iterator[Path]:
+        """A file with some rows, for the time of a block."""
+        with self._lock:
+            if self._directory is None:
+                self._directory = tempfile.mkdtemp(prefix="tubeq-")
+                self._removed = weakref.finalize(
+                    self, shutil.rmtree, self._directory, ignore_errors=True
+                )
+            place = Path(self._directory) / f"{next(self._numbers)}.arrow"
+        try:
+            with pa.OSFile(str(place), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+                writer.write_table(rows)
+            yield place
+        finally:
+            place.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove the directory; the next file makes another one."""
+        with self._lock:
+            removed, self._directory, self._removed = self._removed, None, None
+        if removed is not None:
+            removed()
 
 
 def plain(table: pa.Table) -> pa.Table:

@@ -6,16 +6,19 @@ row which clause applies and what it becomes. What changed replaces the partitio
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.handles import schema_of
+from tubeq_spark.storage.native.projection import CLAUSE, projected
+from tubeq_spark.storage.native.statement_query import ROW, STAYS, StatementQuery
+from tubeq_spark.storage.sql.schema import CHANGE_FEED
 from tubeq_spark.storage.statement import FAIL, Affected
 
 if TYPE_CHECKING:
@@ -23,15 +26,9 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from tubeq_spark.storage.statement import Clause, Statement
+    from tubeq_spark.storage.statement import Statement
 
-__all__ = ["Decision", "condition", "decide"]
-
-#: The place of the note, which goes into the commit's metadata.
-_NOTED = re.compile(r"CAST\([\w.]+ AS STRING\) <> \{note\}( AND )?")
-_CLAUSE, _ROW = "tubeq_clause", "tubeq_row"
-#: In place of a clause: a row of the table that stays, and one of the source that goes nowhere.
-_STAYS, _NOWHERE = 0, -1
+__all__ = ["Decision", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +45,9 @@ class Decision:
     rows: pa.Table | None = None
     predicate: str = ""
 
-    @property
-    def replacing(self) -> pa.Table:
-        """What is in the replaced partitions from now on, of a statement that changes something."""
-        return pa.table({}) if self.rows is None else self.rows
-
 
 class DuplicateError(Exception):
     """Two rows of a source are about one row of the table."""
-
-
-def condition(statement: Statement) -> str:
-    """Which rows a statement finds, in Spark's dialect, without the place of the note."""
-    return _NOTED.sub("", statement.where) or "TRUE"
 
 
 def decide(
@@ -79,103 +66,38 @@ def decide(
 
     Raises:
         RefusedError: A row would get `FAIL`.
+        StoreError: The table has a change feed, which tells of rows that are replaced.
         DuplicateError: It is ambiguous.
     """
     schema, by = schema_of(table), table.metadata().partition_columns
     near = partitions.named(statement.partitions)
     empty = bool(by) and bool(statement.partitions) and _is_empty(table, near)
-    text = _Text(statement, schema, by, f"(SELECT * FROM {name} WHERE {near})")
+    text = StatementQuery(statement, schema, by, f"(SELECT * FROM {name} WHERE {near})")
     if not empty:
+        _refuse_change_feed(table)
         return _Outcome(statement, run(text.joined()), schema, by).decision()
     if not statement.using or not any(clause.inserts for clause in statement.clauses):
         return Decision(Affected())
-    return _Outcome(statement, run(text.inserted()), schema, by).decision()
+    found = projected(statement, schema)
+    if found is None:
+        found = run(text.inserted())
+    decision = _Outcome(statement, found, schema, by).decision()
+    # Where no files are, none are replaced.
+    return decision if decision.rows is None else replace(decision, predicate=near)
+
+
+def _refuse_change_feed(table: DeltaTable) -> None:
+    """What is written into fresh partitions, or removed as a whole, the feed tells by itself.
+
+    Of rows that are replaced it would tell that they were removed and inserted.
+    """
+    if table.metadata().configuration.get(CHANGE_FEED) == "true":
+        msg = "the table has a change feed: only Spark changes rows there"
+        raise StoreError(msg)
 
 
 def _is_empty(table: DeltaTable, near: str) -> bool:
     return not table.file_uris(file_pruning_predicate=near)
-
-
-class _Text:
-    """The queries of a statement."""
-
-    def __init__(
-        self, statement: Statement, schema: pa.Schema, by: Sequence[str], target: str
-    ) -> None:
-        self._statement = statement
-        self._schema = schema
-        self._by = by
-        self._target = target
-        self._inserts = any(clause.inserts for clause in statement.clauses)
-
-    def joined(self) -> str:
-        """Every row of the table's part, and those of the source that match none of them."""
-        statement = self._statement
-        where = condition(statement)
-        if not statement.using:
-            (clause,) = statement.clauses
-            cases = [(where if not clause.when else f"({where}) AND ({clause.when})", clause)]
-            return f"SELECT {self._columns(cases, 't.')} FROM {self._target} t"
-        cases = [
-            (
-                "t.tubeq_t IS NULL" + (f" AND ({clause.when})" if clause.when else "")
-                if clause.inserts
-                else "t.tubeq_t AND s.tubeq_s" + (f" AND ({clause.when})" if clause.when else ""),
-                clause,
-            )
-            for clause in statement.clauses
-        ]
-        join = "FULL" if self._inserts else "LEFT"
-        target = f"(SELECT *, TRUE AS tubeq_t, row_number() OVER () AS {_ROW} FROM {self._target})"
-        return (
-            f"SELECT {self._columns(cases, 't.')}, t.{_ROW} AS {_ROW} FROM {target} t {join} JOIN "
-            f"(SELECT *, TRUE AS tubeq_s FROM {statement.using} tubeq_using) s ON {where}"
-        )
-
-    def inserted(self) -> str:
-        """The rows of the source, where there are none of the table's."""
-        cases = [
-            (clause.when or "TRUE", clause) for clause in self._statement.clauses if clause.inserts
-        ]
-        return f"SELECT {self._columns(cases, None)} FROM {self._statement.using} s"
-
-    def _columns(self, cases: Sequence[tuple[str, Clause]], kept: str | None) -> str:
-        """What is selected: which clause applies, the columns after it, the partition before it.
-
-        Args:
-            cases: When each clause applies.
-            kept: The alias of the row before; `None`: there is none.
-        """
-        numbers = {id(c): n for n, c in enumerate(self._statement.clauses, 1)}
-        whens = " ".join(f"WHEN {when} THEN {numbers[id(c)]}" for when, c in cases)
-        other = str(_NOWHERE)
-        if kept is not None:
-            other = str(_STAYS)
-            if self._inserts:
-                other = f"CASE WHEN t.tubeq_t THEN {_STAYS} ELSE {_NOWHERE} END"
-        found = [f"CAST(CASE {whens} ELSE {other} END AS INT) AS {_CLAUSE}"]
-        found += [f"{self._value(f.name, cases, kept)} AS `{f.name}`" for f in self._schema]
-        if kept is not None:
-            found += [f"{kept}{name} AS tubeq_from_{name}" for name in self._by]
-        return ", ".join(found)
-
-    def _value(self, column: str, cases: Sequence[tuple[str, Clause]], kept: str | None) -> str:
-        before = "NULL" if kept is None else f"{kept}`{column}`"
-        values = [(when, _set(clause, column, before)) for when, clause in cases]
-        while values and values[-1][1] == before:
-            values.pop()
-        if not values:
-            return before
-        if kept is None and len(values) == 1 and len(cases) == 1:
-            # Rows that it is not about are dropped anyhow.
-            return values[0][1]
-        whens = " ".join(f"WHEN {when} THEN {value}" for when, value in values)
-        return f"CASE {whens} ELSE {before} END"
-
-
-def _set(clause: Clause, column: str, before: str) -> str:
-    value = (clause.sets or {}).get(column, before)
-    return before if value == FAIL else value
 
 
 class _Outcome:
@@ -189,13 +111,13 @@ class _Outcome:
         self._schema = schema
         self._by = by
         self._found = found
-        self._clause = found.column(_CLAUSE)
+        self._clause = found.column(CLAUSE)
 
     def decision(self) -> Decision:
         counts = {
             entry["values"]: entry["counts"] for entry in pc.value_counts(self._clause).to_pylist()
         }
-        applied = {number: counts[number] for number in counts if number > _STAYS}
+        applied = {number: counts[number] for number in counts if number > STAYS}
         chosen = {number: self._clauses[number - 1] for number in applied}
         if any(FAIL in (clause.sets or {}).values() for clause in chosen.values()):
             raise RefusedError
@@ -222,9 +144,9 @@ class _Outcome:
 
     def _check(self, affected: Affected) -> None:
         """Each row of the table is changed once."""
-        if _ROW not in self._found.column_names or not affected.updated + affected.deleted:
+        if ROW not in self._found.column_names or not affected.updated + affected.deleted:
             return
-        rows = self._found.column(_ROW).drop_null()
+        rows = self._found.column(ROW).drop_null()
         if pc.count_distinct(rows).as_py() != len(rows):
             msg = "two rows of a source are about one row of the table"
             raise DuplicateError(msg)
@@ -232,7 +154,7 @@ class _Outcome:
     def _rows(self, changed: set[partitions.Partition], kept: Sequence[int]) -> pa.Table:
         """What is in the changed partitions from now on."""
         stays = pc.and_(
-            pc.equal(self._clause, _STAYS), partitions.are_in(self._found, self._by, changed)
+            pc.equal(self._clause, STAYS), partitions.are_in(self._found, self._by, changed)
         )
         becomes = pc.is_in(self._clause, value_set=pa.array(kept, self._clause.type))
         rows = self._found.filter(pc.or_(stays, becomes))
@@ -240,9 +162,9 @@ class _Outcome:
 
     def _once(self, rows: pa.Table) -> pa.Table:
         """Rows of the table that several of the source match, once."""
-        if _ROW not in rows.column_names or all(not c.inserts for c in self._clauses):
+        if ROW not in rows.column_names or all(not c.inserts for c in self._clauses):
             return rows
-        numbers = rows.column(_ROW)
+        numbers = rows.column(ROW)
         if (
             pc.count_distinct(numbers, mode="only_valid").as_py()
             == len(numbers) - numbers.null_count

@@ -49,7 +49,7 @@ class NativeTables:
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False when another commit came first."""
         try:
-            with errors.telling(), self._handles.of(table).newest("write") as newest:
+            with errors.telling(), self._handles.of(table).writing() as newest:
                 newest.alter.set_table_properties({name: value}, raise_if_not_exists=False)
         except EngineError as error:
             if not errors.is_conflict(error):
@@ -59,7 +59,7 @@ class NativeTables:
 
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
-        with errors.reading(), self._handles.of(table).newest("write") as newest:
+        with errors.reading(), self._handles.of(table).writing() as newest:
             maintenance.vacuum(newest)
 
     def fitting(
@@ -101,13 +101,8 @@ class NativeTables:
 
     def is_table(self, name: str) -> bool:
         """Whether there is a table; not so where its log has no commit yet."""
-        try:
-            with errors.reading(), self._handles.of(name).newest():
-                return True
-        except EngineError as error:
-            if not error.missing:
-                raise
-            return False
+        with errors.reading():
+            return self._handles.of(name).exists()
 
     def property(self, table: str, name: str) -> str | None:
         """A table property as it was set."""

@@ -299,8 +299,8 @@ class SparkEngine:
         history = self.frame(f"DESCRIBE HISTORY {statement.table} LIMIT {HISTORY_LIMIT}")
         columns = ("version", "operationParameters", "operationMetrics", "userMetadata")
         for row in self.collect(history.select(*columns)):
-            said = (row["operationParameters"] or {}).get("predicate") or row["userMetadata"] or ""
-            if number.search(said):
+            predicate = (row["operationParameters"] or {}).get("predicate") or ""
+            if number.search(f"{predicate} {row['userMetadata'] or ''}"):
                 told = _affected(row["operationMetrics"] or {})
                 return told or self._changed(statement, row["version"])
         return None

@@ -21,7 +21,9 @@ def read_history(history: DataFrame) -> DataFrame:
         history: What DESCRIBE HISTORY returns.
     """
     predicate = F.try_element_at("operationParameters", F.lit("predicate"))
-    said = F.coalesce(predicate, F.col("userMetadata"), F.lit(""))
+    # A commit of the native engine has a predicate, too, and its note as one of Spark's appends.
+    noted = F.when(F.col("userMetadata").startswith("tubeq "), F.col("userMetadata"))
+    said = F.coalesce(noted, predicate, F.lit(""))
 
     def group(number: int) -> Column:
         return F.nullif(F.regexp_extract(said, PATTERN, number), F.lit(""))

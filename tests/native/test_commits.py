@@ -1,0 +1,293 @@
+"""What commits of the native engine say, how a lost one is found, and what tables it makes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tests.native.support import NOW, OWNER, Place, at, new_rows
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.storage.native import partitions
+from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
+from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
+from tubeq_spark.storage.sql import schema
+from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.storage.statement import Affected, Append
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from deltalake import Schema
+
+LEASE = NewLease(OWNER, NOW)
+
+
+def test_find_when_a_statement_has_landed_tells_what_it_changed(place: Place) -> None:
+    rows = new_rows(5, [50, 51])
+    put = place.statements.put(rows, 2, [5])
+    assert place.engine.find(put) is None
+    place.run(put)
+    take = place.statements.take([5], [(at(50), -5)], LEASE, NOW, 1)
+    place.run(take)
+    ack = place.statements.delete_lease_segment(-5)
+    place.run(ack)
+    assert place.engine.find(put) == Affected(inserted=2)
+    assert place.engine.find(take) == Affected(updated=1)
+    assert place.engine.find(ack) == Affected(deleted=1)
+    assert place.engine.version_of(place.tube, take.operation_id) == 2
+    assert place.engine.version_of(place.tube, 12345) is None
+
+
+def test_find_when_spark_has_committed_tells_what_it_changed(place: Place, tmp_path: Path) -> None:
+    """Spark's MERGE has its operation id in the predicate, and its metrics are text."""
+    put = place.statements.put(new_rows(5, [50]), 1, [5])
+    place.put(5, [50])
+    commit = tmp_path / "tube" / "_delta_log" / f"{1:020}.json"
+    said, *actions = commit.read_text().splitlines()
+    info = json.loads(said)["commitInfo"] | {
+        "operation": "MERGE",
+        "operationParameters": {"predicate": f'["(segment IN (0,5,{put.operation_id}))"]'},
+        "operationMetrics": {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "0"},
+    }
+    del info["userMetadata"]
+    commit.write_text("\n".join([json.dumps({"commitInfo": info}), *actions]))
+    assert NativeEngine().find(put) == Affected(inserted=1)
+
+
+def test_ack_when_files_have_no_statistics_counts_what_was_there(
+    place: Place, tmp_path: Path
+) -> None:
+    place.put(5, [50, 51])
+    commit = tmp_path / "tube" / "_delta_log" / f"{1:020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        action.get("add", {}).pop("stats", None)
+    commit.write_text("\n".join(map(json.dumps, actions)))
+    fresh = Place(tmp_path, -7)
+    ack = fresh.statements.delete_lease_segment(5)
+    assert fresh.run(ack) == Affected(deleted=2)
+    assert fresh.engine.find(ack) == Affected(deleted=2)
+
+
+def test_commit_says_in_its_user_metadata_what_made_it(place: Place) -> None:
+    put = place.statements.put(new_rows(5, [50]), 1, [5])
+    place.run(put)
+    (newest,) = place.engine.tables.history_rows(place.tube, 1)
+    assert newest["userMetadata"] == (
+        f"tubeq operation=test session=s-1 conflicts=0 tasks=1 changed=1/0/0 marker={put.operation_id}"
+    )
+    assert newest["version"] == 1
+    assert newest["timestamp"] > 1_600_000_000_000_000
+
+
+def test_append_once_when_repeated_writes_nothing(place: Place, rival: Place) -> None:
+    rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
+
+    def once(version: int) -> Append:
+        return Append(place.tube, rows, place.fresh(), ("app", version), 1)
+
+    assert place.run(once(3)) == Affected(inserted=1)
+    assert rival.run(once(3)) == Affected()
+    assert place.run(once(2)) == Affected()
+    place.writer.rival = lambda: rival.run(once(4))
+    assert place.run(once(4)) == Affected()
+    assert len(place.stored()) == 2
+
+
+def test_property_when_set_fails_what_was_begun_before(place: Place, rival: Place) -> None:
+    place.writer.rival = lambda: rival.engine.tables.set_property(rival.tube, schema.FENCE, "1")
+    with pytest.raises(EngineError) as failed:
+        place.put(5, [50])
+    assert outcome_of(failed.value) is Outcome.CONFLICT
+    assert place.engine.tables.property(place.tube, schema.FENCE) == "1"
+    assert place.engine.tables.property(place.tube, "tubeq.nothing") is None
+
+
+def test_create_when_the_table_is_there_changes_nothing(place: Place, tmp_path: Path) -> None:
+    new = schema.new_tube_table(
+        path_table(str(tmp_path / "new")), QueueConfig(), None, change_feed=False
+    )
+    place.engine.tables.create(new)
+    place.engine.tables.create(new)
+    table = DeltaTable(str(tmp_path / "new"))
+    protocol = table.protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+    assert protocol.writer_features is None
+    assert table.version() == 0
+    assert table.metadata().configuration == dict(new.properties)
+    assert table.metadata().partition_columns == ["segment"]
+
+
+def test_create_when_somebody_else_does_is_no_error(place: Place, tmp_path: Path) -> None:
+    new = schema.new_registry(path_table(str(tmp_path / "new")), QueueConfig())
+    create(str(tmp_path / "new"), new, {})
+    create(str(tmp_path / "new"), new, {})
+    assert place.engine.tables.is_table(new.name)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "kind"),
+    [
+        ("BIGINT", "long"),
+        ("DECIMAL(12, 2)", "decimal(12,2)"),
+        ("ARRAY<STRING>", {"type": "array", "elementType": "string", "containsNull": True}),
+        (
+            "STRUCT<a: INT COMMENT 'it''s', `b c`: MAP<STRING, ARRAY<DOUBLE>> NOT NULL>",
+            {
+                "type": "struct",
+                "fields": [
+                    {
+                        "name": "a",
+                        "type": "integer",
+                        "nullable": True,
+                        "metadata": {"comment": "it's"},
+                    },
+                    {
+                        "name": "b c",
+                        "type": {
+                            "type": "map",
+                            "keyType": "string",
+                            "valueType": {
+                                "type": "array",
+                                "elementType": "double",
+                                "containsNull": True,
+                            },
+                            "valueContainsNull": True,
+                        },
+                        "nullable": False,
+                        "metadata": {},
+                    },
+                ],
+            },
+        ),
+    ],
+)
+def test_schema_of_ddl_is_as_delta_keeps_it(ddl: str, kind: object) -> None:
+    assert _types(schema_of_ddl(f"data {ddl} COMMENT 'payload', n INT")) == [kind, "integer"]
+
+
+def _types(found: Schema) -> list[object]:
+    return [field["type"] for field in json.loads(found.to_json())["fields"]]
+
+
+def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(
+    place: Place, tmp_path: Path
+) -> None:
+    typed = Place(tmp_path / "typed", -7).create(
+        payload="STRUCT<a: INT, `b c`: ARRAY<STRUCT<x: STRING, m: MAP<STRING, BIGINT>>>, t: TIMESTAMP>"
+    )
+    kind = typed.engine.tables.column_type(typed.tube, "data")
+    value = {"a": 1, "b c": [{"x": "é'\\", "m": [("k", 2)]}], "t": None}
+    rows = new_rows(5, [50, 51])
+    at_data = rows.schema.get_field_index("data")
+    rows = rows.set_column(at_data, "data", pa.array([value, None], kind))
+    typed.run(typed.statements.put(rows, 2, [5]))
+    typed.run(typed.statements.take([5], [(at(50), -5)], LEASE, NOW, 1))
+    found = typed.tasks.by_ids([50, 51])
+    assert {row.task_id: row.data for row in found} == {50: value, 51: None}
+    room = typed.admission.look(NOW)
+    more = rows.set_column(1, "task_id", pa.array([60, 61])).set_column(
+        0, "segment", pa.array([6, 6])
+    )
+    typed.run(typed.admission.put(more, 2, [6], room, now_us=NOW)[0])
+    assert typed.tasks.by_ids([60])[0].data == value
+    assert typed.stored("segment, task_id, state")[1] == (-5, 50, "t")
+
+
+def test_predicate_removes_files_of_the_changed_partitions_only(tmp_path: Path) -> None:
+    kinds = pa.schema([("a", pa.int64()), ("b", pa.int32()), ("c", pa.int64()), ("n", pa.int64())])
+    by = ["a", "b", "c"]
+    there = [(a, b, c) for a in (1, 2) for b in (0, 3, 4) for c in (-5, -6)]
+    near = [
+        {"a": [1], "b": [3]},
+        {"a": [1], "b": [3, 4]},
+        {"a": [1]},
+        {"a": [1], "b": [0, 3, 9], "c": [-5, -6, -7]},
+        {},
+    ]
+    for number, read in enumerate(near):
+        inside = [
+            p for p in there if all(v in read.get(n, [v]) for n, v in zip(by, p, strict=True))
+        ]
+        for changed in ([inside[0]], inside[:2], inside[::2], inside):
+            path = tmp_path / f"{number}-{len(changed)}-{changed[-1][0]}"
+            table = DeltaTable.create(str(path), schema=kinds, mode="overwrite", partition_by=by)
+            rows = [dict(zip([*by, "n"], [*place, 1], strict=True)) for place in there]
+            write_deltalake(table, pa.Table.from_pylist(rows, schema=kinds), mode="append")
+            new = [row | {"n": 2} for row in rows if tuple(row[n] for n in by) in changed]
+            write_deltalake(
+                table,
+                pa.Table.from_pylist(new, schema=kinds),
+                mode="overwrite",
+                predicate=partitions.predicate(by, changed, read),
+            )
+            found = pa.table(table.scan()).to_pylist()
+            left = sorted(tuple(row[n] for n in by) for row in found if row["n"] == 1)
+            assert left == sorted(set(there) - set(changed)), (read, changed)
+            assert sum(row["n"] == 2 for row in found) == len(changed)
+
+
+def test_table_when_removed_and_made_anew_is_missing_and_then_there(
+    place: Place, tmp_path: Path
+) -> None:
+    for segment in (5, 6):
+        place.put(segment, [segment * 10])
+    shutil.rmtree(tmp_path / "tube")
+    with pytest.raises(EngineError, match=r"exist|tube"):
+        place.stored()
+    assert not place.engine.tables.is_table(place.tube)
+    with pytest.raises(EngineError, match=r"exist|tube"):
+        place.put(7, [70])
+    place.create()
+    assert place.engine.tables.is_table(place.tube)
+    assert place.put(7, [70]).inserted == 1
+    assert place.stored() == [(7, 70, "r")]
+
+
+def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path) -> None:
+    place = Place(tmp_path, -7).create(change_feed=True)
+    place.put(5, [50])
+    with pytest.raises(StoreError, match="change feed"):
+        place.run(place.statements.take([5], [(at(50), -5)], LEASE, NOW, 1))
+    assert place.run(place.statements.delete_lease_segment(5)).deleted == 1
+
+
+def test_tasks_when_several_threads_of_two_processes_take_them_go_to_one_each(
+    place: Place, rival: Place
+) -> None:
+    for segment in range(6):
+        place.put(100 + segment, [1000 + segment * 10 + n for n in range(5)])
+    taken: list[int] = []
+
+    def work(process: Place) -> None:
+        while selections := process.tasks.ready_segments(NOW, 3, None):
+            to = process.fresh()
+            chosen = [selection.segment for selection in selections]
+            last = selections[-1].last
+            try:
+                process.run(process.statements.take(chosen, [(last, to)], LEASE, NOW, 3))
+            except EngineError as error:
+                assert outcome_of(error) is Outcome.CONFLICT  # noqa: PT017
+                continue
+            taken.extend(row.task_id for row in process.tasks.in_lease_segments([to]))
+            process.run(process.statements.delete_lease_segment(to))
+
+    with ThreadPoolExecutor(4) as threads:
+        for done in [threads.submit(work, process) for process in (place, rival) * 2]:
+            done.result()
+    assert sorted(taken) == [1000 + segment * 10 + n for segment in range(6) for n in range(5)]
+    assert place.stored() == []
+
+
+def test_name_of_a_catalog_is_refused() -> None:
+    with pytest.raises(StoreError, match="only Spark knows"):
+        NativeEngine().tables.is_table("`a`.`b`")

@@ -1,0 +1,273 @@
+"""The queries that the modules of storage build, run without Spark: what they find."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.native.support import NOW, OWNER, Place, at
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.membership import Member
+from tubeq_spark.rules.options import TubeOptions
+from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.outcome import EngineError, is_missing_table
+from tubeq_spark.storage.segment_facts import (
+    DueGroup,
+    SegmentSelection,
+    SegmentSpan,
+    SubqueueHead,
+    SubqueueSelection,
+    UtubeLock,
+    Waiting,
+)
+from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.storage.sql.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.sql.task_counts import depth
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEASE = NewLease(OWNER, NOW)
+MINUTE = 60_000_000
+HELD = -50
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Ready tasks 50 to 52, buried 60 and 61, delayed 70 and 71, taken 80 and 81."""
+    root: Path = tmp_path_factory.mktemp("reads")
+    place = Place(root, -(10**9), ("pri", "task_id")).create()
+    place.put(5, [50, 51, 52], utube=["a", "b", None], pri=[1, 0, 2])
+    place.put(6, [60, 61], state="!")
+    place.put(7, [70, 71], state="~", next_event=NOW + 1000, utube="x")
+    place.put(8, [80, 81], utube="y")
+    place.run(place.statements.take([8], [(at(99, 9), HELD)], LEASE, NOW, 2))
+    return place
+
+
+def selection(segment: int, count: int, pri: int, last: int, **others: int) -> SegmentSelection:
+    taken = bool(others.get("taken"))
+    return SegmentSelection(
+        segment, count, OrderPosition(pri, last), taken, others.get("delayed", 0), MINUTE
+    )
+
+
+def test_tasks_are_found_by_their_ids_however_many(place: Place) -> None:
+    assert sorted(row.task_id for row in place.tasks.by_ids([50, 60, 99])) == [50, 60]
+    many = place.tasks.by_ids(range(300))
+    assert sorted(row.task_id for row in many) == [50, 51, 52, 60, 61, 70, 71, 80, 81]
+
+
+@pytest.mark.parametrize("max_attempts", [None, 3])
+def test_ready_tasks_come_in_order(place: Place, max_attempts: int | None) -> None:
+    tasks = place.tasks
+    assert [row.task_id for row in tasks.ready(NOW, 10, max_attempts)] == [51, 50, 52]
+    assert tasks.ready_segments(NOW, 2, max_attempts) == [selection(5, 2, 1, 50)]
+    assert [row.task_id for row in tasks.ready(NOW + 1000, 9, max_attempts)] == [51, 70, 71, 50, 52]
+
+
+def test_ready_tasks_after_many_looks_are_the_same(place: Place) -> None:
+    for _ in range(10):
+        assert place.tasks.ready_segments(NOW, 1, None) == [selection(5, 1, 0, 51)]
+
+
+def test_buried_and_due_tasks_are_found(place: Place) -> None:
+    tasks = place.tasks
+    assert [row.task_id for row in tasks.buried(NOW, at(60, 0), 10)] == [60]
+    assert tasks.buried_segments(NOW, 10) == [selection(6, 2, 0, 61)]
+    assert [row.task_id for row in tasks.due_tasks(NOW + 1000, 10)] == [70, 71]
+    assert tasks.due(NOW + 1000, 3, 10) == [DueGroup(7, TaskState.DELAYED, False, False, 2)]
+    assert tasks.due(NOW + MINUTE, 1, 10)[0] == DueGroup(HELD, TaskState.TAKEN, False, True, 2)
+
+
+def test_taken_tasks_are_found_by_take_id_and_owner(place: Place) -> None:
+    tasks = place.tasks
+    assert [row.task_id for row in tasks.held_under([HELD], OWNER)] == [80, 81]
+    assert tasks.held_under([HELD], "another") == []
+    assert (tasks.count_of(HELD, OWNER), tasks.count_in(HELD), tasks.count_in(9)) == (2, 2, 0)
+    assert tasks.lease_segments_of(HELD, OWNER) == [HELD]
+    assert tasks.taken_segments(None, 1, 10) == ([HELD], 2)
+    assert tasks.taken_segments(OWNER, None, 10) == ([HELD], 0)
+    assert sorted(tasks.ids_in([HELD])) == [(HELD, 80), (HELD, 81)]
+    assert sorted(tasks.worn_in([HELD, 5], 1)) == [80, 81]
+    assert tasks.owners(5) == [OWNER]
+
+
+def test_states_are_counted_at_a_moment(place: Place) -> None:
+    assert place.tasks.counts(NOW, None) == {"r": 3, "!": 2, "~": 2, "t": 2}
+    assert place.tasks.counts(NOW + MINUTE, 1) == {"r": 5, "!": 4}
+    found = depth(place.engine, place.table, NOW + 1000, NOW + MINUTE, None)  # type: ignore[arg-type]
+    assert (found.unswept, found.unswept_since_us) == (2, NOW + 1000)
+    assert (found.leases_ending, found.oldest_ready_us) == (2, NOW)
+    listed = place.tasks.in_state(TaskState.READY, NOW, None, (), at(50, 1), 10)
+    assert [row.task_id for row in listed] == [52]
+    assert (place.tasks.first_pri(10), place.tasks.last_pri(-1, 52)) == (0, 1)
+
+
+def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
+    tasks = place.tasks
+    assert tasks.segments_up_to(60, 9) == [
+        SegmentSpan(5, 52, False),
+        SegmentSpan(6, 61, False),
+    ]
+    assert tasks.segments_up_to(None, 1) == [SegmentSpan(HELD, 81, True)]
+    assert tasks.tiny_segments(10, 100) == [5, 6, 7]
+    assert tasks.tiny_segments(10, 3) == [5]
+    assert tasks.leftover_segments() == []
+    assert tasks.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3)
+
+
+def test_a_ready_task_before_the_last_of_its_subqueue_is_noticed(place: Place) -> None:
+    assert not place.tasks.is_behind([HELD], NOW, None)
+    place.put(9, [79], utube="y")
+    assert place.tasks.is_behind([HELD], NOW, None)
+    place.run(place.statements.delete_segments([9]))
+
+
+def test_subqueues_are_found_by_their_first_tasks(place: Place) -> None:
+    heads = [
+        SubqueueHead("b", OrderPosition(0, 51), 1, False),
+        SubqueueHead("a", OrderPosition(1, 50), 1, False),
+        SubqueueHead(None, OrderPosition(2, 52), 1, False),
+    ]
+    found = place.subqueues.heads
+    assert found(NOW, 3, [], 10) == heads
+    assert found(NOW, 3, ["a", None], 10) == heads[:1]
+    assert found(NOW, 3, [None, *map(str, range(300))], 10) == heads[:2]
+    assert found(NOW, 3, [], 1) == heads[:1]
+
+
+@pytest.mark.parametrize("others", [0, 300])
+def test_the_next_tasks_of_subqueues_are_found_within_their_quotas(
+    place: Place, others: int
+) -> None:
+    quotas: dict[str | None, int] = {str(n): 1 for n in range(others)}
+    quotas |= {None: 2, "a": 1}
+    subqueues = place.subqueues
+    expected = {
+        SubqueueSelection("a", 5, 1, OrderPosition(1, 50), False, 0, MINUTE),
+        SubqueueSelection(None, 5, 1, OrderPosition(2, 52), False, 0, MINUTE),
+    }
+    assert [row.task_id for row in subqueues.rows(NOW, 3, quotas)] == [50, 52]
+    assert set(subqueues.selections(NOW, 3, quotas)) == expected
+    assert set(subqueues.selections(NOW, 3, quotas, whole=True)) == expected
+    assert subqueues.all_selections(NOW, 3, quotas) is None
+    everything = subqueues.all_selections(NOW, 3, quotas | {"b": 1})
+    assert everything is not None
+    assert len(everything) == 3
+
+
+def test_what_is_stored_under_a_take_id_is_told_by_subqueue(place: Place) -> None:
+    subqueues = place.subqueues
+    assert subqueues.stored_under([HELD], NOW) == {(HELD, "y"): False}
+    assert subqueues.stored_under([HELD], NOW + MINUTE) == {(HELD, "y"): True}
+    assert subqueues.taken_in([HELD]) == subqueues.taken_under([HELD]) == {(HELD, "y")}
+
+
+def test_locks_are_read_as_they_were_written(place: Place) -> None:
+    place.run(place.locks.acquire([("a", -60, None), (None, -61, None)], OWNER, NOW, -1))
+    assert sorted(place.locks.all(), key=lambda lock: lock.take_id) == [
+        UtubeLock(None, -61, OWNER, NOW),
+        UtubeLock("a", -60, OWNER, NOW),
+    ]
+    assert place.locks.tubes() == {1}
+    many = [(f"u{n}", -100 - n, None) for n in range(300)]
+    assert place.run(place.locks.acquire(many, OWNER, NOW, -2)).inserted == 300
+    again = [("a", -62, None), ("new", -62, None)]
+    assert place.run(place.locks.acquire(again, OWNER, NOW, -3)).inserted == 1
+
+
+def test_a_tube_is_registered_once_and_changed_by_its_status(place: Place) -> None:
+    options = TubeOptions.from_json("{}")
+    foo = TubeRecord("Foo", 0, "fifo", options, TubeStatus.LIVE, NOW)
+    registry = place.registry
+    assert registry.records() == []
+    assert registry.add(foo)
+    assert not registry.add(TubeRecord("fOO", 0, "fifo", options, TubeStatus.LIVE, NOW))
+    assert registry.add(TubeRecord("bar", 0, "utube", options, TubeStatus.LIVE, NOW))
+    found = registry.live("Foo")
+    assert (found.id, found.created_us) == (1, NOW)
+    assert registry.live("bar").id == 2
+    registry.own(found, "s/1")
+    registry.move(found, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner="s/1")
+    registry.move(found, (TubeStatus.DROPPING,), TubeStatus.DROPPED)
+    assert [record.name for record in registry.records()] == ["bar"]
+
+
+def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
+    sessions = place.sessions
+
+    def member(session: str, seq: int, *, live: bool = True, **calls: int) -> Member:
+        return Member(session, f"{session}-m", 1, seq, live, NOW + 10, calls)
+
+    for beat in (member("one", 1, put=3), member("two", 9, live=False, put=7, z=1)):
+        sessions.beat(beat, NOW)
+    assert sessions.renew(member("one", 2, put=4), NOW)
+    assert sessions.renew(member("one", 3), NOW)
+    assert not sessions.mark_dead("one", 1, NOW, 0)
+    sessions.beat(member("three", 1), NOW)
+    assert sessions.mark_dead("three", 1, NOW + 10, 0)
+    assert not sessions.renew(member("three", 2), NOW)
+    views = sessions.views()
+    assert {name: (view.epoch, view.dead_epoch) for name, view in views.items()} == {
+        "one": (1, 0),
+        "two": (1, 0),
+        "three": (1, 1),
+    }
+    assert sessions.views("one")["one"].members[0].seq == 3
+    assert sessions.last_written(5) == dict.fromkeys(("one", "two", "three"), NOW)
+    sessions.note_vacuum(3, NOW)
+    sessions.ask_to_wait("m", "t", NOW, NOW + 10)
+    assert sessions.asked_to_wait("t", NOW)
+    assert not sessions.asked_to_wait("t", NOW + 10)
+    survey = sessions.survey()
+    assert (survey.beats, survey.vacuums, survey.asked) == (3, {3: NOW}, {"m": (NOW + 10, 1)})
+    assert sessions.forget_asks(NOW + 10, place.loop) == 1
+    assert sessions.compact(1, place.loop) == 3
+    sessions.beat(member("four", 1, live=False, put=7, z=1), NOW)
+    assert sessions.compact(1, place.loop) == 1
+    assert [calls for calls in sessions.calls("nobody") if calls] == [{"put": 14, "z": 2}]
+    assert sessions.compact(1, place.loop) == 0
+
+
+def test_slots_are_leased_extended_and_folded(place: Place) -> None:
+    slots = place.slots
+    lease = replace(slots.lease("holder", NOW, 1_000), holder="holder")
+    after = slots.extend(lease, lease.bound + 10**9)
+    assert after is not None
+    assert (after.slot, after.holder) == (lease.slot, "holder")
+    assert slots._leased()[lease.slot].bound == lease.bound + 10**9
+    assert slots.extend(lease, lease.bound + 2 * 10**9) is not None
+    assert slots.compact(1, place.loop) == 2
+    assert slots._leased()[lease.slot].bound == lease.bound + 2 * 10**9
+
+
+def test_a_table_is_measured_and_cleaned_up(place: Place) -> None:
+    engine = place.engine
+    found = engine.tables.extent(place.tube)
+    assert (found.files > 0, found.size_bytes > 0) == (True, True)
+    assert found.version == place.version(place.tube)
+    assert 0 <= found.log_commits <= 10
+    before = place.stored()
+    engine.tables.vacuum(place.tube)
+    assert engine.tables.extent(place.tube).log_commits == 0
+    assert place.stored() == before
+
+
+def test_a_table_that_is_not_there_is_missing(place: Place, tmp_path: Path) -> None:
+    engine, name = place.engine, path_table(str(tmp_path / "nothing"))
+    assert not engine.tables.is_table(name)
+    with pytest.raises(EngineError, match=r"exist|tube") as missing:
+        engine.rows(f"SELECT 1 FROM {name}")
+    assert is_missing_table(missing.value)
+    with pytest.raises(EngineError, match=r"exist|tube"):
+        Place(tmp_path, -1).put(5, [1])
+
+
+def test_a_query_that_fails_is_told_as_an_error_of_the_storage(place: Place) -> None:
+    with pytest.raises(StoreError, match="storage could not be read"):
+        place.engine.rows(f"SELECT nothing FROM {place.tube}")

@@ -1,0 +1,349 @@
+"""Each kind of statement without Spark: what it changes, and which rival commits make it fail.
+
+The rival is another process with snapshots of its own, which commits between our decision and ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from tests.native.support import NOW, OWNER, Place, at, new_rows
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.membership import Member, SlotLease
+from tubeq_spark.rules.options import TubeOptions
+from tubeq_spark.rules.row_changes import Every, GiveBack, Named
+from tubeq_spark.storage.chosen import Acked, Chosen, SubqueueShare
+from tubeq_spark.storage.native.errors import RefusedError
+from tubeq_spark.storage.native.tables import schema_of
+from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
+from tubeq_spark.storage.put_identity import PutIdentity
+from tubeq_spark.storage.sql.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.statement import Affected, Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LEASE = NewLease(OWNER, NOW)
+READY, OTHER, HELD, KEPT, FRESH, NEXT = 5, 6, -50, -60, -70, -80
+
+
+def stored(place: Place) -> None:
+    """Two segments with ready tasks, two lease segments with two tasks each, and two utube locks."""
+    place.put(READY, [50, 51], utube="a")
+    place.put(OTHER, [60, 61], utube="b")
+    for segment, ids in ((HELD, [70, 71]), (KEPT, [80, 81])):
+        place.put(1_000 - segment, ids, utube="c")
+        assert take(place, [1_000 - segment], ids[-1], segment).updated == 2
+    place.run(place.locks.acquire([("a", HELD, None), ("b", KEPT, None)], OWNER, NOW, -1))
+    place.sessions.beat(member(1), NOW)
+
+
+def take(place: Place, segments: list[int], last: int, to: int) -> Affected:
+    return place.run(place.statements.take(segments, [(at(last), to)], LEASE, NOW, 1))
+
+
+def share(utube: str | None, last: int, take_id: int) -> SubqueueShare:
+    return SubqueueShare(utube, at(last), take_id)
+
+
+def member(seq: int, *, live: bool = True) -> Member:
+    return Member("s", "m", 1, seq, live, NOW + 1, {"1/put": seq})
+
+
+def record(name: str) -> TubeRecord:
+    return TubeRecord(name, 0, "fifo", TubeOptions.from_json("{}"), TubeStatus.LIVE, NOW)
+
+
+def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:
+    """A row that somebody adds by a plain append, as a writer of files may."""
+
+    def run(place: Place) -> None:
+        with place.engine._handles.of(table.format(place=place)).writing() as handle:
+            schema = schema_of(handle)
+            rows = pa.Table.from_pylist([row], schema=schema)
+            write_deltalake(handle, rows, mode="append")
+
+    return run
+
+
+PUT = lambda segment: lambda p: p.put(segment, [segment * 10])  # noqa: E731
+TAKE = lambda segment, to: lambda p: take(p, [segment], 99, to)  # noqa: E731
+ACK = lambda segment: lambda p: p.run(p.statements.delete_lease_segment(segment))  # noqa: E731
+DRAIN = lambda p: p.run(p.statements.drain(NOW + 10**12))  # noqa: E731
+
+
+def capacity_put(segment: int) -> Callable[[Place], object]:
+    def run(place: Place) -> object:
+        room = place.admission.look(NOW)
+        rows = new_rows(segment, [segment * 10])
+        return place.run(place.admission.put(rows, 1, [segment], room, now_us=NOW)[0])
+
+    return run
+
+
+def settle(segment: int, task_id: int, dest: int) -> Callable[[Place], object]:
+    """Give one task of a lease segment back; the rest moves along."""
+
+    def run(place: Place) -> object:
+        rows = [
+            Chosen(segment, number, number == task_id, True) for number in (task_id, task_id ^ 1)
+        ]
+        changes = [(Named(), GiveBack(dest))]
+        return place.run(place.statements.settle(rows, changes, {segment: dest - 1}))
+
+    return run
+
+
+def whole(segment: int, dest: int) -> Callable[[Place], object]:
+    return lambda p: p.run(p.statements.settle_segments([segment], (Every(), GiveBack(dest))))
+
+
+def exchange(acked: int, utube: str, source: int, to: int) -> Callable[[Place], object]:
+    return lambda p: p.run(
+        p.subqueue_statements.exchange(
+            [Acked(acked, "c")], [source], [share(utube, 99, to)], to, LEASE, NOW, 4
+        )
+    )
+
+
+def subqueue_take(utube: str, source: int, to: int) -> Callable[[Place], object]:
+    return lambda p: p.run(
+        p.subqueue_statements.take([source], [share(utube, 99, to)], LEASE, NOW, 2)
+    )
+
+
+def take_all(source: int, to: int) -> Callable[[Place], object]:
+    return lambda p: p.run(p.subqueue_statements.take_all([source], to, LEASE, NOW, 2))
+
+
+def fence(take_id: int, utube: str) -> Callable[[Place], object]:
+    return lambda p: p.run(p.subqueue_statements.fence([(take_id, utube)], NOW))
+
+
+def acquire(utube: str, take_id: int, seen: int | None = None) -> Callable[[Place], object]:
+    return lambda p: p.run(p.locks.acquire([(utube, take_id, seen)], OWNER, NOW, p.fresh()))
+
+
+def free(utube: str, take_id: int) -> Callable[[Place], object]:
+    return lambda p: p.run(p.locks.free([take_id], [utube], p.fresh()))
+
+
+def free_all(utube: str, take_id: int) -> Callable[[Place], object]:
+    return lambda p: p.run(p.locks.free_all([take_id], [utube], p.fresh()))
+
+
+def slot(number: int, bound: int) -> Callable[[Place], object]:
+    def run(place: Place) -> object:
+        found, after = SlotLease(number, None, 0), SlotLease(number, "h", bound)
+        plan = place.slots._write(found, after, lambda affected: affected)
+        assert isinstance(plan.statement, Statement)
+        return place.run(plan.statement)
+
+    return run
+
+
+BEAT = lambda p: p.sessions.beat(member(9), NOW)  # noqa: E731
+RENEW = lambda p: p.sessions.renew(member(9), NOW)  # noqa: E731
+MARK = lambda p: p.sessions.mark_dead("s", 1, NOW + 10**9, 0)  # noqa: E731
+ADD = lambda name: lambda p: p.registry.add(record(name))  # noqa: E731
+
+
+@dataclass(frozen=True)
+class Case:
+    """What we do, what a rival does meanwhile, and whether ours must fail for it."""
+
+    what: str
+    ours: Any
+    rival: Any
+    conflicts: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.what}_{'conflicts' if self.conflicts else 'passes'}"
+
+
+CASES = [
+    Case("put_put", PUT(11), PUT(12), False),
+    Case("put_take", PUT(11), TAKE(READY, FRESH), False),
+    Case("put_ack", PUT(11), ACK(HELD), False),
+    Case("put_drain", PUT(11), DRAIN, True),
+    Case("put_capacity_put", PUT(11), capacity_put(12), True),
+    Case("capacity_put_capacity_put", capacity_put(11), capacity_put(12), True),
+    Case("capacity_put_take", capacity_put(11), TAKE(READY, FRESH), False),
+    Case("capacity_put_ack", capacity_put(11), ACK(HELD), False),
+    Case("capacity_put_drain", capacity_put(11), DRAIN, True),
+    Case("take_put", TAKE(READY, FRESH), PUT(11), False),
+    Case("take_take_same", TAKE(READY, FRESH), TAKE(READY, NEXT), True),
+    Case("take_take_other", TAKE(READY, FRESH), TAKE(OTHER, NEXT), False),
+    Case("take_capacity_put", TAKE(READY, FRESH), capacity_put(12), False),
+    Case("take_ack", TAKE(READY, FRESH), ACK(HELD), False),
+    Case("take_drain", TAKE(READY, FRESH), DRAIN, True),
+    Case(
+        "take_append_there",
+        TAKE(READY, FRESH),
+        append("{place.tube}", {"segment": READY, "tube": 1}),
+        True,
+    ),
+    Case(
+        "take_append_to_its_lease_segment",
+        TAKE(READY, FRESH),
+        append("{place.tube}", {"segment": FRESH, "tube": 1}),
+        True,
+    ),
+    Case("settle_settle_same", settle(HELD, 70, FRESH), settle(HELD, 71, NEXT), True),
+    Case("settle_settle_other", settle(HELD, 70, FRESH), settle(KEPT, 80, NEXT), False),
+    Case("settle_ack_same", settle(HELD, 70, FRESH), ACK(HELD), True),
+    Case("settle_put", settle(HELD, 70, FRESH), PUT(11), False),
+    Case("settle_take", settle(HELD, 70, FRESH), TAKE(READY, NEXT), False),
+    Case("settle_segments_ack", whole(HELD, FRESH), ACK(HELD), True),
+    Case("ack_settle_same", ACK(HELD), settle(HELD, 70, FRESH), True),
+    Case("ack_ack_same", ACK(HELD), ACK(HELD), True),
+    Case("ack_ack_other", ACK(HELD), ACK(KEPT), False),
+    Case("ack_put", ACK(HELD), PUT(11), False),
+    Case("ack_take", ACK(HELD), TAKE(READY, FRESH), False),
+    Case("ack_drain", ACK(HELD), DRAIN, True),
+    Case("ack_append_there", ACK(HELD), append("{place.tube}", {"segment": HELD, "tube": 1}), True),
+    Case("exchange_put", exchange(HELD, "a", READY, FRESH), PUT(11), False),
+    Case("exchange_ack_same", exchange(HELD, "a", READY, FRESH), ACK(HELD), True),
+    Case("exchange_take_same", exchange(HELD, "a", READY, FRESH), TAKE(READY, NEXT), True),
+    Case("exchange_fence_its", exchange(HELD, "a", READY, FRESH), fence(FRESH, "a"), True),
+    Case("exchange_fence_other", exchange(HELD, "a", READY, FRESH), fence(NEXT, "b"), False),
+    Case("subqueue_take_fence_its", subqueue_take("a", READY, FRESH), fence(FRESH, "a"), True),
+    Case("subqueue_take_fence_other", subqueue_take("a", READY, FRESH), fence(NEXT, "a"), False),
+    Case("subqueue_take_put", subqueue_take("a", READY, FRESH), PUT(11), False),
+    Case("subqueue_take_take_same", subqueue_take("a", READY, FRESH), TAKE(READY, NEXT), True),
+    Case("take_all_fence_its", take_all(READY, FRESH), fence(FRESH, "a"), True),
+    Case("take_all_take_other", take_all(READY, FRESH), TAKE(OTHER, NEXT), False),
+    Case("fence_take_of_that_id", fence(FRESH, "a"), subqueue_take("a", READY, FRESH), False),
+    Case("fence_fence_same", fence(FRESH, "a"), fence(FRESH, "a"), True),
+    Case("fence_put", fence(FRESH, "a"), PUT(11), False),
+    Case("drain_put", DRAIN, PUT(11), True),
+    Case("drain_take", DRAIN, TAKE(READY, FRESH), True),
+    Case("drain_ack", DRAIN, ACK(HELD), True),
+    Case("acquire_acquire_same", acquire("x", FRESH), acquire("x", NEXT), True),
+    Case("acquire_acquire_other_bucket", acquire("x", FRESH), acquire("y", NEXT), False),
+    Case("acquire_free_same_bucket", acquire("x", FRESH), free("a", HELD), True),
+    Case("acquire_free_other_bucket", acquire("y", FRESH), free("a", HELD), False),
+    Case("take_over_take_over", acquire("a", FRESH, HELD), acquire("a", NEXT, HELD), True),
+    Case("take_over_free", acquire("a", FRESH, HELD), free("a", HELD), True),
+    Case("free_take_over", free("a", HELD), acquire("a", NEXT, HELD), True),
+    Case("free_free_other", free("a", HELD), free("b", KEPT), False),
+    Case("free_all_free_all_same", free_all("a", HELD), free_all("a", HELD), True),
+    Case("free_all_acquire_other", free_all("a", HELD), acquire("y", NEXT), False),
+    Case("free_all_acquire_same_bucket", free_all("a", HELD), acquire("x", NEXT), False),
+    Case("free_all_take_over", free_all("a", HELD), acquire("a", NEXT, HELD), True),
+    Case("add_add", ADD("x"), ADD("y"), True),
+    Case("slot_slot_same", slot(3, 5), slot(3, 6), True),
+    Case("slot_slot_same_bucket", slot(3, 5), slot(67, 6), True),
+    Case("slot_slot_other", slot(3, 5), slot(4, 6), False),
+    Case("slot_beat", slot(3, 5), BEAT, False),
+    Case("renew_mark_dead", RENEW, MARK, True),
+    Case("mark_dead_renew", MARK, RENEW, True),
+    Case("mark_dead_beat", MARK, BEAT, True),
+    Case("mark_dead_slot", MARK, slot(3, 5), False),
+    Case("beat_renew", BEAT, RENEW, False),
+    Case("beat_beat", BEAT, BEAT, False),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_statement_when_a_rival_commits_first_conflicts_or_not(
+    place: Place, rival: Place, case: Case, tmp_path: Path
+) -> None:
+    stored(place)
+    ran: list[object] = []
+    place.writer.rival = lambda: ran.append(case.rival(rival))
+    before = place.everything()
+    if case.conflicts:
+        with pytest.raises(EngineError) as failed:
+            case.ours(place)
+        assert outcome_of(failed.value) is Outcome.CONFLICT
+    else:
+        case.ours(place)
+    assert ran
+    # What is there now is as if they had come one after the other.
+    alone = Place(tmp_path / "alone", place.first).create()
+    stored(alone)
+    assert alone.everything() == before
+    case.rival(Place(tmp_path / "alone", rival.first))
+    if not case.conflicts:
+        case.ours(alone)
+    assert place.everything() == alone.everything()
+
+
+def test_put_when_the_tube_is_dropped_inserts_nothing_and_does_not_commit(place: Place) -> None:
+    place.run(place.statements.drain(NOW))
+    before = place.version(place.tube)
+    assert place.put(READY, [50, 51]) == Affected()
+    assert place.version(place.tube) == before
+
+
+def test_put_when_an_earlier_tube_left_a_tombstone_leaves_its_segment_alone(
+    place: Place, rival: Place
+) -> None:
+    append("{place.tube}", {"segment": 0, "tube": 0})(place)
+    place.writer.rival = lambda: rival.put(12, [120])
+    assert place.put(11, [110]).inserted == 1
+    assert [row[0] for row in place.stored() if row[0]] == [11, 12]
+    changed = place.engine.tables.history_rows(place.tube, 2)
+    assert [row["operationMetrics"]["num_removed_files"] for row in changed] == [0, 0]
+
+
+def test_take_of_some_keeps_the_rest_where_it_is(place: Place) -> None:
+    place.put(READY, [50, 51, 52])
+    assert take(place, [READY], 51, FRESH) == Affected(updated=2)
+    assert place.stored() == [(FRESH, 50, "t"), (FRESH, 51, "t"), (READY, 52, "r")]
+
+
+def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> None:
+    stored(place)
+    before, version = place.stored(), place.version(place.tube)
+    rows = [Chosen(HELD, 70), Chosen(KEPT, 70)]
+    with pytest.raises(RefusedError) as refused:
+        place.run(place.statements.settle(rows, [(Named(), GiveBack(FRESH))], {}))
+    assert outcome_of(refused.value) is Outcome.STALE
+    assert (place.stored(), place.version(place.tube)) == (before, version)
+
+
+def test_take_when_nothing_is_there_does_not_commit(place: Place) -> None:
+    stored(place)
+    before = place.version(place.tube)
+    assert take(place, [KEPT], 99, FRESH) == Affected()
+    assert take(place, [12345], 99, FRESH) == Affected()
+    assert place.run(place.statements.delete_lease_segment(12345)) == Affected()
+    assert place.version(place.tube) == before
+
+
+def test_drain_when_a_task_is_taken_fails(place: Place) -> None:
+    stored(place)
+    with pytest.raises(RefusedError):
+        place.run(place.statements.drain(NOW))
+
+
+def test_put_with_capacity_when_a_key_is_older_than_all_are_kept_forgets_it(place: Place) -> None:
+    one, two = PutIdentity("one", 1), PutIdentity("two", 1)
+    for segment, identity, forget in ((11, one, 0), (12, two, NOW + 1)):
+        room = place.admission.look(NOW, identity)
+        rows = new_rows(segment, [segment])
+        place.run(
+            place.admission.put(
+                rows, 1, [segment], room, now_us=NOW, identity=identity, forget_us=forget
+            )[0]
+        )
+    assert place.admission.look(NOW, one).version is None
+    room = place.admission.look(NOW, two)
+    assert (room.sequence, room.stored, room.version) == (2, 2, 1)
+
+
+def test_free_of_one_lock_keeps_the_other_locks_of_the_take(place: Place) -> None:
+    utubes = [None, *"abcdefxyz"]
+    place.run(place.locks.acquire([(utube, HELD, None) for utube in utubes], OWNER, NOW, -1))
+    for number, utube in enumerate(utubes, 1):
+        assert place.run(place.locks.free([HELD], [utube], place.fresh())).deleted == 1
+        assert {lock.utube for lock in place.locks.all()} == set(utubes[number:])

@@ -1,0 +1,173 @@
+"""Runs statements and appends on the table's newest snapshot: each is one commit, or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from tubeq_spark.rules.refusals import no_spark
+from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.native.dialect import translated
+from tubeq_spark.storage.native.handles import schema_of
+from tubeq_spark.storage.native.statement_query import condition
+from tubeq_spark.storage.native.swap import decide
+from tubeq_spark.storage.native.tokens import columns_of
+from tubeq_spark.storage.statement import Affected
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.statement import Append, Source, Statement
+
+__all__ = ["Writer"]
+
+#: An append that meets the removal of a file which it knew is written once more, so often.
+_APPENDS = 50
+
+
+class RunsQueries(Protocol):
+    """Runs a query in Spark's dialect, on given snapshots of tables."""
+
+    def __call__(
+        self,
+        sql: str,
+        sources: Mapping[str, Source],
+        expected: int,
+        handles: Mapping[str, DeltaTable],
+    ) -> pa.Table:
+        """The rows."""
+        ...
+
+
+class Writer:
+    """Writes to tables. What was decided on a snapshot is committed on that snapshot."""
+
+    def __init__(self, query: RunsQueries, options: Mapping[str, str]) -> None:
+        """Decide by these queries, on a storage that is reached by these options."""
+        self._query = query
+        self._options = dict(options) or None
+
+    def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
+        """Run a statement."""
+
+        def run(sql: str) -> pa.Table:
+            handles = {statement.table: snapshot}
+            return self._query(sql, statement.sources, statement.size, handles)
+
+        with table.writing() as snapshot:
+            if _is_of_whole_partitions(statement, snapshot):
+                return self.remove(snapshot, statement, note)
+            decision = decide(statement, snapshot, statement.table, run)
+            if decision.rows is not None:
+                said = user_metadata(note, decision.affected, statement.operation_id)
+                self.swap(snapshot, decision.rows, decision.predicate, said)
+            return decision.affected
+
+    def swap(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
+        """Commit that rows take the place of what a predicate finds.
+
+        It fails where another commit since the snapshot added or removed what the predicate may find.
+        """
+        write_deltalake(
+            snapshot, rows, mode="overwrite", predicate=predicate, commit_properties=_saying(said)
+        )
+
+    def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
+        """Commit that whole partitions go; no row is read."""
+        said = user_metadata(note, None, statement.operation_id)
+        found = translated(condition(statement))
+        done = snapshot.delete(found, commit_properties=_saying(said))
+        if done["num_removed_files"] and not done.get("num_deleted_rows"):
+            # There are files without statistics; what was there is still there, one version before.
+            return Affected(deleted=self.count(statement, snapshot, snapshot.version() - 1))
+        return Affected(deleted=int(done.get("num_deleted_rows") or 0))
+
+    def count(self, statement: Statement, table: DeltaTable, version: int) -> int:
+        """How many rows a statement without a source finds in a version of its table."""
+        then = DeltaTable(table.table_uri, version=version, storage_options=self._options)
+        counting = f"SELECT count(*) AS n FROM {statement.table} t WHERE {condition(statement)}"
+        found = self._query(counting, {}, 0, {statement.table: then})
+        return int(found.column("n")[0].as_py())
+
+    def append(self, table: Table, append: Append, note: Note) -> Affected:
+        """Run an append; one that is done once looks for itself on the snapshot that it commits on."""
+        rows = append.rows
+        if not isinstance(rows, pa.Table):
+            raise no_spark()
+        said = user_metadata(note, Affected(inserted=rows.num_rows), append.operation_id)
+        for is_last in (*[False] * (_APPENDS - 1), True):
+            try:
+                with table.writing() as snapshot:
+                    if append.once is not None and _is_done(snapshot, append.once):
+                        break
+                    if append.replaces is not None:
+                        self.replace(snapshot, rows, append.replaces, said, append.once)
+                    else:
+                        self.add(snapshot, _whole(rows, schema_of(snapshot)), said, append.once)
+                    return Affected(inserted=rows.num_rows)
+            except Exception as error:
+                # It reads nothing: what another commit did does not matter to it.
+                if is_last or not errors.is_conflict(error):
+                    raise
+        return Affected()
+
+    def add(
+        self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
+    ) -> None:
+        """Commit rows beside whatever there is."""
+        write_deltalake(snapshot, rows, mode="append", commit_properties=_saying(said, once))
+
+    def replace(
+        self,
+        snapshot: DeltaTable,
+        rows: pa.Table,
+        partition: str,
+        said: str,
+        once: tuple[str, int] | None,
+    ) -> None:
+        """Commit rows in place of all others, with a schema of their own."""
+        write_deltalake(
+            snapshot,
+            rows,
+            mode="overwrite",
+            schema_mode="overwrite",
+            partition_by=[partition],
+            commit_properties=_saying(said, once),
+        )
+
+
+def _saying(said: str, once: tuple[str, int] | None = None) -> CommitProperties:
+    return CommitProperties(
+        custom_metadata={"userMetadata": said},
+        app_transactions=None if once is None else [Transaction(*once)],
+    )
+
+
+def _is_of_whole_partitions(statement: Statement, table: DeltaTable) -> bool:
+    """Whether it only removes, and looks at nothing but partition columns."""
+    if statement.using or any(clause.sets is not None for clause in statement.clauses):
+        return False
+    return columns_of(condition(statement)) <= set(table.metadata().partition_columns)
+
+
+def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
+    """Whether a version as high was written under an id."""
+    app, version = once
+    before = table.transaction_version(app)
+    return before is not None and before >= version
+
+
+def _whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with all columns of their table; what they do not name is NULL."""
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
