@@ -1,4 +1,4 @@
-"""A batch of taken tasks as a DataFrame: what `take_df` hands out."""
+"""A batch of taken tasks, as a DataFrame or an Arrow table: what `take_df` and `take_arrow` hand out."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
-
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
+from typing import TYPE_CHECKING, Any, Self
 
 from tubeq_spark.errors import InvalidOptionError, NotTakenError, TubeqError
 from tubeq_spark.rules import validation
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.lifecycle import due
 from tubeq_spark.rules.microseconds import FOREVER_S, plus, us_from_seconds
+from tubeq_spark.rules.named_ids import named_ids, not_in_batch
 from tubeq_spark.rules.row_changes import (
     Change,
     Event,
@@ -38,6 +36,10 @@ from tubeq_spark.verbs.locate import Memory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from tubeq_spark.rules.named_ids import Ids
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.storage.statement import Affected
@@ -82,7 +84,7 @@ class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
     Leaving the block acks what is left; on an exception it releases it. An empty batch (nothing
-    was ready) has `count` 0 and an empty `df`; all its methods do nothing. When the first lease in it
+    was ready) has `count` 0, an empty `df` and an empty `table`; all its methods do nothing. When the first lease in it
     has ended nothing can be settled any more: the next method gives the others back and raises.
 
     Attributes:
@@ -92,7 +94,7 @@ class Batch:
     def __init__(
         self, ctx: TubeContext, leased: LeasedBatch | None, group: GroupCommit[Whole, int]
     ) -> None:
-        """Wrap what was taken; made by `Tube.take_df`."""
+        """Wrap what was taken; made by `Tube.take_df` and `Tube.take_arrow`."""
         self._ctx = ctx
         self._group = group
         leased = leased or _NOTHING_LEASED
@@ -115,6 +117,19 @@ class Batch:
         """
         return self._ctx.frames.batch(self._take_id, self._owner)
 
+    @property
+    def table(self) -> pa.Table:
+        """The tasks that are left, as a `pyarrow.Table` in this process.
+
+        Columns as of `df`: `task_id, data` (JSON text, or the schema's columns)`, pri, utube, ttl, ttr,
+        attempts, created`; durations in seconds, null is unlimited, `created` in UTC. Without order.
+        Each look reads the tasks as they are in the tube by then. No commit.
+
+        Raises:
+            StoreError: Storage could not be read.
+        """
+        return self._ctx.tasks.batch(self._take_id, self._owner, self.count)
+
     def __enter__(self) -> Self:
         return self
 
@@ -128,28 +143,31 @@ class Batch:
             with contextlib.suppress(NotTakenError):
                 self.release()
 
-    def ack(self, df: DataFrame | None = None) -> int:
+    def ack(self, df: DataFrame | Ids | None = None) -> int:
         """Remove tasks of the batch for good.
 
         Args:
-            df: Rows with `task_id`; all that is left by default.
+            df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
+                ids; all that is left by default.
 
         Returns:
             The number of tasks.
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
+            InvalidOptionError: `df` has no ids.
 
         Commits: 1. All that is left: a deletion of the lease segment's partition. Conflicts only
         with whoever ends one of these leases.
         """
         return self._settle("ack", df, lambda *_: Remove(), done=True)
 
-    def release(self, df: DataFrame | None = None, delay: float = 0) -> int:
+    def release(self, df: DataFrame | Ids | None = None, delay: float = 0) -> int:
         """Give tasks of the batch back to the tube.
 
         Args:
-            df: Rows with `task_id`; all that is left by default.
+            df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
+                ids; all that is left by default.
             delay: Seconds before they are ready again, >= 0; needs a type with ttl.
 
         Returns:
@@ -157,7 +175,7 @@ class Batch:
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
-            InvalidOptionError: `delay` is bad, or the type has none.
+            InvalidOptionError: `delay` is bad, or the type has none; or `df` has no ids.
 
         Commits: 1. Conflicts only with whoever ends one of these leases.
         """
@@ -170,17 +188,19 @@ class Batch:
             "release", df, lambda dest, _: released(dest, delay_us, now_us, self._ctx.max_attempts)
         )
 
-    def bury(self, df: DataFrame | None = None) -> int:
+    def bury(self, df: DataFrame | Ids | None = None) -> int:
         """Set tasks of the batch aside until they are kicked.
 
         Args:
-            df: Rows with `task_id`; all that is left by default.
+            df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
+                ids; all that is left by default.
 
         Returns:
             The number of tasks.
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
+            InvalidOptionError: `df` has no ids.
 
         Commits: 1. Conflicts only with whoever ends one of these leases.
         """
@@ -221,13 +241,13 @@ class Batch:
     # -- inside -------------------------------------------------------------------------------
 
     def _settle(
-        self, event: str, df: DataFrame | None, change: _Change, *, done: bool = False
+        self, event: str, df: DataFrame | Ids | None, change: _Change, *, done: bool = False
     ) -> int:
         self._ctx.queue.require_running()
         named = None if df is None else self._named(df)
         if not self._left:
             if named:
-                self._refuse(named)
+                raise not_in_batch(named)
             return 0
         memory, worn = Memory(), 0
 
@@ -306,11 +326,14 @@ class Batch:
             raise NotTakenError(msg)
         self._lease_segments = segments
 
-    def _named(self, df: DataFrame) -> set[int]:
+    def _named(self, df: Any) -> set[int]:
+        """The ids that a program names, whatever these are in."""
+        return self._ids_of(df) if hasattr(df, "sparkSession") else named_ids(df)
+
+    def _ids_of(self, df: DataFrame) -> set[int]:
         """The ids in a DataFrame: evaluated once, and no more of them than the batch can have."""
-        if "task_id" not in df.columns or not isinstance(
-            df.schema["task_id"].dataType, T.LongType | T.IntegerType
-        ):
+        kind = df.schema["task_id"].dataType if "task_id" in df.columns else None
+        if kind is None or kind.typeName() not in ("long", "integer"):
             validation.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
         # It is a part of `df` above, mostly, and maybe not evaluated yet.
         self._ctx.frames.engine.prepare(self._ctx.table.name)
@@ -357,7 +380,7 @@ class Batch:
             raise Stale
         foreign = named.difference(task_id for _, task_id in rows)
         if foreign:
-            self._refuse(foreign)
+            raise not_in_batch(foreign)
         if not named:
             return Plan(None, lambda _: 0)
         dest, *fresh = self._ctx.queue.session.segments(1 + len(self._lease_segments))
@@ -373,7 +396,3 @@ class Batch:
             return len(named)
 
         return Plan(statement, changed)
-
-    def _refuse(self, ids: set[int]) -> None:
-        msg = f"df names tasks that are not in the batch: {sorted(ids, key=str)[:5]}"
-        raise NotTakenError(msg)

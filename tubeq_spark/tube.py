@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tubeq_spark.batch import Batch, Whole, ack_whole
 from tubeq_spark.rules import arguments, validation
 from tubeq_spark.rules.arguments import PutRequest, TakeRequest
+from tubeq_spark.rules.put_table import as_table
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.put_identity import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import empty, exchange, expire, put, read, settle
+from tubeq_spark.verbs import empty, exchange, expire, put, put_arrow, read, settle
 from tubeq_spark.verbs import take as taking
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.rules.options import TubeOptions
+    from tubeq_spark.rules.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.streams.sink import ForeachBatch
@@ -214,6 +216,35 @@ class Tube:
 
         return self._verb(lambda: put_frame.put_df(self._ctx, df, identity))
 
+    def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
+        """Add the rows of an Arrow table, all in one commit or none; for tables in this process.
+
+        Checks, ids and times are those of `put_many`, computed for whole columns: nothing is done in
+        Python row by row.
+
+        Args:
+            table: A `pyarrow.Table`, a `RecordBatch`, a `RecordBatchReader`, or whatever Arrow makes a
+                table of, such as a DataFrame of polars or pandas. Columns `data` (JSON text; with a
+                `schema`, its columns), and those of `pri ttl ttr delay utube` that the tube's type has:
+                whole numbers, seconds, and text or whole numbers. Null options take the tube's defaults.
+            key: Identity of this put, as for `put_df`, which shares its keys.
+
+        Returns:
+            How many were added, with the first and last id; ids follow the order of the rows.
+
+        Raises:
+            InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
+                nothing was written. Bad is also what no take could hand out, as for `put_df`, and JSON
+                with NaN or numbers that are infinite to Python, or of more digits than it reads.
+            CommitUnknownError: The answer was lost; they may be there.
+
+        Commits: 1 (none for no rows), an insert as of `put_many`, which conflicts with nothing; with a
+        `key` an append, which conflicts with a put of the same key. In a tube with a capacity a MERGE,
+        which conflicts with other puts; without room for all rows, none, and the count is 0.
+        """
+        identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
+        return self._verb(lambda: put_arrow.put_arrow(self._ctx, as_table(table), identity))
+
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
         """A function for `foreachBatch` that adds the rows of a stream as tasks, exactly once.
 
@@ -332,6 +363,31 @@ class Tube:
 
         Commits: as `take`, however many tasks.
         """
+        return self._take_batch(n, timeout, per_utube)
+
+    def take_arrow(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+        """Take up to `n` tasks as one batch for this process to work on as an Arrow table.
+
+        It is the same batch as that of `take_df`, and needs no Spark: `batch.table` has the tasks, and
+        `ack`, `release` and `bury` take a part of it, or ids.
+
+        Args:
+            n: How many at most, >= 0.
+            timeout: Seconds to wait for the first one; `None` waits for ever.
+            per_utube: As for `take_many`.
+
+        Returns:
+            A context manager: leaving the block acks what is left, an exception releases it.
+
+        Raises:
+            InvalidOptionError: A bad argument.
+            QueueStateError: The queue was closed meanwhile.
+
+        Commits: as `take`, however many tasks.
+        """
+        return self._take_batch(n, timeout, per_utube)
+
+    def _take_batch(self, n: int, timeout: float | None, per_utube: int) -> Batch:
         request = arguments.take_request("n", n, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
 

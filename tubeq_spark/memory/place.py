@@ -35,6 +35,7 @@ class StoredTube:
         owner: The session and epoch that a temporary tube ends with.
         rows: Its tasks by their ids.
         last_id: The id of the task that was put last.
+        keys: Of puts of tables that were done.
         takes: How many takes there were: its number is the take id of what it took.
         changes: Grows when tasks, or room, may have come.
         dropped: Whether it is gone; who still has it is refused.
@@ -47,6 +48,7 @@ class StoredTube:
     owner: str | None
     rows: dict[int, StoredTask] = field(default_factory=dict)
     last_id: int = -1
+    keys: set[str] = field(default_factory=set)
     takes: int = 0
     changes: int = 0
     dropped: bool = False

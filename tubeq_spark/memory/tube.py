@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tubeq_spark.memory.batch import InMemoryBatch
 from tubeq_spark.memory.context import needs_spark
 from tubeq_spark.rules import arguments, json_payload, validation
+from tubeq_spark.rules.put_table import as_table, checked
 from tubeq_spark.runtime.waiting import wait_until_found
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.batch import Batch
     from tubeq_spark.memory.verbs import Verbs
     from tubeq_spark.rules.options import TubeOptions
+    from tubeq_spark.rules.put_table import ArrowRows
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.streams.sink import ForeachBatch
     from tubeq_spark.task import PutResult, Task, TaskState
@@ -106,6 +109,18 @@ class InMemoryTube(Tube):
         """Raises `StoreError`."""
         raise needs_spark("put_df")
 
+    def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
+        """As `Tube.put_arrow`."""
+        name = None if key is None else validation.text("key", key)
+        verbs = self._verbs
+
+        def put() -> PutResult:
+            driver, options = verbs.driver, verbs.tube.options
+            rows = checked(as_table(table), None, driver.put_options, driver.name)
+            return verbs.put_table(rows.request(options, verbs.queue.now_us()), name)
+
+        return self._do(put)
+
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
         """Raises `StoreError`."""
         raise needs_spark("a sink for streams")
@@ -130,6 +145,15 @@ class InMemoryTube(Tube):
     def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """Raises `StoreError`."""
         raise needs_spark("take_df")
+
+    def take_arrow(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+        """As `Tube.take_arrow`."""
+        request = arguments.take_request("n", n, per_utube, self._verbs.driver)
+        limit = arguments.timeout(timeout)
+        if not request.count:
+            return InMemoryBatch(self._verbs, self._do, self._do(list))
+        look = lambda: self._verbs.take_batch(request) or None  # noqa: E731
+        return InMemoryBatch(self._verbs, self._do, self._wait_for(look, limit))
 
     def exchange(
         self, *, ack: Sequence[int], take: int, timeout: float | None = 0, per_utube: int = 1
@@ -266,7 +290,7 @@ class InMemoryTube(Tube):
         finally:
             verbs.events.tell()
 
-    def _wait_for(self, look: Callable[[], list[Task] | None], timeout: float | None) -> list[Task]:
+    def _wait_for(self, look: Callable[[], list[T] | None], timeout: float | None) -> list[T]:
         queue, tube = self._verbs.queue, self._verbs.tube
         found = wait_until_found(
             lambda: self._do(look),

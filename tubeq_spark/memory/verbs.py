@@ -16,10 +16,10 @@ from tubeq_spark.rules.reports import TubeSweep
 from tubeq_spark.rules.row_changes import Touch, released, taken
 from tubeq_spark.rules.transitions import new_row
 from tubeq_spark.runtime.events import TubeEvents
-from tubeq_spark.task import Task, TaskState
+from tubeq_spark.task import PutResult, Task, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from tubeq_spark.memory.context import MemoryContext
     from tubeq_spark.memory.place import StoredTube
@@ -114,6 +114,20 @@ class Verbs:
 
     def put(self, request: PutRequest) -> list[Task]:
         """Add tasks; none where there is no room for all."""
+        rows = self._added(request)
+        return self.events.happened("put", rows) if rows else []
+
+    def put_table(self, request: PutRequest, key: str | None) -> PutResult:
+        """Add tasks once for a key, which no callback is told of; none where there is no room for all."""
+        rows = [] if key in self.tube.keys else self._added(request)
+        if not rows:
+            return PutResult(0, None, None)
+        if key is not None:
+            self.tube.keys.add(key)
+        self.events.count("put", len(rows))
+        return PutResult(len(rows), rows[0].task_id, rows[-1].task_id)
+
+    def _added(self, request: PutRequest) -> list[StoredTask]:
         news = request.news
         full = self.capacity is not None and len(self.seen()) + len(news) > self.capacity
         if full or not news:
@@ -125,10 +139,20 @@ class Verbs:
         ]
         self._store(rows)
         self.tube.last_id = rows[-1].task_id
-        return self.events.happened("put", rows)
+        return rows
 
     def take(self, request: TakeRequest) -> list[Task]:
         """Take the next tasks, those that dead sessions held included."""
+        return self.events.happened("take", self.take_rows(request))
+
+    def take_batch(self, request: TakeRequest) -> list[StoredTask]:
+        """Take the next tasks, which no callback is told of."""
+        rows = self.take_rows(request)
+        self.events.count("take", len(rows))
+        return rows
+
+    def take_rows(self, request: TakeRequest) -> list[StoredTask]:
+        """Take the next tasks without an event of it."""
         self.queue.session.hold()
         self.release_dead(self.queue.dead_owners())
         chosen = self._next(request)
@@ -136,7 +160,7 @@ class Verbs:
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
         rows = [taken(row, self.tube.takes, lease) for row in self._written_down(chosen)]
         self.tube.rows.update((row.task_id, row) for row in rows)
-        return self.events.happened("take", rows)
+        return rows
 
     def _next(self, request: TakeRequest) -> list[StoredTask]:
         """The first ready tasks; of sub-queues, of those that nobody holds, by their heads."""
@@ -190,6 +214,29 @@ class Verbs:
         ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in buried]
         self._store(ready)
         return len(self.events.happened("kick", ready))
+
+    # -- batches ------------------------------------------------------------------------------
+
+    def held_by_take(self, take_id: int, owner: str) -> list[StoredTask]:
+        """What is left of a take, as it is stored."""
+        return [row for row in self.tube.rows.values() if _is_of(row, take_id, owner)]
+
+    def settle_batch(
+        self,
+        event: str,
+        rows: Sequence[StoredTask],
+        change: Callable[[StoredTask], StoredTask | None],
+    ) -> int:
+        """Change tasks of a batch, which no callback is told of; returns their number."""
+        after = {row.task_id: change(row) for row in rows}
+        self._remove(task_id for task_id, row in after.items() if row is None)
+        left = [row for row in after.values() if row is not None]
+        self._store(left)
+        done = len(after) - len(left)
+        worn = 0 if event != "release" else sum(row.state is TaskState.BURIED for row in left)
+        self.events.count(event, len(after), done)
+        self.events.count("bury", worn)
+        return len(after)
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -293,3 +340,7 @@ class Verbs:
         for task_id in ids:
             del self.tube.rows[task_id]
         self.tube.changes += 1
+
+
+def _is_of(row: StoredTask, take_id: int, owner: str) -> bool:
+    return row.state is TaskState.TAKEN and row.take_id == take_id and row.owner == owner

@@ -6,12 +6,13 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.validation import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["DEPTH_MAX", "UnreadableError", "decode", "encode"]
+__all__ = ["DEPTH_MAX", "UnreadableError", "decode", "encode", "is_payload"]
 
 T = TypeVar("T")
 
@@ -77,6 +78,15 @@ def decode(text: str) -> Any:
     except ValueError as error:
         reason = f"it is no JSON that Python can read: {error}"
     raise UnreadableError(reason)
+
+
+def is_payload(text: str) -> bool:
+    """Whether a text is JSON whose value a put would store, and a take hand out."""
+    try:
+        encode(decode(text))
+    except (UnreadableError, InvalidOptionError):
+        return False
+    return True
 
 
 def _with_stack(work: Callable[[], T]) -> T:

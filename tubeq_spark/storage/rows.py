@@ -18,6 +18,7 @@ __all__ = [
     "insert_schema",
     "insert_table",
     "stored_column",
+    "stored_rows",
     "stored_tasks",
 ]
 
@@ -110,10 +111,25 @@ INSERTED = {
 }
 
 
+#: Those of them that are stored as timestamps.
+_MOMENTS = ("created", "next_event", "expires_at")
+
+
 def stored_column(name: str, column: str) -> str:
     """A source column as it is stored: moments come as microseconds."""
-    moments = ("created", "next_event", "expires_at")
-    return f"timestamp_micros({column})" if name in moments else column
+    return f"timestamp_micros({column})" if name in _MOMENTS else column
+
+
+def stored_rows(rows: pa.Table, tube: int) -> pa.Table:
+    """Rows to put (columns of `INSERTED`) as a table stores them, with the id of their tube."""
+    utc = pa.timestamp("us", "UTC")
+    columns = {
+        name: rows.column(name).cast(utc) if name in _MOMENTS else rows.column(name)
+        for name in INSERTED
+    }
+    columns["tube"] = pa.repeat(pa.scalar(tube, pa.int64()), rows.num_rows)
+    columns["attempts"] = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
+    return pa.table(columns)
 
 
 def insert_schema(payload_type: pa.DataType | None) -> pa.Schema:

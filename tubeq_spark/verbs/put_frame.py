@@ -15,28 +15,22 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.microseconds import US
-from tubeq_spark.rules.segment_layout import spread
-from tubeq_spark.rules.validation import refuse
-from tubeq_spark.runtime.context import dropped
-from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.rules.put_columns import refuse_bad
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.frame_copy import read_alike
-from tubeq_spark.task import PutResult
 from tubeq_spark.verbs.put_frame_checks import check_columns, checks_of, payload_names
-from tubeq_spark.verbs.put_frame_rows import OVERRUN, Counted, Numbering, bucket_column, frame_rows
+from tubeq_spark.verbs.put_frame_rows import OVERRUN, Counted, bucket_column, frame_rows
+from tubeq_spark.verbs.put_rows import NOTHING, put_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tubeq_spark.rules.ids import Range
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.put_identity import PutIdentity
+    from tubeq_spark.task import PutResult
+    from tubeq_spark.verbs.put_rows import Numbering
 
 __all__ = ["NOTHING", "CountedFrame", "count_frame", "put_df", "put_frame"]
-
-#: What a put returns that adds nothing.
-NOTHING = PutResult(0, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,68 +68,18 @@ def put_frame(
     ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
 ) -> PutResult | None:
     """Put counted rows; `None` when the tube has no room for all of them."""
-    if not frame.total:
-        return NOTHING
-    ctx.require_there(look=True)
-    ctx.queue.session.start_beating()
-    now_us = ctx.queue.now_us()
+    counted = frame.counted
 
-    counted, config = frame.counted, ctx.queue.config
-    layout = spread(counted.buckets, config.segment_rows, config.fold_rows)
-
-    def attempt() -> Plan[PutResult | None]:
-        total = frame.total
-        numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
-        ctx.table_lock.last_id = numbers.task_id(total - 1)
-        numbering = Numbering(counted, numbers, layout)
-        rows = frame_rows(ctx, frame.df, frame.payload, numbering, now_us)
-        if ctx.capacity is not None:
-            segments = [numbers.task_id(total + i) for i in range(layout.segments)]
-            return _admitted(ctx, rows, numbers, total, segments, identity)
-        statement = ctx.statements.append(rows, total, identity)
-        return Plan(statement, lambda affected: _result(numbers, total, affected.inserted))
+    def rows(numbering: Numbering) -> DataFrame:
+        return frame_rows(ctx, frame.df, frame.payload, counted, numbering)
 
     try:
-        result = ctx.queue.require_spark_loop().run("put", ctx.table_lock, attempt)
+        return put_rows(ctx, counted.buckets, rows, identity, ctx.queue.require_spark_loop())
     except StoreError as error:
         if error.__cause__ is None or raised_message(error.__cause__) != OVERRUN:
             raise
         msg = "df yielded other rows when written than when counted; write it to a table first"
         raise StoreError(msg) from error
-    if result is not None and result.count:
-        ctx.count("put", result.count)
-        ctx.table_lock.changed()
-    return result
-
-
-def _result(numbers: Range, counted: int, inserted: int) -> PutResult:
-    if not inserted:
-        return NOTHING
-    return PutResult(inserted, numbers.task_id(0), numbers.task_id(counted - 1))
-
-
-def _admitted(
-    ctx: TubeContext,
-    rows: DataFrame,
-    numbers: Range,
-    count: int,
-    segments: list[int],
-    identity: PutIdentity | None,
-) -> Plan[PutResult | None]:
-    """The put to a tube with a capacity: all rows, or none when there is no room."""
-    now_us = ctx.queue.now_us()
-    room = ctx.admission.look(now_us, identity)
-    if room.dropped:
-        raise dropped(ctx)
-    if room.repeats(identity):
-        return Plan(None, lambda _: NOTHING)
-    if room.stored + count > (ctx.capacity or 0):
-        return Plan(None, lambda _: None)
-    forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
-    statement, beside = ctx.admission.put(
-        rows, count, segments, room, now_us=now_us, identity=identity, forget_us=forget_us
-    )
-    return Plan(statement, lambda affected: _result(numbers, count, affected.inserted - beside))
 
 
 def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> Counted:
@@ -151,9 +95,7 @@ def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> Counted:
         .collect()
     )
     for i, check in enumerate(checks):
-        count = sum(row[f"bad_{i}"] for row in found)
-        if count:
-            refuse(f"df column {check.column}", f"{count} bad rows", check.allowed)
+        refuse_bad("df", check.column, sum(row[f"bad_{i}"] for row in found), check.allowed)
     counted = Counted()
     for row in found:
         counted.partitions[row["partition"]] += row["rows"]

@@ -10,9 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql import types as T
 
-from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.json_payload import DEPTH_MAX
-from tubeq_spark.rules.validation import PRI_MAX, refuse
+from tubeq_spark.rules.put_columns import (
+    ALLOWED,
+    FIRST_US,
+    JSON_ALLOWED,
+    LAST_US,
+    LEAST,
+    MOST,
+    PYTHON_VALUES,
+    require_columns,
+    require_known,
+)
+from tubeq_spark.rules.validation import refuse
 from tubeq_spark.runtime.payload_schema import payload_struct
 from tubeq_spark.storage.sql.quoting import bigint, identifier, string
 
@@ -25,14 +35,6 @@ __all__ = ["Check", "check_columns", "checks_of", "payload_names"]
 
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
-_ALLOWED = {
-    "pri": f"a whole number from 0 to {PRI_MAX}, or NULL",
-    "ttl": "a finite number of seconds, >= 0, or NULL",
-    "ttr": "a finite number of seconds, >= 0.000001, or NULL",
-    "delay": "a finite number of seconds, >= 0, or NULL",
-}
-#: Microseconds of the first and the last moment that Python knows, in UTC.
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 class Check(NamedTuple):
@@ -57,10 +59,7 @@ def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
     """
     expected = _payload(ctx)
     names = ["data"] if expected is None else [field.name for field in expected]
-    for name in names:
-        if name not in df.columns:
-            msg = f"df lacks the column {name!r}; it has: {', '.join(df.columns)}"
-            raise InvalidOptionError(msg)
+    require_columns("df", df.columns, names)
     if expected is None:
         kind = df.schema["data"].dataType
         if not isinstance(kind, T.StringType):
@@ -93,9 +92,7 @@ def check_columns(ctx: TubeContext, df: DataFrame) -> None:
     for field in df.schema:
         if field.name in payload:
             continue
-        if field.name not in ctx.driver.put_options:
-            allowed = ", ".join(sorted(payload | ctx.driver.put_options))
-            refuse("df column", field.name, f"one of the columns of a {ctx.driver.name}: {allowed}")
+        require_known("df", field.name, payload | ctx.driver.put_options, ctx.driver.name)
         kinds = {"pri": _NUMBERS, "utube": (T.StringType, *_NUMBERS)}.get(field.name, _DURATIONS)
         if not isinstance(field.dataType, (*kinds, T.NullType)):
             refuse(
@@ -109,25 +106,23 @@ def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check
     """What is checked of each row."""
     expected = _payload(ctx)
     if expected is None:
-        allowed = f"JSON text that is not NULL, at most {DEPTH_MAX} deep"
-        checks = [Check("data", _is_bad_json(), allowed)]
+        checks = [Check("data", _is_bad_json(), JSON_ALLOWED)]
     else:
-        allowed = "values that Python can hold: years 1 to 9999 (in UTC), texts in UTF-8"
         conditions = [
             (field.name, _is_unreadable(field.dataType, identifier(field.name)))
             for field in expected
         ]
-        checks = [Check(name, is_bad, allowed) for name, is_bad in conditions if is_bad]
+        checks = [Check(name, is_bad, PYTHON_VALUES) for name, is_bad in conditions if is_bad]
     options = set(df.columns).difference(payload)
     for name in ("pri", "ttl", "ttr", "delay"):
         if name in options:
             value = f"CAST({identifier(name)} AS DOUBLE)"
-            least = "1e-6D" if name == "ttr" else "0D"
-            most = f"{PRI_MAX}D" if name == "pri" else "1.7e308D"
-            is_bad = f"coalesce(isnan({value}) OR {value} < {least} OR {value} > {most}, FALSE)"
-            checks.append(Check(name, is_bad, _ALLOWED[name]))
+            outside = f"{value} < {LEAST[name]!r}D OR {value} > {MOST[name]!r}D"
+            checks.append(
+                Check(name, f"coalesce(isnan({value}) OR {outside}, FALSE)", ALLOWED[name])
+            )
     if "utube" in options:
-        checks.append(Check("utube", _is_no_text("CAST(utube AS STRING)"), "text in UTF-8 or NULL"))
+        checks.append(Check("utube", _is_no_text("CAST(utube AS STRING)"), ALLOWED["utube"]))
     return checks
 
 
@@ -206,7 +201,7 @@ def _is_no_python_value(kind: T.DataType, value: str) -> str | None:
     if isinstance(kind, T.StringType):
         return _is_no_text(value)
     if isinstance(kind, T.TimestampType):
-        span = f"{bigint(_FIRST_US)} AND {bigint(_LAST_US)}"
+        span = f"{bigint(FIRST_US)} AND {bigint(LAST_US)}"
         return f"coalesce(unix_micros({value}) NOT BETWEEN {span}, FALSE)"
     if isinstance(kind, (T.DateType, T.TimestampNTZType)):
         return f"coalesce(year({value}) NOT BETWEEN 1 AND 9999, FALSE)"

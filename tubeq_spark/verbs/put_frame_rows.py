@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.ids import POSITION_BITS, SLOT_BITS, Range
+from tubeq_spark.rules.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.rules.microseconds import FOREVER_S, US
-from tubeq_spark.rules.segment_layout import BUCKETS, Spread
+from tubeq_spark.rules.segment_layout import BUCKETS
 from tubeq_spark.storage.rows import INSERTED
 from tubeq_spark.storage.sql.quoting import bigint, identifier, string
 
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.verbs.put_rows import Numbering
 
-__all__ = ["OVERRUN", "Counted", "Numbering", "bucket_column", "frame_rows"]
+__all__ = ["OVERRUN", "Counted", "bucket_column", "frame_rows"]
 
 #: What the numbering raises when a partition has other rows than were counted.
 OVERRUN = "tubeq:overrun"
@@ -53,21 +54,6 @@ class Counted:
         return offsets
 
 
-@dataclass(frozen=True, slots=True)
-class Numbering:
-    """What the rows of a put are numbered with.
-
-    Attributes:
-        counted: How many rows there are.
-        numbers: Their ids, and one number more for each segment.
-        layout: Which segment each goes to.
-    """
-
-    counted: Counted
-    numbers: Range
-    layout: Spread
-
-
 def _has_utube(df: DataFrame, payload: list[str]) -> bool:
     return "utube" in df.columns and "utube" not in payload
 
@@ -81,10 +67,10 @@ def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
 
 
 def frame_rows(
-    ctx: TubeContext, df: DataFrame, payload: list[str], numbering: Numbering, now_us: int
+    ctx: TubeContext, df: DataFrame, payload: list[str], counted: Counted, numbering: Numbering
 ) -> DataFrame:
     """The rows as a put writes them (columns of `INSERTED`)."""
-    call = _Constants(numbering, now_us, bucket_column(ctx, df, payload))
+    call = _Constants(counted, numbering, bucket_column(ctx, df, payload))
     numbered = df.selectExpr(
         *[identifier(name) for name in df.columns],
         f"{call.place} AS tubeq_place",
@@ -132,8 +118,8 @@ class _Constants:
     with plain literals each put would compile its code anew.
     """
 
-    def __init__(self, numbering: Numbering, now_us: int, bucket: str) -> None:
-        counted, numbers, layout = numbering.counted, numbering.numbers, numbering.layout
+    def __init__(self, counted: Counted, numbering: Numbering, bucket: str) -> None:
+        numbers, layout = numbering.numbers, numbering.layout
         counts, offsets = counted.partitions, counted.offsets
         partitions = range(max(counts) + 1)
         groups = [layout.groups.get(bucket) for bucket in range(max(layout.groups) + 1)]
@@ -147,9 +133,9 @@ class _Constants:
         #: The place of the first row, the slot of the session's numbers, the moment of the put.
         self.first = by_partition(numbers.first for _ in partitions)
         self.slot = by_partition(numbers.slot for _ in partitions)
-        self.now = by_partition(now_us for _ in partitions)
+        self.now = by_partition(numbering.now_us for _ in partitions)
         #: The first segment of a row's group, and how many rows of the put there are to a segment.
-        after = numbers.first + counted.total
+        after = numbers.first + numbering.total
         self.segment = by_group(None if g is None else after + g.first for g in groups)
         self.step = by_group(None if g is None else g.step for g in groups)
         row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.rules.shown_table import shown_table
 from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import DueGroup, SegmentSelection, SegmentSpan, Waiting
@@ -19,6 +20,8 @@ from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
+
+    import pyarrow as pa
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
@@ -196,6 +199,22 @@ class Tasks:
             "OR (t.pri = s.last.pri AND t.task_id < s.last.task_id)) LIMIT 1"
         )
         return bool(found)
+
+    def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
+        """What is left of a take, as a program sees it (columns of `Batch.table`).
+
+        Args:
+            take_id: The take.
+            owner: Who holds its tasks.
+            expected: How many there are, about.
+        """
+        found = self.engine.arrow(
+            "SELECT task_id, data, pri, utube, ttl, ttr, attempts, unix_micros(created) AS created "
+            f"FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
+            f"AND claim = {bigint(take_id)} AND owner = {string(owner)}",
+            expected=expected,
+        )
+        return shown_table(found, typed=self._table.payload_columns is not None)
 
     def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
         """Segment and task id of all rows of these lease segments."""

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tubeq_spark.rules.row_changes import (
     Every,
     InSegments,
@@ -24,7 +26,7 @@ from tubeq_spark.rules.row_changes import (
     segments_of,
 )
 from tubeq_spark.storage.chosen import Chosen
-from tubeq_spark.storage.rows import INSERTED, stored_column
+from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
 from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.inline_rows import rows_source
 from tubeq_spark.storage.sql.noted import noted
@@ -35,8 +37,6 @@ from tubeq_spark.storage.statement import FAIL, Append, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from pyspark.sql import DataFrame
 
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.order import OrderPosition
@@ -87,13 +87,16 @@ class Statements:
             size,
         )
 
-    def append(self, rows: DataFrame, count: int, identity: PutIdentity | None) -> Append:
+    def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
         """Append `count` rows (columns of `INSERTED`), with an identity once for it."""
-        stored = rows.selectExpr(
-            *[f"{stored_column(name, name)} AS {name}" for name in INSERTED],
-            f"{bigint(self._table.id)} AS tube",
-            "CAST(0 AS INT) AS attempts",
-        )
+        if isinstance(rows, pa.Table):
+            stored: Source = stored_rows(rows, self._table.id)
+        else:
+            stored = rows.selectExpr(
+                *[f"{stored_column(name, name)} AS {name}" for name in INSERTED],
+                f"{bigint(self._table.id)} AS tube",
+                "CAST(0 AS INT) AS attempts",
+            )
         once = None
         if identity is not None:
             # The table remembers names, and may have had another tube of this name before.

@@ -1,0 +1,107 @@
+"""Checks a column of JSON texts as `json_payload` checks one: the same verdict, for many at once.
+
+Arrow's parser reads all texts in one go, each as a value of an object and as an item of a list. Only
+what is valid JSON as well to Python, and still would not come back as it is, needs a look by itself:
+pairs of surrogates that may be torn, numbers that may be too large, nesting that may be too deep.
+Where Arrow's parser does not get through, every text is looked at by itself.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from tubeq_spark.rules import json_payload
+from tubeq_spark.rules.json_payload import DEPTH_MAX
+
+__all__ = ["bad_texts", "is_utf8"]
+
+#: Parts of texts that need a look: escapes of surrogates, numbers that are or may be infinite, and the
+#: one character by which a parser in C may take a text for ended.
+_SUSPICIOUS = r"\x00|\\u[dD][89a-fA-F]|(?:^|[:,\[\s])-?(?:NaN|Inf|[0-9.]+[eE]\+?[0-9]{3})"
+#: Of so many digits a number may be infinite with an exponent of two, or have more than Python reads.
+_DIGITS = 200
+#: Bytes of texts that are parsed in one go, about.
+_PART = 32 << 20
+#: What the parser cuts its input into; no text may be longer.
+_BLOCK = 1 << 20
+
+
+def bad_texts(column: pa.ChunkedArray) -> int:
+    """How many texts of a column are NULL, or nothing that a put of the value would store."""
+    texts = column.drop_null()
+    bad: int = len(column) - len(texts)
+    if not len(texts):
+        return bad
+    if is_utf8(texts) and _are_parsed(texts):
+        texts = texts.filter(_suspicious(texts))
+    # Bytes: what is no UTF-8 has no other form in Python.
+    return bad + sum(not _is_payload(text) for text in texts.cast(pa.large_binary()).to_pylist())
+
+
+def is_utf8(column: pa.ChunkedArray) -> bool:
+    """Whether all texts of a column are UTF-8, as Arrow takes for granted and nobody checks."""
+    try:
+        column.cast(pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_payload(text: bytes) -> bool:
+    try:
+        return json_payload.is_payload(text.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _suspicious(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which valid texts need a look by themselves."""
+    found = pc.match_substring_regex(texts, _SUSPICIOUS)
+    lengths = pc.binary_length(texts)
+    if pc.max(lengths).as_py() < _DIGITS:
+        return found
+    digits = pc.match_substring_regex(texts, f"[0-9]{{{_DIGITS}}}")
+    opening = pc.add(pc.count_substring(texts, "["), pc.count_substring(texts, "{"))
+    return pc.or_(pc.or_(found, digits), pc.greater(opening, DEPTH_MAX))
+
+
+def _are_parsed(texts: pa.ChunkedArray) -> bool:
+    """Whether each text is one JSON value; False where the parser cannot tell, too."""
+    size = pc.sum(pc.binary_length(texts)).as_py()
+    rows = max(1, _PART * len(texts) // max(size, 1))
+    parts = range(0, len(texts), rows)
+    try:
+        return all(_is_parsed(texts.slice(at, rows)) for at in parts)
+    except pa.ArrowException:
+        return False
+
+
+def _is_parsed(texts: pa.ChunkedArray) -> bool:
+    # Each text stands alone in an object of a line. A name that nobody can guess comes after it: when
+    # it is found in each object, and there are as many, no text has closed its object or begun
+    # another. What goes on behind a comma goes on with an item in the list, and with a name in the
+    # object; no text goes on as both.
+    name = f"tubeq{secrets.token_hex(8)}"
+    lines = pc.binary_join_element_wise('{"d":', texts, ',"l":[', texts, f'],"{name}":1}}\n', "")
+    longest = pc.max(pc.binary_length(lines)).as_py()
+    several = pc.any(pc.match_substring_regex(texts, r"\n|\r")).as_py()
+    schema = pa.schema([(name, pa.int8())])
+    for chunk in lines.chunks:
+        size = pc.sum(pc.binary_length(chunk)).as_py()
+        found = pj.read_json(
+            pa.BufferReader(chunk.buffers()[2].slice(0, size)),
+            read_options=pj.ReadOptions(block_size=max(_BLOCK, 2 * longest)),
+            parse_options=pj.ParseOptions(
+                explicit_schema=schema,
+                newlines_in_values=several,
+                unexpected_field_behavior="ignore",
+            ),
+        )
+        column = found.column(name)
+        if len(column) != len(chunk) or column.null_count:
+            return False
+    return True

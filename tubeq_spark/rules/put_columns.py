@@ -1,0 +1,79 @@
+"""The columns of a put of rows: which there are, and what their values may be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.rules.json_payload import DEPTH_MAX
+from tubeq_spark.rules.validation import PRI_MAX, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "ALLOWED",
+    "FIRST_US",
+    "JSON_ALLOWED",
+    "LAST_US",
+    "LEAST",
+    "MOST",
+    "PYTHON_VALUES",
+    "refuse_bad",
+    "require_columns",
+    "require_known",
+]
+
+#: What the values of an option must be, for the message.
+ALLOWED = {
+    "pri": f"a whole number from 0 to {PRI_MAX}, or NULL",
+    "ttl": "a finite number of seconds, >= 0, or NULL",
+    "ttr": "a finite number of seconds, >= 0.000001, or NULL",
+    "delay": "a finite number of seconds, >= 0, or NULL",
+    "utube": "text in UTF-8 or NULL",
+}
+#: Numbers below are bad, or above.
+LEAST = {"pri": 0.0, "ttl": 0.0, "ttr": 1e-6, "delay": 0.0}
+MOST = {"pri": float(PRI_MAX), "ttl": 1.7e308, "ttr": 1.7e308, "delay": 1.7e308}
+JSON_ALLOWED = f"JSON text that is not NULL, at most {DEPTH_MAX} deep"
+PYTHON_VALUES = "values that Python can hold: years 1 to 9999 (in UTC), texts in UTF-8"
+#: Microseconds of the first and the last moment that Python knows, in UTC.
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+def require_columns(what: str, columns: Sequence[str], payload: Iterable[str]) -> None:
+    """Refuse rows without a column of the payload.
+
+    Args:
+        what: What the rows are in: `df` or `table`.
+        columns: The names that there are.
+        payload: Those of the payload.
+
+    Raises:
+        InvalidOptionError: One is missing.
+    """
+    for name in payload:
+        if name not in columns:
+            msg = f"{what} lacks the column {name!r}; it has: {', '.join(columns)}"
+            raise InvalidOptionError(msg)
+
+
+def require_known(what: str, column: str, allowed: Iterable[str], type_name: str) -> None:
+    """Refuse a column that a put to a tube of this type does not have.
+
+    Raises:
+        InvalidOptionError: It is none of those allowed.
+    """
+    names = sorted(allowed)
+    if column not in names:
+        refuse(f"{what} column", column, f"one of the columns of a {type_name}: {', '.join(names)}")
+
+
+def refuse_bad(what: str, column: str, count: int, allowed: str) -> None:
+    """Refuse rows of which some have a bad value in a column.
+
+    Raises:
+        InvalidOptionError: There are such.
+    """
+    if count:
+        refuse(f"{what} column {column}", f"{count} bad rows", allowed)

@@ -1,0 +1,233 @@
+"""An Arrow table that is put: its columns checked, and what its rows are stored as, all at once.
+
+The same rules as for a put of single items (`options`) and of a DataFrame, applied to columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.rules.arguments import PutRequest
+from tubeq_spark.rules.arrow_values import as_alike, is_integer, is_text, unreadable
+from tubeq_spark.rules.json_texts import bad_texts
+from tubeq_spark.rules.microseconds import FOREVER_S, US
+from tubeq_spark.rules.options import NewTask
+from tubeq_spark.rules.put_columns import (
+    ALLOWED,
+    JSON_ALLOWED,
+    LEAST,
+    MOST,
+    PYTHON_VALUES,
+    refuse_bad,
+    require_columns,
+    require_known,
+)
+from tubeq_spark.rules.validation import refuse
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tubeq_spark.rules.options import TubeOptions
+
+__all__ = ["ArrowRows", "PutTable", "as_table", "checked"]
+
+#: A `pyarrow.Table`, or what has `__arrow_c_stream__` and becomes one.
+ArrowRows: TypeAlias = Any
+
+#: Of a `NewTask`, in its order, all but its state.
+_NEW = ("created", "pri", "utube", "ttl", "ttr", "next_event", "expires_at")
+_DURATIONS = ("ttl", "ttr", "delay")
+
+
+def as_table(value: Any) -> pa.Table:
+    """What a program gave, as a table of Arrow.
+
+    Raises:
+        InvalidOptionError: It is none, and nothing that becomes one.
+    """
+    if isinstance(value, pa.Table):
+        return value
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    if isinstance(value, pa.RecordBatchReader):
+        return value.read_all()
+    allowed = "a pyarrow.Table, or rows that Arrow can make one of"
+    if not hasattr(value, "__arrow_c_stream__"):
+        refuse("table", type(value), allowed)
+    try:
+        return pa.table(value)
+    except (pa.ArrowException, TypeError, ValueError):
+        # A column by itself, mostly.
+        refuse("table", type(value), allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class PutTable:
+    """Rows whose columns and values were found good.
+
+    Attributes:
+        size: How many rows there are.
+        data: Their payloads as they are stored: JSON texts, or structs of a schema's columns.
+        options: The columns of options that there are: `pri` as int32, durations as double seconds,
+            `utube` as text; NULL takes the tube's default.
+    """
+
+    size: int
+    data: pa.ChunkedArray
+    options: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+
+    @property
+    def utubes(self) -> pa.ChunkedArray | None:
+        """The sub-queue of each row; `None`: all are in the one without a name."""
+        return self.options.get("utube")
+
+    def columns(self, tube: TubeOptions, now_us: int) -> dict[str, Any]:
+        """What is stored of each row but its id and its segment; moments in microseconds.
+
+        As `options.new_task` says: delay is added to the life; ttr follows the ttl as it was given.
+        """
+        life = self._given("ttl", tube.ttl)
+        delay = _microseconds(self._given("delay", tube.delay))
+        ttl = pc.add(_microseconds(life), delay)
+        ttr = _microseconds(pc.coalesce(self._given("ttr", tube.ttr), life))
+        delayed = pc.fill_null(pc.greater(delay, 0), fill_value=True)
+        now = pa.scalar(now_us, pa.int64())
+        states = (TaskState.DELAYED.value, TaskState.READY.value)
+        pri = self.options.get("pri")
+        default_pri = pa.scalar(tube.pri, pa.int32())
+        return {
+            "state": pc.if_else(delayed, *states),
+            "pri": pa.repeat(default_pri, self.size)
+            if pri is None
+            else pc.coalesce(pri, default_pri),
+            "utube": pa.nulls(self.size, pa.string()) if self.utubes is None else self.utubes,
+            "data": self.data,
+            "created": pa.repeat(now, self.size),
+            "ttl": ttl,
+            "ttr": ttr,
+            "next_event": pc.add(now, pc.if_else(delayed, delay, ttl)),
+            "expires_at": pc.add(now, ttl),
+        }
+
+    def request(self, tube: TubeOptions, now_us: int) -> PutRequest:
+        """The rows one by one, for storage that keeps them so."""
+        columns = self.columns(tube, now_us)
+        data = columns.pop("data").to_pylist()
+        states = [TaskState(letter) for letter in columns.pop("state").to_pylist()]
+        values = [columns[name].to_pylist() for name in _NEW]
+        news = [
+            NewTask(created, state, *rest)
+            for state, created, *rest in zip(states, *values, strict=True)
+        ]
+        return PutRequest(news, data)
+
+    def _given(self, name: str, default: float | None) -> Any:
+        """The seconds of each row; NULL is unlimited."""
+        value = pa.scalar(default, pa.float64())
+        column = self.options.get(name)
+        return pa.repeat(value, self.size) if column is None else pc.coalesce(column, value)
+
+
+def _microseconds(seconds: Any) -> Any:
+    """`us_from_seconds` of a column."""
+    limited = pc.if_else(pc.less(seconds, FOREVER_S), seconds, pa.scalar(None, pa.float64()))
+    rounded = pc.round(pc.multiply(limited, float(US)), round_mode="half_to_even")
+    return rounded.cast(pa.int64())
+
+
+def checked(
+    table: pa.Table, payload: pa.StructType | None, options: frozenset[str], type_name: str
+) -> PutTable:
+    """Check the columns and the values of a table that is put.
+
+    Args:
+        table: What is put.
+        payload: The type of a typed payload; `None` is JSON text in a column `data`.
+        options: The columns of options that the tube's type has.
+        type_name: The type, for the message.
+
+    Raises:
+        InvalidOptionError: A column or a value is bad.
+    """
+    names = table.column_names
+    if len(set(names)) != len(names):
+        refuse("table columns", names, "names without repetition")
+    own = ["data"] if payload is None else [part.name for part in payload]
+    require_columns("table", names, own)
+    given = {name: _plain(table.column(name)) for name in names}
+    texts = {} if payload is not None else {"data": _texts(given["data"])}
+    typed = {} if payload is None else {part.name: _typed(given, part) for part in payload}
+    for name in names:
+        if name not in own:
+            require_known("table", name, {*own, *options}, type_name)
+            _require_option(name, given[name].type)
+    if payload is None:
+        data = texts["data"]
+        refuse_bad("table", "data", bad_texts(data), JSON_ALLOWED)
+    else:
+        for name, column in typed.items():
+            refuse_bad("table", name, unreadable(column), PYTHON_VALUES)
+        data = _structs(typed, payload)
+    found = {name: _option(name, given[name]) for name in names if name not in own}
+    return PutTable(table.num_rows, data, found)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without a dictionary, which is how some programs keep texts."""
+    kind = column.type
+    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    texts = as_alike(column, pa.string()) if is_text(column.type) else None
+    if texts is None:
+        refuse("table column data", str(column.type), "a string of JSON")
+    return texts
+
+
+def _typed(given: Mapping[str, pa.ChunkedArray], part: pa.Field) -> pa.ChunkedArray:
+    column = as_alike(given[part.name], part.type)
+    if column is None:
+        refuse(f"table column {part.name}", str(given[part.name].type), str(part.type))
+    return column
+
+
+def _structs(columns: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa.ChunkedArray:
+    table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
+    chunks = [
+        pa.StructArray.from_arrays(batch.columns, fields=list(payload))
+        for batch in table.to_batches()
+    ]
+    return pa.chunked_array(chunks, payload)
+
+
+def _require_option(name: str, kind: pa.DataType) -> None:
+    number = is_integer(kind)
+    if name == "utube":
+        good = number or is_text(kind)
+    elif name in _DURATIONS:
+        good = number or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    else:
+        good = number
+    if not (good or pa.types.is_null(kind)):
+        refuse(f"table column {name}", str(kind), "a column of such options")
+
+
+def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of options in one type, its values checked."""
+    if name == "utube":
+        texts = as_alike(column, pa.string()) if is_text(column.type) else column.cast(pa.string())
+        if texts is None:
+            refuse("table column utube", str(column.type), "a column of such options")
+        refuse_bad("table", name, unreadable(texts), ALLOWED[name])
+        return texts
+    seconds = column.cast(pa.float64(), safe=False)
+    outside = pc.or_(pc.less(seconds, LEAST[name]), pc.greater(seconds, MOST[name]))
+    bad = pc.sum(pc.or_(outside, pc.is_nan(seconds))).as_py() or 0
+    refuse_bad("table", name, bad, ALLOWED[name])
+    return column.cast(pa.int32()) if name == "pri" else seconds

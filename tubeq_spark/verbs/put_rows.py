@@ -1,0 +1,146 @@
+"""Puts counted rows, of a DataFrame or an Arrow table, in one commit: the steps that both share.
+
+Steps: a look whether the tube is still there (only before an append, which is blind to a drop),
+reserve ids, one statement. Stopped before it: ids are lost, nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark.rules.microseconds import US
+from tubeq_spark.rules.segment_layout import Spread, spread
+from tubeq_spark.runtime.context import dropped
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.task import PutResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tubeq_spark.rules.ids import Range
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.commit_loop import CommitLoop
+    from tubeq_spark.storage.put_identity import PutIdentity
+    from tubeq_spark.storage.statement import Affected, Source
+
+__all__ = ["NOTHING", "Numbering", "put_rows"]
+
+#: What a put returns that adds nothing.
+NOTHING = PutResult(0, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """What the rows of a put are numbered with.
+
+    Attributes:
+        total: How many rows there are.
+        numbers: Their ids, and one number more for each segment.
+        layout: Which segment each goes to.
+        now_us: The moment of the put.
+    """
+
+    total: int
+    numbers: Range
+    layout: Spread
+    now_us: int
+
+    @property
+    def segments(self) -> list[int]:
+        """The segments, in the order of the layout."""
+        return [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
+
+    def result(self, inserted: int) -> PutResult:
+        """What the put returns that has inserted so many rows: all, or none."""
+        if not inserted:
+            return NOTHING
+        return PutResult(inserted, self.numbers.task_id(0), self.numbers.task_id(self.total - 1))
+
+
+def put_rows(
+    ctx: TubeContext,
+    buckets: Mapping[int, int],
+    rows: Callable[[Numbering], Source],
+    identity: PutIdentity | None,
+    loop: CommitLoop,
+    *,
+    look: bool = True,
+) -> PutResult | None:
+    """Put rows that were checked and counted.
+
+    Args:
+        ctx: The tube.
+        buckets: How many rows there are by the bucket of their sub-queue.
+        rows: Makes the rows (columns of `INSERTED`).
+        identity: What the put is known by.
+        loop: Commits it.
+        look: Whether to ask the registry for the tube first: an append does not see its drop.
+
+    Returns:
+        What was put; `None` when the tube has no room for all of them.
+    """
+    total = sum(buckets.values())
+    if not total:
+        return NOTHING
+    ctx.require_there(look=look)
+    ctx.queue.session.start_beating()
+    now_us, config = ctx.queue.now_us(), ctx.queue.config
+    layout = spread(buckets, config.segment_rows, config.fold_rows)
+
+    def attempt() -> Plan[PutResult | None]:
+        numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
+        ctx.table_lock.last_id = numbers.task_id(total - 1)
+        numbering = Numbering(total, numbers, layout, now_us)
+        source = rows(numbering)
+        if ctx.capacity is not None:
+            return _admitted(ctx, source, numbering, identity)
+        if identity is None and isinstance(source, pa.Table):
+            return _inserted(ctx, source, numbering)
+        statement = ctx.statements.append(source, total, identity)
+        return Plan(statement, lambda affected: numbering.result(affected.inserted))
+
+    result = loop.run("put", ctx.table_lock, attempt)
+    if result is not None and result.count:
+        ctx.count("put", result.count)
+        ctx.table_lock.changed()
+    return result
+
+
+def _inserted(ctx: TubeContext, rows: pa.Table, numbering: Numbering) -> Plan[PutResult | None]:
+    """The put of rows that the driver holds: as one of single items, it sees a drop."""
+    statement = ctx.statements.put(rows, numbering.total, numbering.segments)
+
+    def finish(affected: Affected) -> PutResult:
+        if not affected.inserted:
+            raise dropped(ctx)
+        return numbering.result(affected.inserted)
+
+    return Plan(statement, finish)
+
+
+def _admitted(
+    ctx: TubeContext, rows: Source, numbering: Numbering, identity: PutIdentity | None
+) -> Plan[PutResult | None]:
+    """The put to a tube with a capacity: all rows, or none when there is no room."""
+    now_us, count = ctx.queue.now_us(), numbering.total
+    room = ctx.admission.look(now_us, identity)
+    if room.dropped:
+        raise dropped(ctx)
+    if room.repeats(identity):
+        return Plan(None, lambda _: NOTHING)
+    if room.stored + count > (ctx.capacity or 0):
+        return Plan(None, lambda _: None)
+    forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
+    statement, beside = ctx.admission.put(
+        rows,
+        count,
+        numbering.segments,
+        room,
+        now_us=now_us,
+        identity=identity,
+        forget_us=forget_us,
+    )
+    return Plan(statement, lambda affected: numbering.result(affected.inserted - beside))
