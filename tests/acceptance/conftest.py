@@ -1,7 +1,8 @@
 """Fixtures of the acceptance tests: one queue on a clock of its own a module, new tubes a test.
 
-The cases (`test_case_*.py`) run on each engine, all of them in memory, where all are fast: `--engine
-memory` runs nothing else, and starts no Spark. What the mark `frames` is on needs Spark.
+The cases (`test_case_*.py`) and the verbs on Arrow tables run on each engine, all of them in memory,
+where all are fast: `--engine memory` runs nothing else, and starts no Spark. What the mark `frames` is
+on needs Spark.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _numbers = itertools.count(1)
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each case on each engine that was asked for."""
-    is_case = Path(metafunc.definition.path).name.startswith("test_case_")
+    is_case = Path(metafunc.definition.path).name.startswith(("test_case_", "test_arrow"))
     if not is_case or "engine" not in metafunc.fixturenames:
         return
     config = metafunc.config

@@ -161,13 +161,9 @@ class InMemoryBatch(Batch):
         Raises:
             NotTakenError: It has.
         """
-        verbs = self._verbs
-        now_us = verbs.queue.now_us()
-        if not due(self._until, now_us):
+        if not due(self._until, self._verbs.queue.now_us()):
             return
         self._left = False
-        held = [row for row in self._rows() if row.held_by(self._owner, now_us)]
-        change = GiveBack(0, max_attempts=verbs.max_attempts)
-        verbs.settle_batch("release", held, change.of)
+        self._verbs.give_up_batch(self._rows())
         msg = f"the batch's lease has ended: the first of its {self.count} tasks ran out of ttr"
         raise NotTakenError(msg)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.reports import TubeSweep
-from tubeq_spark.rules.row_changes import Touch, released, taken
+from tubeq_spark.rules.row_changes import GiveBack, Touch, released, taken
 from tubeq_spark.rules.transitions import new_row
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.task import PutResult, Task, TaskState
@@ -237,6 +237,14 @@ class Verbs:
         self.events.count(event, len(after), done)
         self.events.count("bury", worn)
         return len(after)
+
+    def give_up_batch(self, rows: Sequence[StoredTask]) -> None:
+        """Give back what is left of a batch, with what time has ended of it written down first."""
+        now_us = self.queue.now_us()
+        held = [row for row in rows if row.held_by(row.owner or "", now_us)]
+        for row in rows:
+            self._write_down(row, now_us)
+        self.settle_batch("release", held, GiveBack(0, max_attempts=self.max_attempts).of)
 
     # -- the whole tube -----------------------------------------------------------------------
 

@@ -1,0 +1,586 @@
+"""put_arrow and take_arrow: the verbs on Arrow tables, on each engine."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from tests.acceptance.support import Changes, calls, counts, data_of, ids_of, take
+from tests.thorough import thorough
+from tubeq_spark import (
+    InvalidOptionError,
+    NotTakenError,
+    PutItem,
+    StoreError,
+    TubeNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.acceptance.support import NewTube
+    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark.testing import ManualClock
+
+EMPTY = pa.table({"data": pa.array([], pa.string())})
+
+
+def texts(*data: str) -> pa.Table:
+    """Rows with nothing but a payload."""
+    return pa.table({"data": pa.array(data, pa.string())})
+
+
+def all_tasks(tube: Tube) -> list[Task]:
+    """The tasks of a tube in all states, by their ids."""
+    found = [task for state in "rt!~" for task in tube.tasks_by_state(state)]
+    return sorted(found, key=lambda task: task.task_id)
+
+
+def looks(task: Task) -> tuple[Any, ...]:
+    """What a put decides of a task, but for its id."""
+    return (
+        task.state,
+        task.data,
+        task.pri,
+        task.utube,
+        task.ttl,
+        task.ttr,
+        task.created,
+        task.next_event,
+        task.attempts,
+    )
+
+
+# -- put_arrow -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "type_name", ["utubettl", *thorough("fifo", "fifottl", "utube", "limfifottl")]
+)
+def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: str) -> None:
+    tube = new_tube(type_name)
+    columns: dict[str, Any] = {"data": [str(number) for number in range(500)]}
+    if type_name.startswith("utube"):
+        columns["utube"] = [None if n % 40 == 0 else f"u{n % 40}" for n in range(500)]
+    before = tube.put("before")
+    assert before is not None
+
+    result = tube.put_arrow(pa.table(columns))
+
+    tasks = all_tasks(tube)[1:]
+    assert data_of(tasks) == list(range(500))
+    assert result.count == 500
+    assert (result.first_task_id, result.last_task_id) == (tasks[0].task_id, tasks[-1].task_id)
+    assert before.task_id < tasks[0].task_id
+    assert [task.utube for task in tasks] == columns.get("utube", [None] * 500)
+    after = tube.put("after")
+    assert after is not None
+    assert after.task_id > tasks[-1].task_id
+
+
+@pytest.mark.parametrize("defaults", [{}, {"pri": 3, "ttl": 60, "ttr": 7, "delay": 2}], ids=str)
+def test_put_arrow_makes_of_options_what_put_many_makes(
+    new_tube: NewTube, defaults: dict[str, Any]
+) -> None:
+    tube = new_tube("utubettl", **defaults)
+    given: dict[str, list[Any]] = {
+        "data": [{"n": 1}, [None, "é"], "x", 1.5, None, 6, 7],
+        "pri": [None, 0, 2**31 - 1, 5, None, 1, 2],
+        "ttl": [None, 1e-6, 1.5, 1e12, 2.0000005, 0.1, 1e300],
+        "ttr": [None, 1e-6, 0.25, 1e12, None, 3.0, 100 * 365 * 86400.0],
+        "delay": [None, 0.0, 0.5, None, 1e12, 1e-7, 86_400.0],
+        "utube": [None, "", "a", "ä", "a", "b", "7"],
+    }
+    columns = zip(*given.values(), strict=True)
+    items = [PutItem(**dict(zip(given, values, strict=True))) for values in columns]
+    wanted = [looks(task) for task in tube.put_many(items)]
+    bodies = ['{"n": 1}', '[null, "\\u00e9"]', '"x"', "1.5", "null", "6", "7"]
+
+    tube.put_arrow(pa.table(given | {"data": bodies}))
+
+    assert [looks(task) for task in all_tasks(tube)[-7:]] == wanted
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"pri": pa.array([1, None], pa.uint64()), "delay": pa.array([None, None], pa.null())},
+        {"ttl": pa.array([1, 2], pa.decimal128(10, 2)), "ttr": pa.array([1, 2], pa.int8())},
+        {"utube": pa.array([1, None], pa.int16())},
+        {"utube": pa.array(["a", None]).dictionary_encode()},
+        {"utube": pa.array(["a", None], pa.large_string())},
+        {"data": pa.array(["1", "2"], pa.large_string())},
+        {"data": pa.array(["1", "2"]).dictionary_encode()},
+    ],
+    ids=str,
+)
+def test_put_arrow_of_any_type_that_holds_options_puts_them(
+    shared_tube: Callable[[str], Tube], columns: dict[str, Any]
+) -> None:
+    tube = shared_tube("utubettl")
+
+    assert tube.put_arrow(pa.table({"data": ["1", "2"], **columns})).count == 2
+
+    assert data_of(all_tasks(tube)) == [1, 2]
+    assert [task.utube for task in all_tasks(tube)] in ([None, None], ["a", None], ["1", None])
+
+
+class Stream:
+    """What other programs' tables are to Arrow."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda table: table.to_batches()[0],
+        lambda table: table.to_reader(),
+        lambda table: table.to_pandas(),
+        Stream,
+        lambda table: pa.concat_tables([table.slice(0, 1), EMPTY, table.slice(1)]),
+    ],
+    ids=["batch", "reader", "pandas", "stream", "chunks"],
+)
+def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
+    fifo: Tube, given: Callable[[pa.Table], Any]
+) -> None:
+    assert fifo.put_arrow(given(texts("1", "2", "3"))).count == 3
+
+    assert data_of(all_tasks(fifo)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "columns", "says"),
+    [
+        ("fifottl", {"pri": [-1, 1]}, "column pri='1 bad rows'"),
+        ("fifottl", {"pri": [2**31, -(2**40)]}, "column pri='2 bad rows'"),
+        ("fifottl", {"pri": [1.0, 2.0]}, "column pri='double'"),
+        ("fifottl", {"pri": [True, False]}, "column pri='bool'"),
+        ("fifottl", {"ttl": [-1.0, None]}, "column ttl='1 bad rows'"),
+        ("fifottl", {"ttl": [float("inf"), 1.0]}, "column ttl='1 bad rows'"),
+        ("fifottl", {"ttl": ["1", "2"]}, "column ttl='string'"),
+        ("fifottl", {"ttr": [0.0, 1e-9]}, "column ttr='2 bad rows'"),
+        ("fifottl", {"delay": [float("nan"), 0.0]}, "column delay='1 bad rows'"),
+        ("fifottl", {"utube": ["a", "b"]}, "column='utube'"),
+        ("fifottl", {"priority": [1, 1]}, "column='priority'"),
+        ("utube", {"utube": [1.5, 1.0]}, "column utube='double'"),
+        ("utube", {"utube": [True, True]}, "column utube='bool'"),
+        ("fifo", {"pri": [1, 1]}, "column='pri'"),
+        ("fifo", {"data": [1, 2]}, "column data='int64'"),
+        ("fifo", {"data": ["1", None]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ["{", "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ["1], [2", "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ['1}, {"d": 2', ""]}, "column data='2 bad rows'"),
+        ("fifo", {"data": ["[1", "2]"]}, "column data='2 bad rows'"),
+        ("fifo", {"data": ["NaN", "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ['"\\ud800"', "1"]}, "column data='1 bad rows'"),
+        ("fifo", {"data": ["[" * 201 + "]" * 201, "1"]}, "column data='1 bad rows'"),
+    ],
+    ids=str,
+)
+def test_put_arrow_with_bad_values_or_columns_is_refused_before_anything_is_written(
+    shared_tube: Callable[[str], Tube],
+    versions: Callable[[], dict[str, int]],
+    type_name: str,
+    columns: dict[str, Any],
+    says: str,
+) -> None:
+    tube = shared_tube(type_name)
+    before = versions()
+
+    with pytest.raises(InvalidOptionError, match=f"^table {says}"):
+        tube.put_arrow(pa.table({"data": ["1", "2"], **columns}))
+
+    assert versions() == before
+
+
+def test_put_arrow_of_texts_that_are_values_only_together_is_refused(fifo: Tube) -> None:
+    # As many values as texts, in all.
+    with pytest.raises(InvalidOptionError, match="3 bad rows"):
+        fifo.put_arrow(texts("[1", "2]", "3, 4"))
+
+
+@pytest.mark.parametrize("table", [None, 1, "text", [1], {"data": ["1"]}, pa.array(["1"])], ids=str)
+def test_put_arrow_of_what_is_no_table_is_refused(fifo: Tube, table: Any) -> None:
+    with pytest.raises(InvalidOptionError, match=r"^table="):
+        fifo.put_arrow(table)
+
+
+def test_put_arrow_of_columns_that_are_missing_or_twice_is_refused(fifo: Tube) -> None:
+    with pytest.raises(InvalidOptionError, match="lacks the column 'data'; it has: url"):
+        fifo.put_arrow(pa.table({"url": ["1"]}))
+    with pytest.raises(InvalidOptionError, match="without repetition"):
+        fifo.put_arrow(pa.table([pa.array(["1"]), pa.array(["1"])], names=["data", "data"]))
+
+
+def test_put_arrow_of_no_rows_adds_nothing_without_a_commit(
+    fifo: Tube, versions: Callable[[], dict[str, int]]
+) -> None:
+    before = versions()
+
+    result = fifo.put_arrow(EMPTY, key="nothing")
+
+    assert (result.count, result.first_task_id, result.last_task_id) == (0, None, None)
+    assert versions() == before
+
+
+@pytest.mark.parametrize("type_name", ["fifo", "limfifottl"])
+def test_put_arrow_with_a_key_that_was_used_adds_nothing(new_tube: NewTube, type_name: str) -> None:
+    options = {"capacity": 5} if type_name == "limfifottl" else {}
+    tube = new_tube(type_name, **options)
+
+    first = tube.put_arrow(texts("1", "2"), key="a")
+    again = tube.put_arrow(texts("3", "4", "5", "6"), key="a")
+    other = tube.put_arrow(texts("7"), key="b")
+
+    assert (first.count, again.count, other.count) == (2, 0, 1)
+    assert again.first_task_id is None
+    assert data_of(all_tasks(tube)) == [1, 2, 7]
+    for key in ("", 1):
+        with pytest.raises(InvalidOptionError, match=r"^key="):
+            tube.put_arrow(texts("8"), key=key)  # type: ignore[arg-type]
+
+
+def test_put_arrow_into_a_tube_without_room_for_all_puts_none(new_tube: NewTube) -> None:
+    tube = new_tube("limfifottl", capacity=3)
+
+    assert tube.put_arrow(texts("1", "2")).count == 2
+    assert tube.put_arrow(texts("3", "4"), key="once").count == 0
+    assert tube.put_arrow(texts("3")).count == 1
+    assert tube.put("4") is None
+    tube.delete_many(ids_of(all_tasks(tube)[:2]))
+    assert tube.put_arrow(texts("5", "6"), key="once").count == 2
+
+    assert data_of(all_tasks(tube)) == [3, 5, 6]
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_put_arrow_into_a_tube_that_was_dropped_says_so(
+    new_tube: NewTube, other: Queue, key: str | None
+) -> None:
+    tube = new_tube("fifo")
+    other[tube.name].drop()
+
+    with pytest.raises(TubeNotFoundError):
+        tube.put_arrow(texts("1"), key=key)
+
+
+def test_put_arrow_and_take_arrow_count_by_task_and_call_no_callback(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    changes = Changes()
+    tube = new_tube("fifottl", on_task_change=changes, max_attempts=1)
+    tube.put_arrow(texts("1", "2", "3", "4"))
+
+    batch = tube.take_arrow(4)
+    ids = batch.table["task_id"].to_pylist()
+    batch.ack(ids[:1])
+    batch.bury(ids[1:2])
+    batch.release(ids[2:3])
+    batch.touch(5)
+    batch.release()
+
+    assert changes == []
+    assert calls(queue, tube) == {
+        "put": 4,
+        "take": 4,
+        "ack": 1,
+        "bury": 3,
+        "release": 2,
+        "touch": 1,
+    }
+    assert counts(queue, tube) == {"buried": 3, "done": 1, "total": 3}
+
+
+# -- typed payloads --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def typed(queue: Queue) -> Tube:
+    """A tube with a schema, where there are such."""
+    try:
+        return queue.create_tube(
+            "typed", "fifottl", schema="url STRING, at TIMESTAMP, n INT, tags ARRAY<STRING>"
+        )
+    except StoreError:
+        pytest.skip("there are no typed payloads in memory")
+
+
+def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) -> None:
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+    table = pa.table(
+        {
+            "n": pa.array([1, None], pa.int32()),
+            "url": pa.array(["a", None], pa.large_string()),
+            "at": pa.array([at, None], pa.timestamp("ns", "Europe/Berlin")),
+            "tags": pa.array([["x", None], None], pa.large_list(pa.string())),
+            "pri": [2, 1],
+        }
+    )
+
+    assert typed.put_arrow(table).count == 2
+
+    assert [task.data for task in typed.tasks_by_state("r")] == [
+        {"url": None, "at": None, "n": None, "tags": None},
+        {"url": "a", "at": at, "n": 1, "tags": ["x", None]},
+    ]
+    with typed.take_arrow(2) as batch:
+        assert batch.table.column_names[:5] == ["task_id", "url", "at", "n", "tags"]
+        assert batch.table["n"].to_pylist() in ([1, None], [None, 1])
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"n": pa.array([1], pa.int64())}, "column n='int64'"),
+        ({"at": pa.array([0], pa.timestamp("us"))}, "column at='timestamp"),
+        ({"at": pa.array([1], pa.timestamp("ns", "UTC"))}, "column at='timestamp"),
+        ({"at": pa.array([2**60], pa.timestamp("us", "UTC"))}, "column at='1 bad rows'"),
+        ({"data": ["1"]}, "column='data'"),
+    ],
+    ids=str,
+)
+def test_put_arrow_of_other_columns_than_the_schemas_is_refused(
+    typed: Tube, columns: dict[str, Any], says: str
+) -> None:
+    good = {
+        "url": ["a"],
+        "at": pa.array([0], pa.timestamp("us", "UTC")),
+        "n": pa.array([1], pa.int32()),
+        "tags": pa.array([[]], pa.list_(pa.string())),
+    }
+
+    with pytest.raises(InvalidOptionError, match=f"^table {says}"):
+        typed.put_arrow(pa.table(good | columns))
+    with pytest.raises(InvalidOptionError, match="lacks the column 'url'"):
+        typed.put_arrow(pa.table({"n": good["n"]}))
+
+
+# -- take_arrow ------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "task_id": pa.int64(),
+    "data": pa.string(),
+    "pri": pa.int32(),
+    "utube": pa.string(),
+    "ttl": pa.float64(),
+    "ttr": pa.float64(),
+    "attempts": pa.int32(),
+    "created": pa.timestamp("us", "UTC"),
+}
+
+
+def test_take_arrow_gives_the_next_tasks_as_a_table(new_tube: NewTube, clock: ManualClock) -> None:
+    tube = new_tube("utubettl")
+    put = tube.put_many(
+        [
+            PutItem({"n": 1}, utube="a", ttl=60.5, pri=1),
+            PutItem("later", utube="a"),
+            PutItem(None, pri=2, ttr=0.5),
+            PutItem("last", utube="c", pri=3),
+        ]
+    )
+
+    with tube.take_arrow(2, per_utube=1) as batch:
+        table = batch.table
+        assert batch.count == 2
+        assert table.schema == pa.schema(list(COLUMNS.items()))
+        assert sorted(table.to_pylist(), key=lambda row: row["task_id"]) == [
+            {
+                "task_id": put[1].task_id,
+                "data": '"later"',
+                "pri": 0,
+                "utube": "a",
+                "ttl": None,
+                "ttr": None,
+                "attempts": 1,
+                "created": clock.now(),
+            },
+            {
+                "task_id": put[2].task_id,
+                "data": "null",
+                "pri": 2,
+                "utube": None,
+                "ttl": None,
+                "ttr": 0.5,
+                "attempts": 1,
+                "created": clock.now(),
+            },
+        ]
+
+    assert ids_of(all_tasks(tube)) == [put[0].task_id, put[3].task_id]
+    with tube.take_arrow(1) as batch:
+        assert batch.table["ttl"].to_pylist() == [60.5]
+
+
+def ids(table: pa.Table) -> list[int]:
+    """The ids of a batch's tasks, in order."""
+    found: list[int] = sorted(table["task_id"].to_pylist())
+    return found
+
+
+def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put_arrow(texts(*map(str, range(8))))
+    batch = tube.take_arrow(8)
+    all_ids = ids(batch.table)
+    table = batch.table.sort_by("task_id")
+
+    assert batch.ack(table.slice(0, 2)) == 2
+    assert ids(batch.table) == all_ids[2:]
+    assert batch.ack(table.column("task_id").slice(2, 1)) == 1
+    assert batch.bury(table.select(["task_id"]).slice(3, 1).to_pandas()) == 1
+    assert batch.release([all_ids[4]], delay=9) == 1
+    assert batch.release(iter([all_ids[5], all_ids[5]])) == 1
+    assert batch.ack([]) == 0
+    assert ids(batch.table) == all_ids[6:]
+    assert batch.count == 8
+    assert batch.ack() == 2
+
+    assert batch.table.num_rows == 0
+    assert (batch.ack(), batch.release(), batch.bury(), batch.touch(1)) == (0, 0, 0, 0)
+    assert counts(queue, tube) == {"ready": 1, "delayed": 1, "buried": 1, "done": 5, "total": 3}
+    assert take(tube).task_id == all_ids[5]
+
+
+def test_batch_of_nothing_is_empty_and_does_nothing(
+    fifottl: Tube, versions: Callable[[], dict[str, int]]
+) -> None:
+    before = versions()
+
+    for batch in (fifottl.take_arrow(0), fifottl.take_arrow(5, timeout=0)):
+        with batch:
+            assert batch.count == 0
+            assert batch.table.schema == pa.schema(list(COLUMNS.items()))
+            assert batch.table.num_rows == 0
+        assert (batch.ack(), batch.release([]), batch.bury(), batch.touch(1)) == (0, 0, 0, 0)
+        with pytest.raises(NotTakenError):
+            batch.ack([1])
+    assert versions() == before
+
+
+def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_arrow(texts("1", "2", "3", "4"))
+
+    with tube.take_arrow(2) as batch:
+        batch.release(batch.table.slice(0, 1))
+    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
+
+    def fail() -> None:
+        with tube.take_arrow(3):
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
+
+
+@pytest.mark.parametrize("verb", ["ack", "release", "bury"])
+def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
+    fifottl: Tube, versions: Callable[[], dict[str, int]], verb: str
+) -> None:
+    fifottl.put_arrow(texts("1", "2", "3"))
+    batch = fifottl.take_arrow(2)
+    settle = getattr(batch, verb)
+    foreign = max(ids_of(all_tasks(fifottl)))
+    before = versions()
+
+    for named in ([*ids(batch.table), foreign], pa.table({"task_id": [foreign]}), [-1]):
+        with pytest.raises(NotTakenError, match="not in the batch"):
+            settle(named)
+    for bad in ("1", 1, {}, ["1"], [1.0], [True], pa.table({"id": [1]}), pa.array(["1"])):
+        with pytest.raises(InvalidOptionError):
+            settle(bad)
+    assert versions() == before
+    assert settle() == 2
+
+
+def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fifo: Tube) -> None:
+    for tube in (fifottl, fifo):
+        tube.put_arrow(texts("1"))
+    batch, untimed = fifottl.take_arrow(1), fifo.take_arrow(1)
+
+    for bad in (-1, float("nan"), "1"):
+        with pytest.raises(InvalidOptionError, match=r"^delay="):
+            batch.release(delay=bad)  # type: ignore[arg-type]
+        with pytest.raises(InvalidOptionError, match=r"^increment="):
+            batch.touch(bad)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOptionError, match=r"^delay="):
+        untimed.release(delay=1)
+    with pytest.raises(InvalidOptionError, match=r"^increment="):
+        untimed.touch(1)
+    assert (untimed.touch(None), batch.touch(0), batch.touch(1e12)) == (0, 0, 0)
+    assert (batch.ack(), untimed.ack()) == (1, 1)
+
+
+def test_batch_whose_first_lease_has_ended_gives_the_others_back(
+    new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_arrow(pa.table({"data": ["1", "2"], "ttr": [1.0, 100.0]}))
+    batch = tube.take_arrow(2)
+    assert batch.touch(1) == 2
+    clock.advance(1.5)
+    assert batch.table.num_rows == 2
+
+    clock.advance(0.5)
+
+    with pytest.raises(NotTakenError, match="lease has ended"):
+        batch.ack()
+    assert counts(queue, tube) == {"ready": 2, "total": 2}
+    assert batch.ack() == 0
+    found = calls(queue, tube)
+    assert (found["ttr"], found["release"]) == (1, 1)
+
+
+def test_batch_that_others_took_a_task_out_of_acks_the_rest(
+    new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_arrow(texts("1", "2", "3"))
+    batch = tube.take_arrow(3)
+    gone, *left = ids(batch.table)
+    tube.delete(gone)
+
+    assert ids(batch.table) == left
+    assert batch.ack() == 2
+
+    assert counts(queue, tube) == {"done": 3}
+    lost = tube.put_many([4])
+    batch = tube.take_arrow(1)
+    tube.delete(lost[0].task_id)
+    with pytest.raises(NotTakenError):
+        batch.ack()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("n", -1), ("n", None), ("n", 1.5), ("timeout", -0.001), ("per_utube", 0), ("per_utube", 2)],
+)
+def test_take_arrow_with_a_bad_argument_is_refused(fifottl: Tube, option: str, value: Any) -> None:
+    with pytest.raises(InvalidOptionError, match=option):
+        fifottl.take_arrow(**{"n": 1, option: value})
+
+
+def test_take_arrow_waits_for_tasks_as_long_as_it_is_told(
+    fifottl: Tube, clock: ManualClock
+) -> None:
+    fifottl.put_arrow(pa.table({"data": ["1"], "delay": [5.0]}))
+
+    assert fifottl.take_arrow(1, timeout=4).count == 0
+    batch = fifottl.take_arrow(1, timeout=4)
+
+    assert batch.count == 1
+    assert batch.ack() == 1
+    assert clock.now() > dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
