@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.memory.batch import InMemoryBatch
 from tubeq_spark.memory.context import needs_spark
 from tubeq_spark.rules import arguments, json_payload, validation
-from tubeq_spark.rules.put_table import as_table, checked
 from tubeq_spark.runtime.waiting import wait_until_found
 
 if TYPE_CHECKING:
@@ -39,7 +37,8 @@ T = TypeVar("T")
 class InMemoryTube(Tube):
     """A tube of an `InMemoryQueue`; every verb does, returns and raises what that of `Tube` does.
 
-    What takes or gives DataFrames raises `StoreError`. Thread-safe.
+    What takes or gives DataFrames raises `StoreError`, what takes or gives Arrow tables needs pyarrow.
+    Thread-safe.
     """
 
     def __init__(self, verbs: Verbs, forget: Callable[[], None]) -> None:
@@ -111,6 +110,9 @@ class InMemoryTube(Tube):
 
     def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
         """As `Tube.put_arrow`."""
+        # Programs without Arrow tables need no Arrow.
+        from tubeq_spark.rules.put_table import as_table, checked  # noqa: PLC0415
+
         name = None if key is None else validation.text("key", key)
         verbs = self._verbs
 
@@ -148,6 +150,8 @@ class InMemoryTube(Tube):
 
     def take_arrow(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """As `Tube.take_arrow`."""
+        from tubeq_spark.memory.batch import InMemoryBatch  # noqa: PLC0415  (as `put_arrow`)
+
         request = arguments.take_request("n", n, per_utube, self._verbs.driver)
         limit = arguments.timeout(timeout)
         if not request.count:

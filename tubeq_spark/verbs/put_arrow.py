@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.put_identity import PutIdentity
     from tubeq_spark.task import PutResult
 
-__all__ = ["put_arrow", "segments_of", "task_ids"]
+__all__ = ["Buckets", "places", "put_arrow", "segments_of", "task_ids"]
 
 _POSITION_MASK = (1 << POSITION_BITS) - 1
 
@@ -70,10 +70,10 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
     buckets = Buckets.of(put.utubes if driver.subqueues else None, put.size)
 
     def rows(numbering: Numbering) -> pa.Table:
-        places = _places(put.size)
+        at = places(put.size)
         columns = put.columns(ctx.record.options, numbering.now_us)
-        columns["task_id"] = task_ids(numbering.numbers, places)
-        columns["segment"] = segments_of(numbering, buckets, places)
+        columns["task_id"] = task_ids(numbering.numbers, at)
+        columns["segment"] = segments_of(numbering, buckets, at)
         schema = insert_schema(ctx.codec.arrow_type)
         return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
@@ -81,20 +81,20 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
     return put_rows(ctx, buckets.counts, rows, identity, ctx.queue.loop, look=appends) or NOTHING
 
 
-def _places(size: int) -> Any:
-    """0, 1, 2, ..."""
+def places(size: int) -> Any:
+    """The places of so many rows: 0, 1, 2, ..."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
 
 
-def task_ids(numbers: Range, places: Any) -> Any:
+def task_ids(numbers: Range, at: Any) -> Any:
     """The ids of the rows at these places, as `ids.task_id_of` has them."""
-    ticks = pc.add(places, numbers.first)
+    ticks = pc.add(at, numbers.first)
     high = pc.shift_left(pc.shift_right(ticks, POSITION_BITS), SLOT_BITS + POSITION_BITS)
     low = pc.bit_wise_and(ticks, _POSITION_MASK)
     return pc.bit_wise_or(high, pc.bit_wise_or(low, numbers.slot << POSITION_BITS))
 
 
-def segments_of(numbering: Numbering, buckets: Buckets, places: Any) -> Any:
+def segments_of(numbering: Numbering, buckets: Buckets, at: Any) -> Any:
     """The segments of the rows at these places, as `Spread.segment` has them."""
     layout = numbering.layout
     groups = [layout.groups[bucket % layout.buckets] for bucket in buckets.of_utubes]
@@ -105,4 +105,4 @@ def segments_of(numbering: Numbering, buckets: Buckets, places: Any) -> Any:
     else:
         first, step = firsts.take(buckets.utubes), steps.take(buckets.utubes)
     segments = pa.array(numbering.segments, pa.int64())
-    return segments.take(pc.add(first, pc.divide(places, step)))
+    return segments.take(pc.add(first, pc.divide(at, step)))

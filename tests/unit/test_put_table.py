@@ -1,0 +1,169 @@
+"""Arrow tables that are put: numbers, segments and values as of single rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.rules.arrow_values import unreadable
+from tubeq_spark.rules.ids import Range
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.rules.named_ids import named_ids
+from tubeq_spark.rules.options import PutDefaults, TubeOptions, new_task
+from tubeq_spark.rules.put_columns import FIRST_US, LAST_US
+from tubeq_spark.rules.put_table import checked
+from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, spread
+from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_rows
+from tubeq_spark.verbs.put_arrow import Buckets, places, segments_of, task_ids
+from tubeq_spark.verbs.put_rows import Numbering
+
+NOW_US = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
+SECONDS = (
+    st.none() | st.floats(0, 1e300) | st.sampled_from([0.0, 0.0000005, 0.0000015, 3153600000.0])
+)
+
+
+@given(st.integers(0, 2**52), st.integers(0, 1023), st.integers(1, 9_000))
+def test_task_ids_are_those_of_the_range(first: int, slot: int, size: int) -> None:
+    numbers = Range(slot, first, size)
+
+    found = task_ids(numbers, places(size)).to_pylist()
+
+    assert found == [numbers.task_id(place) for place in range(size)]
+
+
+@given(
+    st.lists(st.none() | st.integers(0, 40).map(lambda n: f"ü{n}"), min_size=1, max_size=200),
+    st.integers(1, 50),
+    st.integers(0, 9),
+)
+def test_segments_are_those_of_the_layout(utubes: list[str | None], size: int, least: int) -> None:
+    column = pa.chunked_array([utubes[:3], utubes[3:]], pa.string())
+    own = [hash_of(utube) % BUCKETS for utube in utubes]
+
+    buckets = Buckets.of(column, len(utubes))
+    layout = spread(buckets.counts, size, least)
+    numbering = Numbering(len(utubes), Range(3, 4_090, len(utubes) + layout.segments), layout, 0)
+
+    assert buckets.counts == Counter(own)
+    assert segments_of(numbering, buckets, places(len(utubes))).to_pylist() == [
+        numbering.segments[layout.segment(place, bucket)] for place, bucket in enumerate(own)
+    ]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.integers(0, 2**31 - 1),
+            SECONDS,
+            st.none() | st.floats(1e-6, 1e300),
+            SECONDS,
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.builds(
+        TubeOptions,
+        pri=st.integers(0, 9),
+        ttl=SECONDS,
+        ttr=st.none() | st.floats(1e-6, 1e10),
+        delay=st.floats(0, 1e10),
+    ),
+)
+def test_columns_are_those_of_new_tasks(rows: list[tuple[Any, ...]], tube: TubeOptions) -> None:
+    names = ("pri", "ttl", "ttr", "delay")
+    kinds = (pa.int64(), *[pa.float64()] * 3)
+    given_columns = [
+        pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)
+    ]
+    data = pa.array(["1"] * len(rows))
+    table = pa.table([data, *given_columns], names=["data", *names])
+
+    request = checked(table, None, OPTIONS, "utubettl").request(tube, NOW_US)
+
+    puts = [PutDefaults(**dict(zip(names, row, strict=True))) for row in rows]
+    assert request.news == [new_task(put, tube, NOW_US) for put in puts]
+    assert request.data == ["1"] * len(rows)
+
+
+def test_stored_rows_have_moments_and_their_tube() -> None:
+    columns: dict[str, Any] = {name: [None] for name in INSERTED} | {"created": [NOW_US]}
+    rows = pa.table(columns, schema=insert_schema(None))
+
+    (stored,) = stored_rows(rows, 7).to_pylist()
+
+    assert stored["created"] == dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert stored["next_event"] is None
+    assert (stored["tube"], stored["attempts"]) == (7, 0)
+
+
+BAD_DAY = pa.array([9_000_000], pa.int32()).cast(pa.date32())
+BAD_TEXT = pa.Array.from_buffers(
+    pa.string(), 1, [None, pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")]
+)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        BAD_DAY,
+        BAD_TEXT,
+        pa.array([-(2**60)], pa.timestamp("us")),
+        pa.ListArray.from_arrays([0, 1], BAD_DAY),
+        pa.StructArray.from_arrays([BAD_TEXT], ["x"]),
+        pa.MapArray.from_arrays([0, 1], pa.array(["k"]), BAD_DAY),
+        pa.MapArray.from_arrays([0, 1], BAD_TEXT, pa.array([1])),
+        pa.ListArray.from_arrays([0, 1], pa.StructArray.from_arrays([BAD_DAY], ["x"])),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_unreadable_values_are_found_wherever_they_lie(values: Any) -> None:
+    assert unreadable(pa.chunked_array([values])) == 1
+    nothing = pa.nulls(2, values.type)
+    assert unreadable(pa.chunked_array([nothing, values.slice(0, 0)])) == 0
+
+
+def test_readable_values_are_none_that_are_not() -> None:
+    moments = [FIRST_US, LAST_US, None]
+    days = [dt.date.min, dt.date.max]
+
+    assert unreadable(pa.chunked_array([pa.array(moments, pa.timestamp("us"))])) == 0
+    assert unreadable(pa.chunked_array([pa.array(days, pa.date32())])) == 0
+    assert unreadable(pa.chunked_array([pa.array([{"a": [{"b": "ü"}]}, None])])) == 0
+    assert unreadable(pa.chunked_array([pa.array([1.5, None])])) == 0
+
+
+@pytest.mark.parametrize(
+    "given_ids",
+    [
+        [2, 1, 2],
+        (1, 2),
+        {1: 0, 2: 0}.keys(),
+        iter([1, 2]),
+        pa.array([1, 2, 1], pa.int32()),
+        pa.chunked_array([[1], [2]]),
+        pa.table({"task_id": [1, 2], "data": ["a", "b"]}),
+        pa.record_batch({"task_id": [1, 2]}),
+        pa.table({"task_id": [1, 2]}).to_reader(),
+        pa.table({"task_id": [1, 2]}).to_pandas(),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_named_ids_are_found_in_what_holds_them(given_ids: Any) -> None:
+    assert named_ids(given_ids) == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "bad", ["12", b"12", 1, None, {"task_id": [1]}, [1.5], pa.table({"task_id": ["1"]})], ids=repr
+)
+def test_named_ids_of_what_holds_none_is_refused(bad: Any) -> None:
+    with pytest.raises(InvalidOptionError):
+        named_ids(bad)
