@@ -35,6 +35,19 @@ TEXTS = {
     "[" * DEPTH_MAX + "]" * DEPTH_MAX: True,
     '"' + "[{" * 500 + '"': True,
     '["' + "x" * 3_000_000 + '"]': True,
+    "{}": True,
+    "{ }": True,
+    ' {"a": 1}': True,
+    '{"a": {}}': True,
+    '{"a":\n1}': True,
+    '{"a": {"b": 1}': False,
+    '{"a": 1}}': False,
+    '{"a": [{}, {}': False,
+    '{"a": "}': False,
+    '{"a": 1}, {"b": 2}': False,
+    '{"a": 1,}': False,
+    "{1}": False,
+    '{"a": 1}\n{"b": 2}': False,
     "": False,
     " ": False,
     "{": False,
@@ -103,7 +116,20 @@ def test_bad_texts_of_all_counts_those_that_are_bad_by_themselves() -> None:
 
 
 PIECES = st.sampled_from(
-    [*'[]{},:" \n0123456789-.eE+\\', "null", "NaN", '"a":', '"', "\\ud800", "\\udc00", "1e9", "99"]
+    [
+        '{"a":',
+        "}",
+        "}",
+        *'[]{},:" \n0123456789-.eE+\\',
+        "null",
+        "NaN",
+        '"a":',
+        '"',
+        "\\ud800",
+        "\\udc00",
+        "1e9",
+        "99",
+    ]
 )
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -1,7 +1,7 @@
 """Checks a column of JSON texts as `json_payload` checks one: the same verdict, for many at once.
 
-Arrow's parser reads all texts in one go, each as a value of an object and as an item of a list. Only
-what is valid JSON as well to Python, and still would not come back as it is, needs a look by itself:
+Arrow's parser reads all texts in one go: objects as they are, others as a value of an object and as an
+item of a list. Only what is valid JSON as well to Python, and still would not come back as it is, needs a look by itself:
 pairs of surrogates that may be torn, numbers that may be too large, nesting that may be too deep.
 Where Arrow's parser does not get through, every text is looked at by itself.
 """
@@ -81,27 +81,38 @@ def _are_parsed(texts: pa.ChunkedArray) -> bool:
 
 
 def _is_parsed(texts: pa.ChunkedArray) -> bool:
-    # Each text stands alone in an object of a line. A name that nobody can guess comes after it: when
-    # it is found in each object, and there are as many, no text has closed its object or begun
-    # another. What goes on behind a comma goes on with an item in the list, and with a name in the
-    # object; no text goes on as both.
+    # A name that nobody can guess comes with each text: when it is found in each object that was read,
+    # and there are as many objects as texts, no text has closed its own and begun another.
     name = f"tubeq{secrets.token_hex(8)}"
-    lines = pc.binary_join_element_wise('{"d":', texts, ',"l":[', texts, f'],"{name}":1}}\n', "")
-    longest = pc.max(pc.binary_length(lines)).as_py()
+    # Most texts are objects, and get it as their first item.
+    whole = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    whole = pc.and_(whole, pc.greater(pc.binary_length(texts), 2))
+    objects = texts.filter(whole)
+    named = pc.binary_replace_slice(objects, start=0, stop=1, replacement=f'\n{{"{name}":1,')
+    others = texts.filter(pc.invert(whole)) if len(objects) < len(texts) else texts.slice(0, 0)
+    # What goes on behind a comma goes on with an item in a list, and with a name in an object; no text
+    # goes on as both.
+    twice = pc.binary_join_element_wise(f'{{"{name}":1,"d":', others, ',"l":[', others, "]}\n", "")
     several = pc.any(pc.match_substring_regex(texts, r"\n|\r")).as_py()
-    schema = pa.schema([(name, pa.int8())])
-    for chunk in lines.chunks:
-        size = pc.sum(pc.binary_length(chunk)).as_py()
-        found = pj.read_json(
-            pa.BufferReader(chunk.buffers()[2].slice(0, size)),
-            read_options=pj.ReadOptions(block_size=max(_BLOCK, 2 * longest)),
-            parse_options=pj.ParseOptions(
-                explicit_schema=schema,
-                newlines_in_values=several,
-                unexpected_field_behavior="ignore",
-            ),
-        )
-        column = found.column(name)
-        if len(column) != len(chunk) or column.null_count:
-            return False
-    return True
+    options = pj.ParseOptions(
+        explicit_schema=pa.schema([(name, pa.int8())]),
+        newlines_in_values=several,
+        unexpected_field_behavior="ignore",
+    )
+    chunks = [chunk for lines in (named, twice) for chunk in lines.chunks if len(chunk)]
+    return all(_has_objects(chunk, options) for chunk in chunks)
+
+
+def _has_objects(lines: pa.StringArray, options: pj.ParseOptions) -> bool:
+    """Whether each line is one object with the first of the columns."""
+    lengths = pc.binary_length(lines)
+    block = max(_BLOCK, 2 * pc.max(lengths).as_py())
+    _, offsets, texts = lines.buffers()
+    begin = pa.Array.from_buffers(pa.int32(), 1, [None, offsets], offset=lines.offset)[0].as_py()
+    found = pj.read_json(
+        pa.BufferReader(texts.slice(begin, pc.sum(lengths).as_py())),
+        read_options=pj.ReadOptions(block_size=block),
+        parse_options=options,
+    )
+    column = found.column(0)
+    return len(column) == len(lines) and not column.null_count
