@@ -122,7 +122,7 @@ class Batch:
         """The tasks that are left, as a `pyarrow.Table` in this process.
 
         Columns as of `df`: `task_id, data` (JSON text, or the schema's columns)`, pri, utube, ttl, ttr,
-        attempts, created`; durations in seconds, null is unlimited, `created` in UTC. Without order.
+        attempts, created`; durations in seconds, null is unlimited, `created` in UTC. In the tube's order.
         Each look reads the tasks as they are in the tube by then. No commit.
 
         Raises:

@@ -78,10 +78,10 @@ class PutItem:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What `put_df` wrote.
+    """What `put_df` or `put_arrow` wrote.
 
     Attributes:
-        count: Tasks added; 0 when the key was used before or the DataFrame is empty.
+        count: Tasks added; 0 when the key was used before, or there were no rows, or no room for all.
         first_task_id: Id of the first task; `None` when `count` is 0.
         last_task_id: Id of the last one.
     """

@@ -79,7 +79,8 @@ class InMemoryBatch(Batch):
         arrays = [
             pa.array([getattr(r, name) for r in rows], kind) for name, kind in _STORED.items()
         ]
-        return shown_table(pa.Table.from_arrays(arrays, list(_STORED)), typed=False)
+        stored = pa.Table.from_arrays(arrays, list(_STORED))
+        return shown_table(stored, self._verbs.driver.order, typed=False)
 
     def __enter__(self) -> Self:
         return self

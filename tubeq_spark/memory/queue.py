@@ -47,8 +47,8 @@ __all__ = ["InMemoryQueue"]
 class InMemoryQueue(Queue):
     """A queue without Spark and without files, for tests of programs that use a `Queue`.
 
-    Tubes and all verbs on rows do, return and raise what those of `Queue` and `Tube` do, by the same
-    rules: types, options, times, sessions, counters, callbacks. What takes or gives DataFrames,
+    Tubes and all verbs on rows and on Arrow tables do, return and raise what those of `Queue` and `Tube`
+    do, by the same rules: types, options, times, sessions, counters, callbacks. What takes or gives DataFrames,
     streams or a table's files raises `StoreError`, a `schema` does, too. Thread-safe; a context
     manager. Everything is gone with the last queue object that shares it.
 

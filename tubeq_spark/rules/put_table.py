@@ -5,6 +5,7 @@ The same rules as for a put of single items (`options`) and of a DataFrame, appl
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,6 +40,7 @@ __all__ = ["ArrowRows", "PutTable", "as_table", "checked"]
 #: A `pyarrow.Table`, or what has `__arrow_c_stream__` and becomes one.
 ArrowRows: TypeAlias = Any
 
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 #: Of a `NewTask`, in its order, all but its state.
 _NEW = ("created", "pri", "utube", "ttl", "ttr", "next_event", "expires_at")
 _DURATIONS = ("ttl", "ttr", "delay")
@@ -60,10 +62,13 @@ def as_table(value: Any) -> pa.Table:
     if not hasattr(value, "__arrow_c_stream__"):
         refuse("table", type(value), allowed)
     try:
-        return pa.table(value)
+        table = pa.table(value)
     except (pa.ArrowException, TypeError, ValueError):
         # A column by itself, mostly.
         refuse("table", type(value), allowed)
+    # What pandas numbers its rows with.
+    index = [name for name in table.column_names if _PANDAS_INDEX.fullmatch(name)]
+    return table.drop_columns(index) if index else table
 
 
 @dataclass(frozen=True, slots=True)

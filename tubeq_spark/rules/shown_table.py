@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.rules.microseconds import US
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["shown_table"]
 
@@ -21,13 +26,15 @@ _AFTER = {
 }
 
 
-def shown_table(stored: pa.Table, *, typed: bool) -> pa.Table:
+def shown_table(stored: pa.Table, order: Sequence[str], *, typed: bool) -> pa.Table:
     """Tasks with durations in seconds, moments in UTC, and a typed payload in columns of its own.
 
     Args:
         stored: `task_id`, `data` and the other columns; durations and moments in microseconds.
+        order: The columns of the tube's order.
         typed: Whether the payload has a schema.
     """
+    stored = stored.sort_by([(name, "ascending") for name in order])
     columns = [("task_id", stored.column("task_id").cast(pa.int64()))]
     columns += _payload(stored.column("data"), typed=typed)
     for name, kind in _AFTER.items():

@@ -214,7 +214,8 @@ class Tasks:
             f"AND claim = {bigint(take_id)} AND owner = {string(owner)}",
             expected=expected,
         )
-        return shown_table(found, typed=self._table.payload_columns is not None)
+        typed = self._table.payload_columns is not None
+        return shown_table(found, self._table.order, typed=typed)
 
     def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
         """Segment and task id of all rows of these lease segments."""
