@@ -126,8 +126,10 @@ class Batch:
         Each look reads the tasks as they are in the tube by then. No commit.
 
         Raises:
+            QueueStateError: The queue was closed.
             StoreError: Storage could not be read.
         """
+        self._ctx.queue.require_running()
         return self._ctx.tasks.batch(self._take_id, self._owner, self.count)
 
     def __enter__(self) -> Self:

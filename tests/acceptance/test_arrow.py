@@ -14,6 +14,7 @@ from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
     PutItem,
+    QueueStateError,
     StoreError,
     TubeNotFoundError,
 )
@@ -21,7 +22,7 @@ from tubeq_spark import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import NewTube
+    from tests.acceptance.support import NewTube, Session
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -564,6 +565,22 @@ def test_batch_that_others_took_a_task_out_of_acks_the_rest(
     tube.delete(lost[0].task_id)
     with pytest.raises(NotTakenError):
         batch.ack()
+
+
+def test_batch_of_a_queue_that_was_closed_is_given_back_and_refused(
+    fifo: Tube, session: Session
+) -> None:
+    closed = session()
+    fifo.put_arrow(texts("1"))
+    batch = closed[fifo.name].take_arrow(1)
+    closed.close()
+
+    with pytest.raises(QueueStateError):
+        _ = batch.table
+    for settle in (batch.ack, batch.release, batch.bury):
+        with pytest.raises(QueueStateError):
+            settle()
+    assert take(fifo).attempts == 2
 
 
 @pytest.mark.parametrize(
