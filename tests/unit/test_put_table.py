@@ -20,6 +20,7 @@ from tubeq_spark.rules.options import PutDefaults, TubeOptions, new_task
 from tubeq_spark.rules.put_columns import FIRST_US, LAST_US
 from tubeq_spark.rules.put_table import checked
 from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, spread
+from tubeq_spark.rules.shown_table import shown_table
 from tubeq_spark.storage.rows import INSERTED, insert_schema, stored_rows
 from tubeq_spark.verbs.put_arrow import Buckets, places, segments_of, task_ids
 from tubeq_spark.verbs.put_rows import Numbering
@@ -103,6 +104,87 @@ def test_stored_rows_have_moments_and_their_tube() -> None:
     assert stored["created"] == dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     assert stored["next_event"] is None
     assert (stored["tube"], stored["attempts"]) == (7, 0)
+
+
+PAYLOAD = pa.struct(
+    [
+        ("url", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("n", pa.int32()),
+        ("tags", pa.list_(pa.field("element", pa.string()))),
+        ("pri", pa.float64()),
+    ]
+)
+
+
+def typed(**columns: Any) -> pa.Table:
+    """Two rows of `PAYLOAD`, with other columns."""
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=dt.UTC)
+    good = {
+        "n": pa.array([1, None], pa.int32()),
+        "url": pa.array(["a", None], pa.large_string()),
+        "pri": [-0.5, None],
+        "at": pa.array([at, None], pa.timestamp("ns", "Europe/Berlin")),
+        "tags": pa.array([["x", None], None], pa.large_list(pa.string())),
+    }
+    return pa.table(good | columns)
+
+
+def test_checked_columns_of_a_schema_are_its_structs_in_whatever_form_they_came() -> None:
+    table = pa.concat_tables([typed(), typed()])
+
+    put = checked(table, PAYLOAD, OPTIONS, "utubettl")
+
+    assert put.data.type == PAYLOAD
+    assert (
+        put.data.to_pylist()[:2]
+        == put.data.to_pylist()[2:]
+        == typed().select(["url", "at", "n", "tags", "pri"]).to_pylist()
+    )
+    # The payload's own, and no option.
+    assert put.options == {}
+    shown = shown_table(
+        pa.table(
+            {
+                "task_id": [2, 1],
+                "data": put.data.slice(0, 2).combine_chunks(),
+                "pri": [0, 0],
+                "utube": pa.nulls(2, pa.string()),
+                "ttl": [1_500_000, None],
+                "ttr": pa.nulls(2, pa.int64()),
+                "attempts": [1, 1],
+                "created": [NOW_US, NOW_US],
+            }
+        ),
+        ["pri", "task_id"],
+        typed=True,
+    )
+    assert shown.column_names[:7] == ["task_id", "url", "at", "n", "tags", "pri", "pri"]
+    assert shown.column(0).to_pylist() == [1, 2]
+    assert shown["ttl"].to_pylist() == [None, 1.5]
+    assert shown["url"].to_pylist() == [None, "a"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"n": pa.array([1, 2], pa.int64())}, "column n='int64'"),
+        ({"n": pa.nulls(2)}, "column n='null'"),
+        ({"at": pa.array([0, 0], pa.timestamp("us"))}, "column at='timestamp"),
+        ({"at": pa.array([1, 1], pa.timestamp("ns", "UTC"))}, "column at='timestamp"),
+        ({"at": pa.array([2**60, 0], pa.timestamp("us", "UTC"))}, "column at='1 bad rows'"),
+        ({"tags": pa.array([[1], [2]])}, "column tags='list"),
+        ({"data": ["1", "2"]}, "column='data'"),
+    ],
+    ids=["wide", "null", "local", "finer", "far", "items", "unknown"],
+)
+def test_checked_columns_that_are_not_the_schemas_are_refused(
+    columns: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidOptionError, match=f"^table {says}"):
+        checked(typed(**columns), PAYLOAD, OPTIONS, "utubettl")
+    with pytest.raises(InvalidOptionError, match="table lacks the column 'url'"):
+        checked(pa.table({"n": [1]}), PAYLOAD, OPTIONS, "utubettl")
 
 
 BAD_DAY = pa.array([9_000_000], pa.int32()).cast(pa.date32())
