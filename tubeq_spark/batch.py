@@ -84,8 +84,9 @@ class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
     Leaving the block acks what is left; on an exception it releases it. An empty batch (nothing
-    was ready) has `count` 0, an empty `df` and an empty `table`; all its methods do nothing. When the first lease in it
-    has ended nothing can be settled any more: the next method gives the others back and raises.
+    was ready) has `count` 0, an empty `df` and an empty `table`; all its methods do nothing. When the
+    first lease in it has ended nothing can be settled any more: the next method gives the others back
+    and raises.
 
     Attributes:
         count: Tasks in it when it was taken.
