@@ -3,15 +3,25 @@
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
 - `run_program` ends whatever its work raises with one sentence and an `ExitCode`, the same numbers
   for all programs; `BadUseError` is for what its user can mend; `note` says such sentences, and
-  `open_spark` gives the session, embedded or of a Connect server;
+  `open_spark` gives the session, embedded or of a Connect server, and `quiet_loggers` keeps its log
+  of failed statements to those who ask for it;
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
   `is_classic` is true (a Spark Connect server runs it in a process of its own);
 - `reason_of` says in one line what an error is, of Spark's with its cause.
+
+A program whose queue needs no Spark (`Defaults.needs_spark`) imports no pyspark with this module.
 """
 
 from __future__ import annotations
 
-from tubeq_spark.cli.program import BadUseError, ExitCode, note, open_spark, run_program
+from tubeq_spark.cli.program import (
+    BadUseError,
+    ExitCode,
+    note,
+    open_spark,
+    quiet_loggers,
+    run_program,
+)
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.spark.jvm import is_classic
@@ -24,6 +34,7 @@ __all__ = [
     "is_classic",
     "note",
     "open_spark",
+    "quiet_loggers",
     "read_defaults",
     "reason_of",
     "run_program",

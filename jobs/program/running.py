@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["run", "tell"]
+    from tubeq_spark.programs import Defaults
+
+__all__ = ["run", "run_on_queue", "tell"]
 
 
 def run(
     program: str, arguments: argparse.Namespace, work: Callable[[SparkSession, Queue], int]
 ) -> int:
-    """Open the queue that the arguments name, work with it, and close it.
+    """Open a Spark session and the queue that the arguments name, work with them, and close it.
 
     Args:
         program: Its name, for its sentences.
@@ -31,20 +33,51 @@ def run(
         The exit code: `work`'s, or that of what was raised, which is said in a sentence.
     """
 
-    def on_queue() -> int:
-        settings = read_defaults(
-            arguments.config, location=arguments.location, remote=arguments.remote
-        )
+    def on_spark() -> int:
+        settings = _settings(arguments)
         location = settings.queue_location()
-        # On a terminal Spark's own bar shows how far a long statement is.
-        progress = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
-        spark = open_spark(f"tubeq-{program.partition('.')[0]}", settings.remote, **progress)
-        with Queue(spark, location, config=settings.config) as queue:
-            if settings.ttr is not None:
-                queue.cfg(ttr=settings.ttr)
+        spark = _session(program, settings)
+        with Queue(spark, location, config=settings.config, engine=settings.engine) as queue:
+            _set_lease(queue, settings)
             return work(spark, queue)
 
-    return run_program(program, on_queue, verbose=arguments.verbose)
+    return run_program(program, on_spark, verbose=arguments.verbose)
+
+
+def run_on_queue(program: str, arguments: argparse.Namespace, work: Callable[[Queue], int]) -> int:
+    """As `run`, for work that needs no Spark itself: there is a session where the queue needs one."""
+
+    def on_queue() -> int:
+        settings = _settings(arguments)
+        if settings.needs_spark():
+            return run(program, arguments, lambda _spark, queue: work(queue))
+        with Queue(
+            None, settings.queue_location(), config=settings.config, engine="native"
+        ) as queue:
+            _set_lease(queue, settings)
+            return work(queue)
+
+    return run_program(program, on_queue, verbose=arguments.verbose, on_spark=False)
+
+
+def _settings(arguments: argparse.Namespace) -> Defaults:
+    return read_defaults(
+        arguments.config,
+        location=arguments.location,
+        remote=arguments.remote,
+        engine=arguments.engine,
+    )
+
+
+def _session(program: str, settings: Defaults) -> SparkSession:
+    # On a terminal Spark's own bar shows how far a long statement is.
+    progress = {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
+    return open_spark(f"tubeq-{program.partition('.')[0]}", settings.remote, **progress)
+
+
+def _set_lease(queue: Queue, settings: Defaults) -> None:
+    if settings.ttr is not None:
+        queue.cfg(ttr=settings.ttr)
 
 
 def tell(sentence: str, stream: TextIO | None = None) -> None:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from program.arguments import add_queue_options, seconds
-from program.running import run
+from program.running import run, run_on_queue
 from program.stopping import Stop
 
 from sweeping.passes import Passes
@@ -60,16 +60,20 @@ def _interval(text: str) -> float:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
     arguments = _parser().parse_args(argv)
+    if arguments.once:
+        return run_on_queue(PROGRAM, arguments, _sweep_once)
     return run(PROGRAM, arguments, lambda spark, queue: _sweep(spark, queue, arguments))
 
 
+def _sweep_once(queue: Queue) -> int:
+    return ExitCode.DONE if Passes(queue, verbose=True).make() else ExitCode.FAILED
+
+
 def _sweep(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -> int:
-    passes = Passes(queue, verbose=arguments.verbose or arguments.once)
-    if arguments.once:
-        return ExitCode.DONE if passes.make() else ExitCode.FAILED
     if not is_classic(spark):
         msg = "a Spark Connect server cannot run the query of this program: add --once"
         raise BadUseError(msg)
+    passes = Passes(queue, verbose=arguments.verbose)
     return _sweep_on(spark, passes, arguments.interval, arguments.checkpoint)
 
 

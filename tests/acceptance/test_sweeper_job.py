@@ -1,4 +1,7 @@
-"""The sweeper as a program: one pass for schedulers, and a streaming query until it is stopped."""
+"""The sweeper as a program: one pass for schedulers, and a streaming query until it is stopped.
+
+A pass of its own starts no Spark; the stream is one of Spark, beside which the tests need none.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 from sweeper import main
 
 from tests.acceptance.support import counts, take
@@ -22,11 +26,8 @@ from tubeq_spark.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
 
-    from tubeq_spark import Tube
-
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = pytest.mark.processes
 
 STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ "
 LONG = 300
@@ -36,9 +37,15 @@ def command(location: str, *options: str) -> list[str]:
     return [sys.executable, str(ROOT / "jobs" / "sweeper.py"), "--location", location, *options]
 
 
-def run_sweeper(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run_sweeper(*arguments: str, java: str = "") -> subprocess.CompletedProcess[str]:
+    own = {"TUBEQ_ENGINE": "auto"} | ({"JAVA_HOME": java} if java else {})
     return subprocess.run(
-        arguments, env=environment(), capture_output=True, text=True, check=False, timeout=LONG
+        arguments,
+        env=environment() | own,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONG,
     )
 
 
@@ -59,22 +66,19 @@ def sweeping(location: str, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def an_hour_ago(spark: SparkSession, location: str) -> Iterator[Queue]:
+def an_hour_ago(location: str) -> Iterator[Queue]:
     """A queue for which it is an hour earlier than for everybody else."""
     clock = ManualClock(dt.datetime.now(dt.UTC) - dt.timedelta(hours=1))
-    with Queue(spark, location, clock=clock) as queue:
+    with Queue(None, location, clock=clock, engine="native") as queue:
         yield queue
 
 
 @pytest.fixture
 def sweep_here(
-    spark: SparkSession,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, str, str]]:
-    """The program on the session of this process: its exit code and what it said.
-
-    A process of its own takes most of a minute to start and to get warm.
-    """
+    """The program in this process: its exit code and what it said."""
+    monkeypatch.setenv("TUBEQ_ENGINE", "auto")
 
     def run(*options: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -84,14 +88,17 @@ def sweep_here(
     return run
 
 
-def stored_states(tube: Tube) -> dict[object, str]:
+def stored_states(queue: Queue, name: str) -> dict[object, str]:
     """The states as they were last written down, by payload."""
-    return {row["data"]: row["state"] for row in tube.df(effective=False).collect()}
+    rows = DeltaTable(f"{queue.location}/{name}").to_pyarrow_table(columns=["data", "state"])
+    return {row["data"]: row["state"] for row in rows.to_pylist()}
 
 
-@pytest.mark.thorough
 def test_once_writes_down_what_is_due(
-    an_hour_ago: Queue, location: str, sweep_here: Callable[..., tuple[int, str, str]]
+    an_hour_ago: Queue,
+    location: str,
+    sweep_here: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
 ) -> None:
     timed = an_hour_ago.create_tube("timed", "fifottl")
     timed.put_many(
@@ -107,7 +114,7 @@ def test_once_writes_down_what_is_due(
     plain.put("abandoned")
     take(plain)
 
-    first = run_sweeper(*command(location, "--once"))
+    first = run_sweeper(*command(location, "--once"), java=str(tmp_path / "no-java"))
     second = sweep_here("--location", location, "--once")
 
     assert first.stderr == ""
@@ -116,8 +123,12 @@ def test_once_writes_down_what_is_due(
         "|plain: 1 released; timed: 1 readied, 1 expired, 1 released)\n",
         first.stdout,
     )
-    assert stored_states(timed) == {'"leased"': "r", '"delayed"': "r", '"later"': "~"}
-    assert stored_states(plain) == {'"abandoned"': "r"}
+    assert stored_states(an_hour_ago, "timed") == {
+        '"leased"': "r",
+        '"delayed"': "r",
+        '"later"': "~",
+    }
+    assert stored_states(an_hour_ago, "plain") == {'"abandoned"': "r"}
     with pytest.raises(NotTakenError):
         timed.ack(leased.task_id)
     code, said, complained = second
@@ -125,7 +136,6 @@ def test_once_writes_down_what_is_due(
     assert re.fullmatch(f"{STAMP}nothing to do in \\d+ tubes?\n", said)
 
 
-@pytest.mark.thorough
 def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
     an_hour_ago: Queue, location: str, sweep_here: Callable[..., tuple[int, str, str]]
 ) -> None:
@@ -142,9 +152,10 @@ def test_once_reports_a_tube_that_failed_and_sweeps_the_others(
     assert "Traceback" not in complained
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_streaming_sweeps_until_a_signal_comes(
-    spark: SparkSession, an_hour_ago: Queue, location: str, tmp_path: Path
+    an_hour_ago: Queue, location: str, tmp_path: Path
 ) -> None:
     an_hour_ago.create_tube("timed", "fifottl").put("delayed", delay=60)
     checkpoint = tmp_path / "checkpoint"
@@ -154,7 +165,7 @@ def test_streaming_sweeps_until_a_signal_comes(
         assert sweeper.stdout is not None
         first = sweeper.stdout.readline()
         second = sweeper.stdout.readline()
-        with Queue(spark, location) as queue:
+        with Queue(None, location, engine="native") as queue:
             queue.tube("timed").put("put meanwhile")
             seen = counts(queue, queue.tube("timed"))
         sweeper.send_signal(signal.SIGTERM)

@@ -26,6 +26,7 @@ def test_package_when_a_name_is_unknown_refuses_it() -> None:
         tubeq_spark.Quux  # noqa: B018
 
 
-def test_package_when_it_is_imported_imports_no_spark() -> None:
-    code = "import sys, tubeq_spark; sys.exit('pyspark' in sys.modules)"
+def test_package_when_what_needs_no_spark_is_imported_imports_none() -> None:
+    modules = "tubeq_spark.queue, tubeq_spark.programs, tubeq_spark.cli.app, tubeq_spark.testing"
+    code = f"import sys, {modules}; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -133,7 +133,9 @@ def test_tubeq_when_its_question_is_interrupted_ends_as_by_ctrl_c(
 def test_program_when_no_queue_is_named_says_how_to_name_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    arguments = argparse.Namespace(location=None, remote=None, config=None, verbose=False)
+    arguments = argparse.Namespace(
+        location=None, remote=None, engine=None, config=None, verbose=False
+    )
 
     assert running.run("mine.py", arguments, raising(AssertionError())) == ExitCode.BAD_USE
     assert capsys.readouterr().err.startswith("mine.py: which queue? give --location, ")

@@ -68,12 +68,13 @@ class Swept:
 
 
 def test_sweeper_when_it_makes_one_pass_starts_no_stream(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark, queue = Stream(), Swept()
-    arguments = command._parser().parse_args(["--location", "main.tubeq", "--once"])
+    queue = Swept()
+    # It is given the queue alone: there is no session to start a stream on.
+    monkeypatch.setattr(command, "run_on_queue", lambda _name, _arguments, work: work(queue))
 
-    assert command._sweep(spark, queue, arguments) == 0  # type: ignore[arg-type]
+    assert command.main(["--location", "main.tubeq", "--once"]) == 0
 
-    assert (queue.sweeps, spark.streams, spark.triggers) == (1, 0, [])
+    assert queue.sweeps == 1
     assert "nothing to do" in capsys.readouterr().out

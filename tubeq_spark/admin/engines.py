@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
 
-__all__ = ["ENGINES", "Engines", "engines_of", "open_location"]
+__all__ = ["ENGINES", "Engines", "engines_of", "needs_spark", "open_location"]
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +89,29 @@ def engines_of(
     return Engines(name, through_spark, through_spark)
 
 
+def needs_spark(text: object, wanted: object = "auto") -> bool:
+    """Whether a queue takes a Spark session; a program that has none yet need not start one else.
+
+    Nothing is read. Where the native engine was asked for and cannot work this is no, too: opening
+    the queue says why it cannot.
+
+    Args:
+        text: The location as it was given.
+        wanted: One of `ENGINES`.
+
+    Raises:
+        InvalidOptionError: Not a location, or not an engine.
+    """
+    location = Location.parse(text)
+    asked = _asked(wanted)
+    if asked != "auto":
+        return asked == "spark"
+    why_not = _why_not_native(None, location) or _why_not_unasked(None, location)
+    if why_not is not None:
+        log.info("row verbs at %s are run by Spark: %s", location.text, why_not)
+    return why_not is not None
+
+
 def open_location(engines: Engines, text: object, config: QueueConfig) -> OpenedLocation:
     """Make sure of the system tables of a location.
 
@@ -115,12 +138,7 @@ def _chosen(
     wanted: object,
     storage_options: Mapping[str, str] | None,
 ) -> str:
-    if wanted not in ENGINES:
-        refuse("engine", wanted, f"one of {', '.join(ENGINES)}")
-    if wanted == "auto":
-        wanted = os.environ.get(_VARIABLE) or "auto"
-        if wanted not in ENGINES:
-            refuse(f"the environment variable {_VARIABLE}", wanted, f"one of {', '.join(ENGINES)}")
+    wanted = _asked(wanted)
     if wanted == "spark":
         if storage_options is not None:
             refuse(
@@ -133,6 +151,18 @@ def _chosen(
     if why_not is not None and (wanted == "native" or spark is None):
         raise StoreError(why_not)
     return _by_itself(spark, location, storage_options, why_not)
+
+
+def _asked(wanted: object) -> str:
+    """The engine that was asked for, by the program or, where it does not say, the environment."""
+    if wanted not in ENGINES:
+        refuse("engine", wanted, f"one of {', '.join(ENGINES)}")
+    if wanted != "auto":
+        return str(wanted)
+    asked = os.environ.get(_VARIABLE) or "auto"
+    if asked not in ENGINES:
+        refuse(f"the environment variable {_VARIABLE}", asked, f"one of {', '.join(ENGINES)}")
+    return asked
 
 
 def _by_itself(

@@ -19,6 +19,7 @@ import pyarrow as pa
 from tubeq_spark.admin import new_table
 from tubeq_spark.errors import (
     InvalidOptionError,
+    StoreError,
     TubeBusyError,
     TubeNotFoundError,
 )
@@ -84,9 +85,13 @@ def check_new(
 
     Raises:
         InvalidOptionError: Any of it is bad.
+        StoreError: Only Spark knows the types of its payload, and there is none.
     """
     new = new_tubes.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
     if new.options.schema is not None:
+        if queue.spark is None:
+            msg = f"schema={new.options.schema!r} needs a Spark session: create the tube with one; it works without"
+            raise StoreError(msg)
         from tubeq_spark.runtime.payload_schema import payload_struct  # noqa: PLC0415  rarely needed
 
         payload_struct(new.options.schema)

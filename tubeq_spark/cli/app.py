@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +43,8 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
+        from importlib.metadata import version  # noqa: PLC0415  most calls do not ask
+
         typer.echo(f"tubeq {version('tubeq-spark')}")
         raise typer.Exit
 
@@ -59,8 +60,16 @@ def options(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Spark Connect server, sc://host:15002; without one each call starts a Spark of "
-            "its own, which takes seconds [env: TUBEQ_REMOTE]",
+            help="Spark Connect server, sc://host:15002, which runs the call [env: TUBEQ_REMOTE]",
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="auto, native or spark. auto is native, without a JVM, on local files, and spark "
+            "where that cannot be: a Spark of the call's own takes seconds to start "
+            "[env: TUBEQ_ENGINE]",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, a line a result")] = False,
@@ -83,7 +92,7 @@ def options(
     """Put, take and look after tasks in Delta tables."""
     outside = ctx.obj if isinstance(ctx.obj, Outside) else Outside()
     try:
-        settings = read_defaults(config, location=location, remote=remote)
+        settings = read_defaults(config, location=location, remote=remote, engine=engine)
     except InvalidOptionError as error:
         raise typer.Exit(report_error(NAME, error, verbose=verbose)) from None
     ctx.obj = Call(

@@ -9,20 +9,23 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
-from pyspark.sql import SparkSession
 
-from tubeq_spark.cli.ahead import QueueOfOneCall
+from tubeq_spark.cli.imports import undisturbed
 from tubeq_spark.cli.program import ExitCode, note, open_spark, quiet_loggers, report_error
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.queue import Queue
 from tubeq_spark.task import Task
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark.queue import Queue
 
 __all__ = ["NAME", "Call", "Outside", "as_dict", "json_text"]
 
@@ -37,12 +40,14 @@ class Outside:
     Attributes:
         open_spark: Makes the Spark session, given the address of a Connect server or `None`.
         clock: Where the time comes from.
+        leave_out: Has packages found missing; where the process does other things, too, nothing.
     """
 
     open_spark: Callable[[str | None], SparkSession] = field(
         default_factory=lambda: partial(open_spark, NAME)
     )
     clock: Clock = field(default_factory=SystemClock)
+    leave_out: Callable[..., None] = field(default=lambda *_: None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,28 +61,58 @@ class Call:
 
     @contextmanager
     def queue(
-        self, session_uuid: uuid.UUID | str | None = None, *, tube: str | None = None
+        self,
+        session_uuid: uuid.UUID | str | None = None,
+        *,
+        tube: str | None = None,
+        needs_spark: bool = False,
     ) -> Iterator[Queue]:
         """The queue, for the block; errors end the call with a sentence.
 
         Args:
             session_uuid: A session to join.
             tube: What the block will write to.
+            needs_spark: Whether the block does what Spark alone can do.
         """
-        with self.answering(), _terminating():
-            location = self.settings.queue_location()
-            spark = self.outside.open_spark(self.settings.remote)
-            with QueueOfOneCall(
-                spark,
-                location,
-                tube=tube,
-                session_uuid=session_uuid,
-                clock=self.outside.clock,
-                config=self.settings.config,
-            ) as queue:
-                if self.settings.ttr is not None:
-                    queue.cfg(ttr=self.settings.ttr)
-                yield queue
+        with self.answering(), _terminating(), ExitStack() as stack:
+            asked = self.settings.engine != "auto"
+            if self.settings.needs_spark() or (needs_spark and not asked):
+                stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
+                queue = stack.enter_context(self._on_spark(session_uuid, tube))
+            else:
+                queue = stack.enter_context(self._without_spark(session_uuid))
+            if self.settings.ttr is not None:
+                queue.cfg(ttr=self.settings.ttr)
+            yield queue
+
+    def _without_spark(self, session_uuid: uuid.UUID | str | None) -> Queue:
+        # Both are Arrow's, which imports them wherever they are, and does without them elsewhere.
+        self.outside.leave_out("numpy", "pandas")
+        with undisturbed():
+            from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
+
+        return Queue(
+            None,
+            self.settings.queue_location(),
+            engine="native",
+            session_uuid=session_uuid,
+            clock=self.outside.clock,
+            config=self.settings.config,
+        )
+
+    def _on_spark(self, session_uuid: uuid.UUID | str | None, tube: str | None) -> Queue:
+        spark = self.outside.open_spark(self.settings.remote)
+        from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
+
+        return QueueOfOneCall(
+            spark,
+            self.settings.queue_location(),
+            engine="spark",
+            tube=tube,
+            session_uuid=session_uuid,
+            clock=self.outside.clock,
+            config=self.settings.config,
+        )
 
     @contextmanager
     def answering(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Runs a program around a queue: its Spark session, and how it ends, by a sentence and an exit code."""
+"""Runs a program around a queue: its Spark session, if it has one, and how it ends."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING
-
-from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
 
 from tubeq_spark.errors import (
     InvalidOptionError,
@@ -25,10 +22,11 @@ from tubeq_spark.errors import (
     TubeqError,
 )
 from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.storage.spark.spark_session import local_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
 
 __all__ = [
     "BadUseError",
@@ -78,19 +76,23 @@ _BAD_USES = (
 )
 
 
-def run_program(name: str, work: Callable[[], int], *, verbose: bool = False) -> int:
+def run_program(
+    name: str, work: Callable[[], int], *, verbose: bool = False, on_spark: bool = True
+) -> int:
     """Do a program's work, and end whatever it raises with one sentence on standard error.
 
     Args:
         name: The program's, which begins the sentence.
         work: Returns the exit code.
         verbose: Whether to show where an error came from, and what is logged on the way.
+        on_spark: Whether the work may use Spark, whose own log of failed statements is then quiet,
+            too.
 
     Returns:
         The exit code: `work`'s, or that of what it raised.
     """
     try:
-        with quiet_loggers(verbose=verbose):
+        with quiet_loggers(verbose=verbose, of_spark=on_spark):
             return work()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last one to hear of it
         return report_error(name, error, verbose=verbose)
@@ -130,9 +132,19 @@ def open_spark(name: str, remote: str | None, **settings: str) -> SparkSession:
         remote: Address of a Spark Connect server, `sc://…`.
         **settings: Of an embedded one; a server has settings of its own, most of which cannot be
             changed from outside.
+
+    Raises:
+        BadUseError: There is no pyspark.
     """
+    try:
+        from pyspark.sql import SparkSession  # noqa: PLC0415  pyspark is optional
+    except ModuleNotFoundError:
+        msg = "pyspark is not installed, and this needs Spark: pip install 'tubeq-spark[spark]'"
+        raise BadUseError(msg) from None
     if remote is not None:
         return SparkSession.builder.remote(remote).getOrCreate()  # noqa: TID251
+    from tubeq_spark.storage.spark.spark_session import local_session  # noqa: PLC0415
+
     with _stdout_for_results():
         return local_session(name, **settings)
 
@@ -151,19 +163,22 @@ def _stdout_for_results() -> Iterator[None]:
 
 
 @contextmanager
-def quiet_loggers(*, verbose: bool = False) -> Iterator[None]:
+def quiet_loggers(*, verbose: bool = False, of_spark: bool = False) -> Iterator[None]:
     """Log nothing: what goes wrong is one sentence, and where it did is for those who ask.
 
     Args:
         verbose: Whether they ask: then all is logged.
+        of_spark: Whether Spark, too, shall log nothing; it is imported for that.
     """
     if verbose:
         yield
         return
-    loggers = [
-        logging.getLogger("tubeq_spark"),
-        *(PySparkLogger.getLogger(name) for name in _LOGGERS_OF_SPARK),
-    ]
+    loggers = [logging.getLogger("tubeq_spark")]
+    if of_spark:
+        with suppress(ModuleNotFoundError):  # whoever needs pyspark says that it is missing
+            from pyspark.logger import PySparkLogger  # noqa: PLC0415  pyspark is optional
+
+            loggers += [PySparkLogger.getLogger(name) for name in _LOGGERS_OF_SPARK]
     before = [logger.level for logger in loggers]
     try:
         for logger in loggers:

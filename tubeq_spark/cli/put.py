@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.json_payload import encode
-from tubeq_spark.task import Task
+
+if TYPE_CHECKING:
+    from tubeq_spark.cli.bar import Bar
+    from tubeq_spark.task import Task
 
 __all__ = ["put"]
 
@@ -46,15 +47,16 @@ def put(
     with call.answering(), _opened(file) as stream, call.queue(tube=tube) as queue:
         target = queue.tube(tube)
         done = _Done()
-        with _showing(stream, file) as shown:
+        with _showing(stream, file) as show:
             for items in _batches(stream, str(file), batch, done):
+                if done.count:
+                    show(done.count)
                 tasks = target.put_many(items, timeout=timeout, **options)
                 if items and not tasks:
                     call.tell(f"tube {tube} is full; {done.count:,} tasks were put before")
                     call.show(done.as_dict(tube), done.sentence(tube))
                     raise typer.Exit(ExitCode.NOTHING)
                 done.add(tasks)
-                shown(done.count)
         call.show(done.as_dict(tube), done.sentence(tube))
 
 
@@ -115,22 +117,21 @@ def _refuse_constant(name: str) -> None:
 
 
 @contextmanager
-def _showing(stream: BinaryIO, file: Path) -> Iterator[Any]:
-    """A bar on a terminal, nothing elsewhere; by bytes of a file, as its lines are not known."""
-    console = Console(stderr=True)
-    size = file.stat().st_size if str(file) != "-" and file.is_file() else None
-    columns = (
-        TextColumn("put {task.fields[count]:,}"),
-        BarColumn(bar_width=40),
-        TextColumn("{task.percentage:3.0f} %" if size else ""),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, disable=not console.is_terminal, transient=True
-    ) as bar:
-        task = bar.add_task("", total=size, count=0)
+def _showing(stream: BinaryIO, file: Path) -> Iterator[Callable[[int], None]]:
+    """On a terminal, a bar from the second batch on; what it is made of takes longer than most puts."""
+    if not sys.stderr.isatty():
+        yield lambda _count: None
+        return
+    with ExitStack() as stack:
+        bar: Bar | None = None
 
         def show(count: int) -> None:
-            bar.update(task, count=count, completed=stream.tell() if size else 0)
+            nonlocal bar
+            if bar is None:
+                from tubeq_spark.cli.bar import Bar  # noqa: PLC0415
+
+                size = file.stat().st_size if str(file) != "-" and file.is_file() else None
+                bar = stack.enter_context(Bar(size))
+            bar.show(count, stream)
 
         yield show

@@ -12,15 +12,17 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tubeq_spark.cli.call import Call, as_dict, json_text
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.task import Task
-from tubeq_spark.tube import Tube
+
+if TYPE_CHECKING:
+    from tubeq_spark.task import Task
+    from tubeq_spark.tube import Tube
 
 __all__ = ["take"]
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.live import Live
 
 from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.tables import console, rate_table
-from tubeq_spark.queue import Queue, typed_statistics
+
+if TYPE_CHECKING:
+    from tubeq_spark.queue import Queue
 
 __all__ = ["top"]
+
+#: Seconds from one look to the next: some milliseconds of work natively, near a second on Spark.
+_INTERVAL = {"native": 0.5, "spark": 2.0}
 
 
 def top(
     ctx: typer.Context,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks")] = 2.0,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Seconds from one look to the next [default: 0.5, on Spark 2]",
+            show_default=False,
+        ),
+    ] = None,
     looks: Annotated[int, typer.Option(min=0, help="How often to look; 0 is for ever")] = 0,
     once: Annotated[bool, typer.Option("--once", help="Look once")] = False,
 ) -> None:
@@ -29,12 +39,18 @@ def top(
     with call.queue() as queue:
         limit = 1 if once else looks
         try:
-            _look_on(call, queue, interval, limit)
+            _look_on(call, queue, interval or _INTERVAL[queue.engine], limit)
         except KeyboardInterrupt:
             return  # that is how it ends
 
 
 def _look_on(call: Call, queue: Queue, interval: float, limit: int) -> None:
+    # What only this command needs, no other call waits for.
+    from rich.live import Live  # noqa: PLC0415
+
+    from tubeq_spark.cli.tables import console, rate_table  # noqa: PLC0415
+    from tubeq_spark.queue import typed_statistics  # noqa: PLC0415
+
     clock, screen = call.outside.clock, console()
     before: dict[str, Any] | None = None
     since, number = clock.monotonic(), 0

@@ -10,8 +10,6 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.program import ExitCode
-from tubeq_spark.cli.tables import print_table, statistics_table
-from tubeq_spark.queue import typed_statistics
 
 __all__ = ["create", "drop", "stats", "sweep", "tubes"]
 
@@ -32,7 +30,9 @@ def create(
     delay: Annotated[float | None, typer.Option(help="Default, in seconds")] = None,
     capacity: Annotated[int | None, typer.Option(help="Tasks it may hold (limfifottl)")] = None,
     storage_mode: Annotated[str, typer.Option(help="default or ready_buffer")] = "default",
-    schema: Annotated[str | None, typer.Option(help="DDL of a typed payload")] = None,
+    schema: Annotated[
+        str | None, typer.Option(help="DDL of a typed payload; takes a Spark session")
+    ] = None,
     max_attempts: Annotated[int | None, typer.Option(help="Bury after so many takes")] = None,
     change_feed: Annotated[
         bool, typer.Option("--change-feed", help="Keep Delta's change data feed")
@@ -40,7 +40,7 @@ def create(
 ) -> None:
     """Create a tube."""
     call: Call = ctx.obj
-    with call.queue() as queue:
+    with call.queue(needs_spark=schema is not None) as queue:
         made = queue.create_tube(
             tube,
             type_name,
@@ -71,6 +71,9 @@ def stats(ctx: typer.Context, tube: Annotated[str | None, typer.Argument()] = No
     """Count tasks by state, and calls of the verbs."""
     call: Call = ctx.obj
     with call.queue() as queue:
+        from tubeq_spark.cli.tables import print_table, statistics_table  # noqa: PLC0415  as in call
+        from tubeq_spark.queue import typed_statistics  # noqa: PLC0415
+
         found = typed_statistics(queue, tube)
         if call.json:
             for name, counts in found.items():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from pyspark.errors import IllegalArgumentException
-
 from tubeq_spark.rules import validation
 
 if TYPE_CHECKING:
@@ -44,6 +42,8 @@ def start_ticking(
     Raises:
         InvalidOptionError: `trigger` is no interval.
     """
+    from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  pyspark is optional
+
     # A row a tick: a tick without rows would not be one.
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
     writer = ticks.option("numPartitions", 1).load().writeStream

@@ -1,0 +1,89 @@
+"""The command line `tubeq` where Spark is asked for, or needed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from tubeq_spark import Queue
+from tubeq_spark.cli.app import app
+from tubeq_spark.cli.call import Outside
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from typer.testing import Result
+
+
+@pytest.mark.thorough
+def test_commands_when_spark_is_asked_for_use_the_session_that_is_opened(
+    spark: SparkSession, location: str
+) -> None:
+    asked: list[str | None] = []
+
+    def open_spark(remote: str | None) -> SparkSession:
+        asked.append(remote)
+        return spark
+
+    def tubeq(*arguments: str, stdin: str = "") -> Result:
+        options = ["--engine=spark", "--location", location, "--json"]
+        outside = Outside(open_spark=open_spark)
+        return CliRunner().invoke(
+            app, [*options, *arguments], input=stdin, obj=outside, prog_name="tubeq"
+        )
+
+    assert tubeq("create", "web", "fifottl").exit_code == 0
+    assert json.loads(tubeq("put", "web", stdin="1\n2\n").stdout)["count"] == 2
+    assert json.loads(tubeq("take", "web").stdout)["data"] == 1
+    assert (
+        json.loads(tubeq("top", "--looks=2", "--interval=0.1").stdout.splitlines()[1])["look"] == 2
+    )
+    unknown = tubeq("take", "nowhere")
+
+    assert (unknown.exit_code, unknown.stderr) == (2, "tubeq: no tube named 'nowhere'\n")
+    assert asked == [None] * 5
+    with Queue(spark, location) as queue:
+        assert queue.statistics("web")["tasks"]["ready"] == 1
+
+
+@pytest.mark.thorough
+def test_take_of_what_json_has_no_form_for_prints_it_as_text(
+    spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark alone knows the types of a payload; whoever takes it needs none."""
+    monkeypatch.setenv("TUBEQ_ENGINE", "auto")
+    opened: list[str | None] = []
+
+    def open_spark(remote: str | None) -> SparkSession:
+        opened.append(remote)
+        return spark
+
+    def tubeq(*arguments: str) -> Result:
+        outside = Outside(open_spark=open_spark)
+        return CliRunner().invoke(
+            app, ["--location", location, *arguments], obj=outside, prog_name="tubeq"
+        )
+
+    columns = "day DATE, at TIMESTAMP, raw BINARY, price DECIMAL(5,2)"
+    made = tubeq("create", "typed", f"--schema={columns}")
+    assert (made.exit_code, len(opened)) == (0, 1), made.output
+    with Queue(spark, location) as queue:
+        queue["typed"].put_df(
+            spark.sql(
+                "SELECT DATE'2026-01-02' AS day, TIMESTAMP'2026-01-02 03:04:05+00:00' AS at, "
+                "X'00FF' AS raw, CAST(1.50 AS DECIMAL(5,2)) AS price"
+            )
+        )
+        queue["typed"].put({"day": dt.date(2026, 1, 2), "raw": b"\xff"})
+
+    done = tubeq("take", "typed", "--exec", f"{sys.executable} -c 'print(input())'")
+    taken = tubeq("take", "typed", "--json")
+
+    assert (done.exit_code, taken.exit_code) == (0, 0), done.output + taken.output
+    data = json.loads(taken.stdout)["data"]
+    assert data == {"day": "2026-01-02", "at": None, "raw": "ff", "price": None}
+    assert len(opened) == 1

@@ -1,0 +1,437 @@
+"""The command line `tubeq`: what it prints, what it leaves behind, and with which code it ends.
+
+It starts no Spark here; what it does on Spark is in `test_cli_on_spark.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.acceptance.support import Native, calls, counts, data_of, put_and_take, take
+from tests.programs import environment
+from tubeq_spark import Queue, TaskState
+from tubeq_spark.cli.app import app
+from tubeq_spark.cli.call import Outside
+
+if TYPE_CHECKING:
+    from typer.testing import Result
+
+    from tests.acceptance.support import Engine, NewTube
+    from tubeq_spark.testing import ManualClock
+
+
+class Tubeq(Protocol):
+    """Runs a command on the module's queue."""
+
+    def __call__(self, *arguments: str, stdin: str = "") -> Result: ...
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """Opens the queues of the tests, without Spark."""
+    return Native()
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No settings but those of the test."""
+    for name in ("TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_ENGINE", "TUBEQ_CONFIG", "TUBEQ_SESSION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+class SparkAskedForError(Exception):
+    """Somebody wanted a Spark session."""
+
+
+def no_spark(remote: str | None) -> NoReturn:
+    raise SparkAskedForError(remote)
+
+
+@pytest.fixture
+def tubeq(
+    shared_location: str,
+    clock: ManualClock,
+) -> Tubeq:
+    """The command line in this process, on the module's clock."""
+    outside = Outside(open_spark=no_spark, clock=clock)
+
+    def run(*arguments: str, stdin: str = "") -> Result:
+        found = CliRunner().invoke(
+            app,
+            ["--location", shared_location, *arguments],
+            input=stdin,
+            obj=outside,
+            prog_name="tubeq",
+        )
+        assert found.exception is None or isinstance(found.exception, SystemExit)
+        return found
+
+    return run
+
+
+def results(result: Result) -> list[Any]:
+    """What a command that went well printed with `--json`."""
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_tube_when_created_is_listed_counted_and_dropped(tubeq: Tubeq, queue: Queue) -> None:
+    [made] = results(tubeq("create", "web", "fifottl", "--ttr=60", "--max-attempts=3", "--json"))
+    assert (made["tube"], made["type"], made["options"]["ttr"]) == ("web", "fifottl", 60)
+    assert queue.tube("web").options.max_attempts == 3
+
+    put = tubeq("put", "web", "--pri=2", stdin='{"n": 1}\n\n"zwei"\n')
+    assert put.exit_code == 0
+    assert put.stdout.startswith("put 2 tasks into web: ")
+    assert put.stderr == ""
+    queue.tube("web").put("first", pri=1)
+
+    assert "web" in tubeq("tubes").stdout.splitlines()
+    [stats] = results(tubeq("stats", "web", "--json"))
+    assert (stats["tasks"]["ready"], stats["calls"]["put"]) == (
+        3,
+        2,
+    )  # the third put is not told of yet
+    header, *rows = [line.split() for line in tubeq("top", "--once").stdout.splitlines()]
+    assert header[:4] == ["tube", "type", "ready", "taken"]
+    assert ["web", "fifottl", "3", "0"] in [row[:4] for row in rows]
+    assert ["web", "fifottl", "3", "0"] in [
+        line.split()[:4] for line in tubeq("stats").stdout.splitlines()
+    ]
+    [listed] = [tube for tube in results(tubeq("stats", "--json")) if tube["tube"] == "web"]
+    assert listed == stats
+    looks = results(tubeq("--json", "top", "--looks=2", "--interval=5"))
+    assert [look["look"] for look in looks if look["tube"] == "web"] == [1, 2]
+
+    assert tubeq("take", "web").stdout.endswith('\ttaken\t"first"\n')
+    assert [task["data"] for task in results(tubeq("take", "web", "-n5", "--json"))] == [
+        {"n": 1},
+        "zwei",
+    ]
+    nothing = tubeq("take", "web")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (1, "", "")
+    assert tubeq("drop", "web").stdout == "dropped web\n"
+    assert "web" not in queue.tubes()
+
+
+def test_put_of_a_file_when_a_line_is_bad_names_it_and_keeps_whole_batches(
+    tubeq: Tubeq, new_tube: NewTube, tmp_path: Path, queue: Queue
+) -> None:
+    tube = new_tube("fifo")
+    lines = tmp_path / "tasks.jsonl"
+    lines.write_text("1\n2\n3\n4\n5\n{bad\n")
+
+    result = tubeq("put", tube.name, str(lines), "--batch=2")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    [sentence] = result.stderr.splitlines()
+    assert sentence.startswith(f"tubeq: line 6 of {lines} is no JSON: ")
+    assert sentence.endswith("4 tasks were put before")
+    assert data_of(tube.tasks_by_state("r")) == [1, 2, 3, 4]
+    for line in ("NaN", '"\\ud800"'):
+        refused = tubeq("put", tube.name, stdin=f"5\n{line}\n")
+        assert (refused.exit_code, refused.stderr.count("line 2 of standard input")) == (2, 1)
+    assert counts(queue, tube) == {"ready": 4, "total": 4}
+
+
+def test_put_when_the_tube_is_full_says_so(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("limfifottl", capacity=3)
+
+    result = tubeq("put", tube.name, "--batch=2", "--json", stdin="1\n2\n3\n4\n")
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["count"] == 2
+    assert "is full; 2 tasks were put before" in result.stderr
+
+
+def test_take_with_exec_acks_what_the_command_did_and_gives_back_what_it_did_not(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, tmp_path: Path
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many(["good", "bad", "good too"])
+    seen = tmp_path / "seen"
+    script = tmp_path / "work.py"
+    script.write_text(
+        "import json, os, pathlib, sys\n"
+        "data = json.load(sys.stdin)\n"
+        f"with open({str(seen)!r}, 'a') as file: print(data, os.environ['TUBEQ_ATTEMPTS'], file=file)\n"
+        "sys.exit(data == 'bad')\n"
+    )
+    work = f"{sys.executable} {script}"
+
+    stopped = tubeq("take", tube.name, "-n5", "--exec", work)
+
+    assert (stopped.exit_code, stopped.stdout) == (3, "1 done, 1 failed\n")
+    assert stopped.stderr.endswith("was released: the command ended with 1\n")
+    assert counts(queue, tube) == {"ready": 2, "done": 1, "total": 2}
+    [report] = [
+        json.loads(tubeq("take", tube.name, "-n5", "--bury", "--json", "--exec", work).stdout)
+    ]
+    assert (report["done"], report["failed"]) == (1, 1)
+    assert seen.read_text() == "good 1\nbad 1\nbad 2\ngood too 1\n"
+    assert counts(queue, tube) == {"buried": 1, "done": 2, "total": 1}
+    assert tubeq("kick", tube.name, "5").stdout == f"kicked 1 tasks of {tube.name}\n"
+    assert tubeq("take", tube.name, "--exec", "no-such-program").exit_code == 2
+    assert counts(queue, tube) == {"ready": 1, "done": 2, "total": 1}
+
+
+def test_take_with_exec_passes_what_no_environment_can_hold_in_a_file(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, tmp_path: Path
+) -> None:
+    tube = new_tube("utube")
+    utubes = ["plain", "a\0b", "x" * 200_000, "é" * 16_384, "é" * 16_385]
+    for number, utube in enumerate(utubes):
+        tube.put({"n": number, "text": "y" * 300_000}, utube=utube)
+    seen = tmp_path / "seen"
+    script = tmp_path / "work.py"
+    script.write_text(
+        "import json, os, pathlib, sys\n"
+        "task = json.loads(pathlib.Path(os.environ['TUBEQ_TASK_FILE']).read_text('utf-8'))\n"
+        "assert task['data'] == json.load(sys.stdin)\n"
+        "assert str(task['task_id']) == os.environ['TUBEQ_TASK_ID']\n"
+        "known = os.environ.get('TUBEQ_UTUBE')\n"
+        "assert known in (None, task['utube'])\n"
+        f"with open({str(seen)!r}, 'a', encoding='utf-8') as file:\n"
+        "    print(json.dumps([task['utube'], known is not None]), file=file)\n"
+    )
+
+    done = tubeq("take", tube.name, "-n9", "--exec", f"{sys.executable} {script}")
+
+    assert (done.exit_code, done.stdout) == (0, "5 done, 0 failed\n"), done.stderr
+    assert counts(queue, tube) == {"done": 5}
+    found = [json.loads(line) for line in seen.read_text("utf-8").splitlines()]
+    given = [True, False, False, True, False]
+    assert sorted(found) == sorted(map(list, zip(utubes, given, strict=True)))
+
+
+def test_take_with_keep_leaves_tasks_to_a_session_until_its_time_is_over(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=3_600)
+    tube.put_many(["a", "b", "c"])
+    kept = results(tubeq("take", tube.name, "-n3", "--keep=100", "--json"))
+    a, b, c = [str(task["task_id"]) for task in kept]
+    [session] = {task["session"] for task in kept}
+    assert counts(queue, tube) == {"taken": 3, "total": 3}
+    assert calls(queue, tube)["take"] == 3
+
+    clock.advance(90)
+    assert results(tubeq("ack", tube.name, a, "--session", session, "--json"))[0]["state"] == "-"
+    # Who joined it and left did not end it.
+    touched = tubeq("touch", tube.name, b, "60", "--session", session)
+    assert touched.stdout == f'{b}\ttaken\t"b"\n'
+    back = tubeq("release", tube.name, b, "--session", session, "--delay=5", "--json")
+    assert results(back)[0]["state"] == "~"
+    assert counts(queue, tube) == {"taken": 1, "delayed": 1, "done": 1, "total": 2}
+
+    clock.advance(20)
+    late = tubeq("ack", tube.name, c, "--session", session)
+    assert (late.exit_code, late.stdout) == (2, "")
+    assert late.stderr == f"tubeq: session {session} is unknown or no longer alive\n"
+    queue.sweep()
+    assert data_of([take(tube), take(tube)]) == ["b", "c"]
+
+
+def test_tasks_of_others_when_named_can_be_peeked_buried_and_deleted_but_not_acked(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("utube")
+    task = put_and_take(tube, {"n": 1}, utube="u")
+    number = str(task.task_id)
+
+    [peeked] = results(tubeq("peek", tube.name, number, "--json"))
+    assert (peeked["state"], peeked["utube"], peeked["data"]) == ("t", "u", {"n": 1})
+    foreign = tubeq("ack", tube.name, number, "--session", str(queue.identify()))
+    assert foreign.exit_code == 0  # that session holds it, whoever speaks for it
+    other = put_and_take(tube, "x", utube="u")
+    assert tubeq("bury", tube.name, str(other.task_id)).stdout == f'{other.task_id}\tburied\t"x"\n'
+    assert tube.peek(other.task_id).state is TaskState.BURIED
+    assert tubeq("delete", tube.name, str(other.task_id)).exit_code == 0
+    assert counts(queue, tube) == {"done": 2}
+
+
+def test_sweep_tells_what_time_has_changed(
+    tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put("later", delay=10)
+    clock.advance(10)
+
+    swept = {found["tube"]: found for found in results(tubeq("sweep", "--json"))}
+
+    assert (swept[tube.name]["readied"], swept[tube.name]["error"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["take", "nowhere"], "no tube named 'nowhere'"),
+        (["create", "bad-name"], "name='bad-name': must be "),
+        (["create", "x", "stack"], "stack"),
+        (["create", "x", "fifo", "--ttl=5"], "fifo has no such option"),
+        (["take", "shared_fifo", "--timeout=-1"], "timeout=-1.0: must be "),
+        (["peek", "shared_fifo", "77"], "77"),
+        (["ack", "shared_fifo", "77", "--session=x"], "session_uuid='x': must be "),
+        (["ack", "shared_fifo", "77"], "Missing option '--session'"),
+        (["put", "shared_fifo", "no-such-file"], "no-such-file"),
+        (["take", "shared_fifo", "--keep=5", "--exec=true"], "--keep and --exec exclude each other"),
+        (["take", "shared_fifo", "--nonsense"], "No such option: --nonsense"),
+    ],
+)  # fmt: skip
+def test_bad_use_is_refused_with_a_sentence(
+    tubeq: Tubeq, arguments: list[str], said: str, fifo: object
+) -> None:
+    result = tubeq(*arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr.splitlines()[-1]
+    assert "Traceback" not in result.stderr
+
+
+def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_location: str, queue: Queue
+) -> None:
+    def tubes(*options: str) -> Result:
+        outside = Outside(open_spark=no_spark)
+        return CliRunner().invoke(app, [*options, "tubes"], obj=outside, prog_name="tubeq")
+
+    def asks_spark(*options: str) -> str:
+        found = tubes(*options)
+        assert found.exit_code == 3
+        return found.stderr
+
+    assert tubes().exit_code == 2
+    Path("tubeq.toml").write_text(f'location = "{shared_location}"\nttr = 5\n')
+    assert tubes().stdout.splitlines() == queue.tubes()
+    assert asks_spark("--engine=spark") == "tubeq: failed: None\n"
+    assert asks_spark("--remote=sc://here") == "tubeq: failed: sc://here\n"
+    with Path("tubeq.toml").open("a") as file:
+        file.write('remote = "sc://there"\n')
+    assert asks_spark() == "tubeq: failed: sc://there\n"
+    assert asks_spark("--remote=sc://here") == "tubeq: failed: sc://here\n"
+    assert tubes("--engine=native").exit_code == 0
+    monkeypatch.setenv("TUBEQ_ENGINE", "native")
+    assert tubes().exit_code == 0
+    assert asks_spark("--remote=sc://here") == "tubeq: failed: sc://here\n"
+    assert asks_spark("--engine=spark") == "tubeq: failed: sc://there\n"
+    other = tmp_path / "other.toml"
+    for text, said in (
+        ("loction = 1", "loction=1: must be absent"),
+        ("ttr = 0", "ttr=0: must be "),
+        ("[queue]\nattempts = 0", "attempts=0: must be "),
+        ("=", "is no TOML"),
+    ):
+        other.write_text(text)
+        refused = tubes("--config", str(other))
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert refused.stderr.startswith(f"tubeq: {other}: ")
+        assert said in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--location=main.queues", "tubes"], 3, "failed: None"),
+        (["--location=s3://bucket/queue", "tubes"], 3, "failed: None"),
+        (
+            ["--location=main.queues", "--engine=native", "tubes"],
+            3,
+            "main.queues is a schema of a catalog",
+        ),
+        (
+            ["--location=q", "--engine=native", "create", "t", "--schema=n INT"],
+            3,
+            "schema='n INT' needs a Spark session: ",
+        ),
+        (
+            ["--location=q", "--engine=fast", "tubes"],
+            2,
+            "engine='fast': must be one of auto, spark, native",
+        ),
+        (
+            ["--location=q", "--engine=native", "--remote=sc://x", "tubes"],
+            2,
+            "--remote and --engine native",
+        ),
+    ],
+)
+def test_engine_when_spark_is_needed_is_spark_unless_the_other_was_asked_for(
+    arguments: list[str], code: int, said: str
+) -> None:
+    outside = Outside(open_spark=no_spark)
+
+    found = CliRunner().invoke(app, arguments, obj=outside, prog_name="tubeq")
+
+    assert (found.exit_code, found.stdout) == (code, "")
+    assert found.stderr.startswith(f"tubeq: {said}")
+
+
+def test_library_of_the_native_engine_when_it_is_missing_leaves_the_call_to_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    call = ["--location", str(tmp_path), "tubes"]
+    outside = Outside(open_spark=no_spark)
+
+    by_itself = CliRunner().invoke(app, call, obj=outside, prog_name="tubeq")
+    asked = CliRunner().invoke(app, ["--engine=native", *call], obj=outside, prog_name="tubeq")
+
+    assert by_itself.stderr == "tubeq: failed: None\n"
+    assert asked.stderr.startswith("tubeq: without Spark the library deltalake is needed: pip ")
+
+
+@pytest.mark.processes
+def test_program_when_there_is_neither_spark_nor_java_prints_nothing_but_its_results(
+    location: str, tmp_path: Path
+) -> None:
+    missing = "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'py4j', 'delta']))"
+    call = f"{missing}; import tubeq_spark.cli as c; c.main()"
+
+    def tubeq(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", call, "--location", location, *arguments],
+            env=environment() | {"JAVA_HOME": str(tmp_path)},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    made = tubeq("create", "t", "--json")
+    put = tubeq("put", "t", "--json", stdin='{"n": 1}\n')
+    taken = tubeq("take", "t", "--json")
+    on_spark = tubeq("--engine=spark", "tubes")
+
+    assert [(found.returncode, found.stderr) for found in (made, put, taken)] == [(0, "")] * 3
+    assert json.loads(made.stdout)["tube"] == "t"
+    assert json.loads(put.stdout)["count"] == 1
+    assert json.loads(taken.stdout)["data"] == {"n": 1}
+    assert (on_spark.returncode, on_spark.stdout) == (2, "")
+    assert on_spark.stderr.startswith("tubeq: pyspark is not installed, and this needs Spark: pip ")
+
+
+@pytest.mark.processes
+def test_package_without_typer_says_how_to_get_it() -> None:
+    program = "import sys; sys.modules['typer'] = None; import tubeq_spark.cli as c; c.main()"
+
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "tubeq: typer is not installed: pip install 'tubeq-spark[cli]'\n"
