@@ -52,11 +52,11 @@ FOREVER_US = int(FOREVER_S * 1_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What the feed of changes is told of a change.
+    """What the feed of changes notes of a change.
 
     Attributes:
         name: The event; "": only what time has brought by then.
-        time_us: The moment up to which it is told first what time had brought; `None`: nothing.
+        time_us: The moment up to which it notes first what time had brought; `None`: nothing.
         max_attempts: Of the tube, where that decides what time has brought.
     """
 
@@ -139,7 +139,7 @@ class Remove:
 
     Attributes:
         gone: A fresh segment for rows that the feed of changes must not take for acked.
-        event: What it is told of them; `None`: nothing.
+        event: What the feed notes of them; `None`: nothing.
     """
 
     gone: int | None = None
@@ -159,7 +159,7 @@ class GiveBack:
         max_attempts: Of the tube, where no state is given.
         attempts: How often it has been taken by then; `None`: as often as before.
         untaken: Whether its last take is forgotten.
-        event: What the feed of changes is told; `None`: that it was released or, where a state is
+        event: What the feed of changes notes; `None`: that it was released or, where a state is
             given, nothing.
     """
 
@@ -277,7 +277,7 @@ class Become:
         dest: The segment.
         after: What it becomes.
         data: Whether its payload (JSON text) changes, too.
-        event: What the feed of changes is told; `None`: that it was released.
+        event: What the feed of changes notes; `None`: that it was released.
         max_attempts: Of the tube, for a release.
     """
 
