@@ -498,10 +498,8 @@ class Queue:
         return self._context.require_spark().shown_rows(statistics.as_table(self._statistics()))
 
     def _statistics(self, name: str | None = None) -> list[TubeStatistics]:
-        def named() -> list[TubeContext]:
-            return self._contexts() if name is None else [tubes.context_of(self.tube(name))]
-
-        return statistics.statistics_of(self._context, named)
+        of = self._contexts() if name is None else [tubes.context_of(self.tube(name))]
+        return statistics.statistics_of(self._context, of)
 
     def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
         """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.

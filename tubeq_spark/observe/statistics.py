@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from tubeq_spark.runtime.counters import TASKS, calls_of, tasks_of
 from tubeq_spark.storage.sql.task_counts import counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
 
@@ -51,21 +50,9 @@ class TubeStatistics:
         return {"tasks": dict(self.tasks), "calls": dict(self.calls)}
 
 
-def statistics_of(
-    queue: QueueContext, contexts: Callable[[], Sequence[TubeContext]]
-) -> list[TubeStatistics]:
-    """The statistics of tubes.
-
-    Args:
-        queue: The queue object.
-        contexts: Finds the tubes. The counters are read meanwhile: nothing of one is decided by
-            the other, and each of these small reads is mostly waiting.
-    """
-    with ThreadPoolExecutor(1, "tubeq-counters") as other:
-        reading = other.submit(written_calls, queue)
-        tubes = contexts()
-        counted = _counted(queue, tubes)
-        written = reading.result()
+def statistics_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> list[TubeStatistics]:
+    """The statistics of tubes: one read of all of them, and one of the counters."""
+    counted, written = _counted(queue, tubes), written_calls(queue)
     return [
         _of_tube(ctx, counted[ctx.record.id], written) for ctx in tubes if ctx.record.id in counted
     ]

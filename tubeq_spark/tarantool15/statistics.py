@@ -26,7 +26,7 @@ def statistics15(tubes: Sequence[Tube]) -> dict[str, Any]:
     if not tubes:
         return {}
     contexts = [context_of(tube) for tube in tubes]
-    found = statistics_of(contexts[0].queue, lambda: contexts)
+    found = statistics_of(contexts[0].queue, contexts)
     return {of.ctx.record.name: _in_old_names(of) for of in found}
 
 
