@@ -18,7 +18,8 @@ __all__ = ["leave_out", "undisturbed"]
 def undisturbed() -> Iterator[None]:
     """Import without looking for garbage: modules are none.
 
-    To look for some among them, now and at the end, is a fifth of a call.
+    To look for some among them, now and at the end, is a fifth of the CPU time of `tubeq --help`
+    (0.131 s, 0.106 s without; n = 9), and a third where Spark's modules are imported, too.
     """
     gc.disable()
     try:
