@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["Chaos", "Outcome"]
 
 ROOT = Path(__file__).parents[2]
-#: Seconds from one kill of the Spark job to the next: its JVM takes long to start.
-_SPARK_LIVES = (40.0, 70.0)
+_SPARK_JOB = (sys.executable, "-m", "tests.chaos.spark_job")
+#: Seconds that a Spark job goes on once it has started, which takes its JVM long.
+_SPARK_LIVES = (3.0, 25.0)
 #: Seconds that the JVM of a killed job may go on.
 _JVM_ENDS = 60.0
 
@@ -101,15 +102,16 @@ class _SparkJob:
         self._location, self._directory = location, directory
         self._lives = 0
         self._started: list[subprocess.Popen[bytes]] = []
+        self._journal = directory
 
     def start(self) -> None:
         self._lives += 1
         name = f"spark-{self._lives}"
-        journal = str(self._directory / f"{name}.journal")
+        self._journal = self._directory / f"{name}.journal"
         with (self._directory / f"{name}.err").open("wb") as errors:
             self._started.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "tests.chaos.spark_job", self._location, journal, name],
+                    [*_SPARK_JOB, self._location, str(self._journal), name],
                     cwd=ROOT,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
@@ -117,6 +119,10 @@ class _SparkJob:
                     start_new_session=True,
                 )
             )
+
+    def is_ready(self) -> bool:
+        """Whether it has begun to work."""
+        return self._journal.exists() and self._journal.stat().st_size > 0
 
     def kill(self) -> bool:
         """Kill its Python; its JVM notices that by itself."""
@@ -201,14 +207,15 @@ class Chaos:
 
     def _kill_on(self, seconds: float, every: float, wrong: list[str]) -> int:
         until = time.monotonic() + seconds
-        spark_dies = time.monotonic() + self._random.uniform(*_SPARK_LIVES)
         kills = 0
+        spark_dies: float | None = None
         while time.monotonic() < until:
             time.sleep(self._random.uniform(0, 2 * every))
             place: _Native | _SparkJob = self._random.choice(self._natives)
-            if self._spark is not None and time.monotonic() > spark_dies:
-                place = self._spark
+            if self._spark is not None and spark_dies is None and self._spark.is_ready():
                 spark_dies = time.monotonic() + self._random.uniform(*_SPARK_LIVES)
+            if self._spark is not None and spark_dies is not None and time.monotonic() > spark_dies:
+                place, spark_dies = self._spark, None
             if place.kill():
                 kills += 1
             else:

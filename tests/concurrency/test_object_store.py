@@ -1,0 +1,258 @@
+"""Processes without Spark share a queue on S3, where conditional puts keep their commits apart.
+
+The S3 is emulated, on loopback. Whose location it is, of Spark or of the native engine, is told apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from tests.concurrency.support import ids_of
+from tubeq_spark import Queue, StoreError
+from tubeq_spark.storage import writers
+from tubeq_spark.storage.location import Location
+from tubeq_spark.storage.opened_location import OpenedLocation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tubeq_spark.storage.engine import Tables
+
+pytest.importorskip("moto", reason="the emulated S3")
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+CONSUMERS, TASKS, BATCH, UTUBES = 4, 60, 3, 7
+WAIT = 300
+
+#: Takes batches until nothing is left for a while, and tells of each task that it acked.
+CONSUMER = """
+import json, sys
+from tubeq_spark import Queue, QueueConfig
+
+location, options, tube = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+config = QueueConfig(clock_skew=0.0, claim_grace=0.5)
+with Queue(None, location, engine="native", storage_options=options, config=config) as queue:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    while tasks := queue[tube].take_many(int(sys.argv[4]), timeout=3):
+        ids = [task.task_id for task in tasks]
+        queue[tube].ack_many(ids)
+        print("acked", *ids, flush=True)
+"""
+
+
+@dataclass
+class Store:
+    """An S3 with an empty bucket."""
+
+    url: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the native engine needs to reach it."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "aws_conditional_put": "etag",
+        }
+
+    def open(self, location: str) -> Queue:
+        return Queue(None, location, engine="native", storage_options=self.options)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.concurrency.s3_server"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        found = Store(f"http://127.0.0.1:{int(server.stdout.readline())}")
+        _create_bucket(found)
+        yield found
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def _create_bucket(store: Store) -> None:
+    import boto3  # noqa: PLC0415  (it comes with the emulation)
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=store.url,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        region_name="us-east-1",
+    )
+    with contextlib.closing(client):
+        client.create_bucket(Bucket="bucket")
+
+
+def acked_by(consumers: list[subprocess.Popen[str]]) -> list[list[int]]:
+    """What each of them acked, when all have come to an end."""
+    for consumer in consumers:
+        assert consumer.stdin is not None
+        print(file=consumer.stdin, flush=True)
+    found = []
+    for consumer in consumers:
+        said, _ = consumer.communicate(timeout=WAIT)
+        assert consumer.returncode == 0
+        lines = [line.split() for line in said.splitlines()]
+        assert {word for word, *_ in lines} <= {"acked"}
+        found.append([int(number) for _, *numbers in lines for number in numbers])
+    return found
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["fifottl", "utubettl"])
+def test_four_processes_when_they_consume_one_tube_on_s3_deliver_each_task_once(
+    store: Store, kind: str
+) -> None:
+    location = f"s3://bucket/{kind}"
+    with store.open(location) as queue:
+        tube = queue.create_tube("work", kind)
+        ids = []
+        for utube in range(UTUBES):
+            more: dict[str, Any] = {"utube": utube} if kind.startswith("utube") else {}
+            ids += ids_of(tube.put_many(range(TASKS // UTUBES), **more))
+        consumers = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    CONSUMER,
+                    location,
+                    json.dumps(store.options),
+                    "work",
+                    str(BATCH),
+                ],
+                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(CONSUMERS)
+        ]
+        for consumer in consumers:
+            assert consumer.stdout is not None
+            assert consumer.stdout.readline() == "ready\n"
+        acked = acked_by(consumers)
+
+        assert sorted(task_id for ids in acked for task_id in ids) == sorted(ids)
+        assert sum(map(bool, acked)) > 1, "one of them got everything"
+        counted = queue.statistics("work")
+        assert counted["tasks"]["total"] == 0
+        assert (counted["calls"]["take"], counted["calls"]["ack"]) == (len(ids), len(ids))
+
+
+def test_s3_when_two_commit_one_version_refuses_the_second(store: Store) -> None:
+    """What the emulation must do for the tests above to mean anything."""
+    rows = pa.table({"a": [1]})
+    uri = "s3://bucket/plain"
+    write_deltalake(uri, rows, storage_options=store.options)
+    mine, theirs = (DeltaTable(uri, storage_options=store.options) for _ in range(2))
+    theirs.delete("a = 1")
+
+    with pytest.raises(CommitFailedError):
+        mine.delete("a = 1")
+    assert DeltaTable(uri, storage_options=store.options).version() == 1
+
+
+# -- whose location it is -----------------------------------------------------------------------------
+
+
+class Property:
+    """Tables of an engine: what the registry says of its writers."""
+
+    def __init__(self, value: str | None) -> None:
+        self.value = value
+        self.asked: list[str] = []
+
+    def property(self, table: str, name: str) -> str | None:
+        self.asked.append(name)
+        return self.value
+
+
+def require(text: str, value: str | None, engine: str) -> Property:
+    tables = Property(value)
+    opened = OpenedLocation(Location.parse(text), text, None)
+    writers.require_writers(cast("Tables", tables), opened, engine)
+    return tables
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+@pytest.mark.parametrize(
+    ("made_by", "engine"), [("native", "spark"), ("spark", "native"), (None, "native")]
+)
+def test_require_writers_on_s3_when_the_other_engine_made_it_refuses_and_says_what_helps(
+    scheme: str, made_by: str | None, engine: str
+) -> None:
+    theirs = made_by or "spark"
+    with pytest.raises(
+        StoreError, match=rf"would overwrite each other; open it with engine='{theirs}'"
+    ):
+        require(f"{scheme}://bucket/queue", made_by, engine)
+
+
+@pytest.mark.parametrize(
+    ("made_by", "engine"), [("native", "native"), ("spark", "spark"), (None, "spark")]
+)
+def test_require_writers_on_s3_when_the_same_engine_made_it_lets_it_in(
+    made_by: str | None, engine: str
+) -> None:
+    assert require("s3://bucket/queue", made_by, engine).asked == [writers.WRITERS]
+
+
+@pytest.mark.parametrize("text", ["/data/queue", "gs://bucket/queue", "abfss://a@b/queue"])
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_require_writers_where_no_version_is_overwritten_asks_nothing(
+    text: str, engine: str
+) -> None:
+    assert require(text, "native", engine).asked == []
+
+
+def test_open_on_s3_when_native_made_it_is_noted_for_others_and_lets_native_in_again(
+    store: Store,
+) -> None:
+    location = "s3://bucket/noted"
+    with store.open(location) as queue:
+        queue.create_tube("work").put("mine")
+    registry = DeltaTable(f"{location}/_tubeq_tubes", storage_options=store.options)
+    assert registry.metadata().configuration[writers.WRITERS] == "native"
+    with store.open(location) as queue:
+        assert queue.statistics("work")["tasks"]["total"] == 1
+
+
+def test_open_on_s3_when_spark_made_it_is_refused_and_writes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = "s3://bucket/theirs"
+    # Spark's locations say nothing, as those of earlier versions do.
+    with monkeypatch.context() as patched:
+        patched.setattr("tubeq_spark.storage.native.open_location.are_told_apart", lambda _: False)
+        patched.setattr(writers, "are_told_apart", lambda _: False)
+        store.open(location).close()
+    with pytest.raises(StoreError, match="open it with engine='spark'"):
+        store.open(location)
+    registry = DeltaTable(f"{location}/_tubeq_tubes", storage_options=store.options)
+    assert registry.version() == 0
