@@ -124,6 +124,11 @@ class _SparkJob:
         """Whether it has begun to work."""
         return self._journal.exists() and self._journal.stat().st_size > 0
 
+    def wait(self) -> None:
+        """Wait until it works, or has ended."""
+        while not self.is_ready() and self._started[-1].poll() is None:
+            time.sleep(0.1)
+
     def kill(self) -> bool:
         """Kill its Python; its JVM notices that by itself."""
         process = self._started[-1]
@@ -189,8 +194,10 @@ class Chaos:
         if self._spark is not None:
             places.append(self._spark)
         try:
-            for place in places:
+            for place in reversed(places):
                 place.start()
+                if isinstance(place, _SparkJob):
+                    place.wait()
             kills = self._kill_on(seconds, every, wrong)
         finally:
             for place in places:

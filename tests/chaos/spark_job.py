@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from tests.chaos.journal import Journal
 from tests.chaos.plan import open_queue
 from tests.chaos.worker import Told
+from tests.jvm_options import SHORT_LIVED
 from tubeq_spark import local_session
+from tubeq_spark.storage.spark.spark_settings import CODEGEN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,6 +93,8 @@ def main() -> None:
             "spark.master": "local[1]",
             "spark.driver.memory": "1g",
             "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": SHORT_LIVED,
+            **{name: interpreted for name, (interpreted, _) in CODEGEN.items()},
         },
     )
     job = Job(spark, location, journal, name)
