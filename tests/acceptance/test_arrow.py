@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import Changes, OnSpark, calls, counts, data_of, ids_of, take
-from tests.thorough import thorough
+from tests.thorough import thorough, without_spark
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
@@ -58,7 +58,8 @@ def looks(task: Task) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    "type_name", ["utubettl", *thorough("fifo", "fifottl", "utube", "limfifottl")]
+    "type_name",
+    ["utubettl", *thorough("limfifottl"), *without_spark("fifo", "fifottl", "utube")],
 )
 def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: str) -> None:
     tube = new_tube(type_name)

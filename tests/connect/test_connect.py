@@ -18,7 +18,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.connect.client.retries import DefaultPolicy
 
-from tests.concurrency.support import Probe, on_another_host
+from tests.concurrency.support import Probe, end_heartbeat, on_another_host
 from tests.connect_server import connected
 from tests.pages import PAGES
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
@@ -276,7 +276,8 @@ def test_ack_when_the_connection_breaks_may_have_landed(
         queue.create_tube("t")
         remote = connected(way.url)
         remote.client.set_retry_policies([DefaultPolicy(max_retries=0)])
-        far = Queue(remote, location, config=QueueConfig(observer=probe))["t"]
+        cut_off = Queue(remote, location, config=QueueConfig(observer=probe))
+        far = cut_off["t"]
 
         near = queue["t"]
         held = near.put_many(["a", "b"])
@@ -289,6 +290,8 @@ def test_ack_when_the_connection_breaks_may_have_landed(
         ):
             far.ack(ids[0])
 
+        # Else its heart beats on, and each beat waits for a server that nobody reaches.
+        end_heartbeat(cut_off)
         assert queue.statistics("t")["tasks"]["total"] == 2
     remote.stop()
 
@@ -297,7 +300,8 @@ def test_ack_when_the_connection_breaks_may_have_landed(
 def test_verbs_when_the_server_is_gone_raise_errors_of_ours_and_close_ends(
     spark: SparkSession, way: Way, location: str
 ) -> None:
-    Queue(spark, location).create_tube("t").put_many(["a", "b", "c"])
+    with Queue(spark, location) as near:
+        near.create_tube("t").put_many(["a", "b", "c"])
     remote = connected(way.url)
     remote.client.set_retry_policies([DefaultPolicy(max_retries=0)])
     queue = Queue(remote, location)
