@@ -200,7 +200,8 @@ class Queue:
             storage_mode: `"default"` or `"ready_buffer"` (utube types).
             schema: DDL of a typed payload; JSON by default.
             max_attempts: Bury a task instead of readying it after so many takes, >= 1.
-            change_feed: Keep Delta's change data feed.
+            change_feed: Keep Delta's change data feed. It needs a Spark session, which then runs the
+                row verbs of this tube, whatever the queue's engine is.
 
         Returns:
             The tube.
@@ -208,7 +209,8 @@ class Queue:
         Raises:
             InvalidOptionError: A bad name, type, option or value; nothing was written.
             TubeExistsError: The name is in use (with `if_not_exists`: by another type).
-            StoreError: Something else is in the place of its table; no tube was made.
+            StoreError: Something else is in the place of its table, or it needs Spark and there is no
+                session; no tube was made.
 
         Commits: the creation of the table, then 1 to the registry. Where the name was in use before,
         2 to the registry, and in between 1 to the table that the earlier tube left, 2 when its change

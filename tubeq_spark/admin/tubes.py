@@ -85,9 +85,13 @@ def check_new(
 
     Raises:
         InvalidOptionError: Any of it is bad.
-        StoreError: Only Spark knows the types of its payload, and there is none.
+        StoreError: It needs Spark, for the types of its payload or for its feed of changes, and there
+            is no session.
     """
     new = new_tubes.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
+    if new.options.change_feed and queue.spark is None:
+        msg = "change_feed=True: only Spark keeps a feed of changes, and this queue has no session"
+        raise StoreError(msg)
     if new.options.schema is not None:
         if queue.spark is None:
             msg = f"schema={new.options.schema!r} needs a Spark session: create the tube with one; it works without"
@@ -194,6 +198,9 @@ def make_context(
     Raises:
         InvalidOptionError: Its type is not known here.
     """
+    if record.options.change_feed and queue.spark is not None:
+        # Of rows that the native engine replaces Delta's feed would not tell what became of them.
+        queue = queue.through_spark()
     table = opened.location.table(record.name)
     codec: PayloadCodec = JsonCodec()
     # Older versions registered a tube before they made its table, and may have stopped in between.

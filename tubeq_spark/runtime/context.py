@@ -54,6 +54,13 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
+class QueueLife:
+    """The state of a queue object, which all that is made of it shares."""
+
+    state: QueueState = QueueState.INIT
+
+
+@dataclass(slots=True)
 class QueueContext:
     """Shared by all tubes of one queue object."""
 
@@ -76,13 +83,31 @@ class QueueContext:
     random: random.Random
     #: The tube types that this queue object knows, by name.
     drivers: dict[str, Driver]
-    state: QueueState = QueueState.INIT
+    life: QueueLife = field(default_factory=QueueLife)
     #: When takes that found nothing last looked for dead sessions, by tube.
     checked: dict[int, int] = field(default_factory=dict)
 
     def now_us(self) -> int:
         """The moment of an operation."""
         return to_us(self.clock.now())
+
+    @property
+    def state(self) -> QueueState:
+        """The state of the queue object."""
+        return self.life.state
+
+    @state.setter
+    def state(self, state: QueueState) -> None:
+        self.life.state = state
+
+    def through_spark(self) -> QueueContext:
+        """The same, with Spark for row verbs, too.
+
+        Raises:
+            StoreError: There is no Spark session.
+        """
+        spark, loop = self.require_spark(), self.require_spark_loop()
+        return replace(self, engine=spark, loop=loop, once=loop.impatient())
 
     def require_spark(self) -> SparkEngine:
         """What makes DataFrames of the queue's tables.
