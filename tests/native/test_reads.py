@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import convert_to_deltalake
 
 from tests.native.support import NOW, OWNER, Place, at
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.membership import Member
+from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
 from tubeq_spark.storage.segment_facts import (
     DueGroup,
@@ -271,3 +277,24 @@ def test_a_table_that_is_not_there_is_missing(place: Place, tmp_path: Path) -> N
 def test_a_query_that_fails_is_told_as_an_error_of_the_storage(place: Place) -> None:
     with pytest.raises(StoreError, match="storage could not be read"):
         place.engine.rows(f"SELECT nothing FROM {place.tube}")
+
+
+def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Path) -> None:
+    far = [
+        dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC),
+        dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+    ]
+    moments = pa.array(far, pa.timestamp("us", "UTC"))
+    rows = pa.table({"at": moments, "inner": pa.StructArray.from_arrays([moments], names=["at"])})
+    place = tmp_path / "spark"
+    place.mkdir()
+    pq.write_table(
+        rows, place / "x.parquet", use_deprecated_int96_timestamps=True, store_schema=False
+    )
+    convert_to_deltalake(place)
+
+    found = NativeEngine().rows(
+        f"SELECT unix_micros(at) AS at, unix_micros(inner.at) AS inner FROM {path_table(str(place))}"
+    )
+
+    assert [(row["at"], row["inner"]) for row in found] == [(to_us(at), to_us(at)) for at in far]

@@ -24,11 +24,15 @@ __all__ = ["MANY", "Exchange", "Query", "plain"]
 
 #: From so many rows on it pays to read by all cores.
 MANY = 50_000
-_PLAIN_STRINGS = {
+_SETTINGS = {
+    # Strings as Delta and older readers know them.
     "datafusion.sql_parser.map_string_types_to_utf8view": "false",
     "datafusion.execution.parquet.schema_force_view_types": "false",
+    # Moments as Spark writes them have nanoseconds: read as such, those before 1677 and after 2262
+    # would become others without a word.
+    "datafusion.execution.parquet.coerce_int96": "us",
 }
-_ONE_CORE = _PLAIN_STRINGS | {"datafusion.execution.target_partitions": "1"}
+_ONE_CORE = _SETTINGS | {"datafusion.execution.target_partitions": "1"}
 _SOURCE = re.compile(r"\{(\w+)\}")
 
 
@@ -38,7 +42,7 @@ class Query:
     def __init__(self, exchange: Exchange, rows: int = 0) -> None:
         """Read about so many rows, and those that the caller holds by way of `exchange`."""
         self._exchange = exchange
-        self._builder = QueryBuilder(_PLAIN_STRINGS if rows >= MANY else _ONE_CORE)
+        self._builder = QueryBuilder(_SETTINGS if rows >= MANY else _ONE_CORE)
 
     def over(self, alias: str, table: DeltaTable) -> None:
         """Read a table as it is now, by a name."""
