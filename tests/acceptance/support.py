@@ -37,15 +37,15 @@ class Engine(Protocol):
 class OnSpark:
     """Delta tables."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession | None) -> None:
+        self.spark = spark
 
     def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
         """Open a queue at a path."""
         # pyspark is imported where it is needed.
         from tubeq_spark import Queue  # noqa: PLC0415
 
-        return Queue(self._spark, location, clock=clock, **options)
+        return Queue(self.spark, location, clock=clock, **options)
 
     def versions(self, location: str) -> dict[str, int]:
         """The latest versions in the Delta logs."""
@@ -62,12 +62,11 @@ class Native(OnSpark):
 
     def __init__(self) -> None:
         """There is no session."""
+        super().__init__(None)
 
     def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
         """Open a queue at a path."""
-        from tubeq_spark import Queue  # noqa: PLC0415
-
-        return Queue(None, location, clock=clock, engine="native", **options)
+        return super().open(location, clock=clock, engine="native", **options)
 
 
 class InMemory:

@@ -1,4 +1,7 @@
-"""Fixtures of the tests of concurrency: a location, a clock and two sessions a module."""
+"""Fixtures of the tests of concurrency: a location, a clock and two sessions a module.
+
+They run on Spark and, but for what is about Spark, on the native engine, too (`tests.both_engines`).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,31 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import FOR_EVER, TTR, Probe, World, end_heartbeat
-from tubeq_spark import Queue, QueueConfig
+from tests.both_engines import (
+    engine,
+    engine_of,
+    needs_spark,
+    pytest_collection_modifyitems,
+    pytest_generate_tests,
+)
+from tests.concurrency.support import (
+    FOR_EVER,
+    FRAME_VERBS,
+    TTR,
+    Probe,
+    World,
+    end_heartbeat,
+)
+from tubeq_spark import Queue, QueueConfig, Tube
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
-
+    from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
+
+__all__ = ["engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +48,26 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
+@pytest.fixture(autouse=True)
+def _skipped_where_frames_need_spark(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine_of(request.node) != "native":
+        return
+    for verb in FRAME_VERBS:
+        monkeypatch.setattr(Tube, verb, needs_spark)
+    create = Queue.create_tube
+
+    def create_tube(queue: Queue, *args: Any, **options: Any) -> Tube:
+        if options.get("schema") is not None or options.get("change_feed"):
+            needs_spark()
+        return create(queue, *args, **options)
+
+    monkeypatch.setattr(Queue, "create_tube", create_tube)
+
+
 @pytest.fixture(scope="module")
-def open_queue(spark: SparkSession, place: str, clock: ManualClock) -> OpenQueue:
+def open_queue(engine: OnSpark, place: str, clock: ManualClock) -> OpenQueue:
     """Opens queues without heartbeats of their own time; none is closed."""
 
     shared = clock
@@ -49,7 +85,7 @@ def open_queue(spark: SparkSession, place: str, clock: ManualClock) -> OpenQueue
         # However far the tests move the clock, no lease of numbers ends in the middle of one.
         config["number_horizon"] = FOR_EVER
         config |= options
-        queue = Queue(spark, place, clock=clock or shared, config=QueueConfig(**config))
+        queue = engine.open(place, clock=clock or shared, config=QueueConfig(**config))
         queue.cfg(ttr=ttr)
         end_heartbeat(queue)
         return queue
@@ -58,7 +94,7 @@ def open_queue(spark: SparkSession, place: str, clock: ManualClock) -> OpenQueue
 
 
 @pytest.fixture(scope="module")
-def pair(spark: SparkSession, place: str, clock: ManualClock, open_queue: OpenQueue) -> World:
+def pair(engine: OnSpark, place: str, clock: ManualClock, open_queue: OpenQueue) -> World:
     """The module's tube and its two sessions."""
     probe = Probe()
     mine = open_queue(observer=probe, fold_segments=1)
@@ -71,7 +107,7 @@ def pair(spark: SparkSession, place: str, clock: ManualClock, open_queue: OpenQu
     tube.take(0)
     rival.take(0)
     tube.truncate()
-    return World(spark, place, clock, probe, mine, rivals, tube, rival, open_queue)
+    return World(engine.spark, place, clock, probe, mine, rivals, tube, rival, open_queue)
 
 
 @pytest.fixture

@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tests.both_engines import needs_spark
 from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.sql.quoting import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.testing import ManualClock
 
 FOR_EVER = 10 * 365 * 86_400.0
@@ -25,6 +29,8 @@ WAIT = 120.0
 #: The ttr of the tasks of these tests, and a step of the clock that ends it.
 TTR = 60.0
 PAST_TTR = TTR + 1
+#: What a tube without Spark cannot do.
+FRAME_VERBS = ("df", "take_df", "put_df", "history")
 
 
 class Stop(BaseException):
@@ -203,7 +209,7 @@ def two_hosts(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 class World:
     """A tube shared by two sessions on one clock: one that is interrupted, and a plain one."""
 
-    spark: SparkSession
+    session: SparkSession | None
     place: str
     clock: ManualClock
     probe: Probe
@@ -212,6 +218,11 @@ class World:
     tube: Tube
     rival: Tube
     open_queue: OpenQueue
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session; a test that asks for it is about Spark."""
+        return needs_spark() if self.session is None else self.session
 
     def version(self, table: str | None = None) -> int:
         """The latest version of a table, from its log; the tube's by default."""
@@ -243,19 +254,45 @@ class World:
         return self.spark.sql(" UNION ALL ".join(f"SELECT {i}L AS task_id" for i in ids))
 
 
+def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[str, Any]]:
+    """The tasks of a tube as they are stored, or as they are at a moment."""
+    if tube._ctx.queue.spark is not None:
+        rows = tube.df(effective=now_us is not None).select(*columns).collect()
+        return [row.asDict() for row in rows]
+    # By an engine of its own, which remembers nothing of the table.
+    from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
+
+    names, table, where = ", ".join(columns), tube._ctx.table, tube._ctx.table.mine()
+    source = table.name
+    if now_us is not None:
+        state = predicates.effective_state(now_us, tube._ctx.max_attempts)
+        source = f"(SELECT * EXCEPT (state), {state} AS state FROM {table.name})"
+        where += " AND state IS NOT NULL"
+    return NativeEngine().rows(f"SELECT {names} FROM {source} WHERE {where}")
+
+
 def stored(tube: Tube) -> str:
     """All tasks of a tube as stored; none may be there twice."""
-    rows = tube.df(effective=False).select("task_id", "data", "state").collect()
+    rows = rows_of(tube, "task_id", "data", "state")
     assert len({row["task_id"] for row in rows}) == len(rows)
     # Each is a letter as JSON, or what a test has made of it.
     tasks = [(row["task_id"], row["data"].strip('"') + row["state"]) for row in rows]
     return " ".join(text for _, text in sorted(tasks))
 
 
-def spoil(spark: SparkSession, tube: Tube, task_id: int, letter: str) -> None:
+def spoil(tube: Tube, task_id: int, letter: str) -> None:
     """Write a task's data, a letter, by SQL and without its second quote: no take can read it."""
-    table = tube._ctx.table.name
-    spark.sql(f"UPDATE {table} SET data = '\"{letter}' WHERE task_id = {task_id}L")
+    edit(tube._ctx.queue, tube._ctx.table.name, "data", f"'\"{letter}'", f"task_id = {task_id}")
+
+
+def edit(queue: QueueContext, table: str, column: str, value: str, where: str) -> None:
+    """Write a column of some rows past the verbs."""
+    if queue.spark is None:
+        from deltalake import DeltaTable  # noqa: PLC0415  it is optional
+
+        DeltaTable(str(path_of(table))).update({column: value}, predicate=where)
+    else:
+        queue.spark.spark.sql(f"UPDATE {table} SET {column} = {value} WHERE {where}")
 
 
 def names(tasks: Iterable[Task]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, stored
+from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, rows_of, stored
 from tubeq_spark import ConflictError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def test_four_producers_at_once_fill_the_tube_and_never_exceed_it(open_queue: Op
         put = [future.result() for future in [pool.submit(produce, q) for q in sessions]]
 
     assert sum(put) == capacity
-    assert sessions[0][name].df().count() == capacity
+    assert len(rows_of(sessions[0][name], "task_id")) == capacity
 
 
 @pytest.mark.thorough

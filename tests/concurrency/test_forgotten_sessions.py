@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat
-from tubeq_spark import Queue, QueueConfig
+from tubeq_spark import QueueConfig
 
 if TYPE_CHECKING:
     import uuid
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
+    from tests.acceptance.support import OnSpark
+    from tubeq_spark import Queue
     from tubeq_spark.testing import ManualClock
 
 
 class Place:
     """A location with a tube, and queues that come and go there."""
 
-    def __init__(self, spark: SparkSession, place: str, clock: ManualClock) -> None:
-        self.spark, self.place, self.clock = spark, place, clock
+    def __init__(self, engine: OnSpark, place: str, clock: ManualClock) -> None:
+        self.engine, self.place, self.clock = engine, place, clock
         self.probe = Probe()
         self.sweeper = self.open(observer=self.probe)
         self.sweeper.create_tube("mail")
@@ -34,7 +34,7 @@ class Place:
             number_horizon=FOR_EVER,
             **options,  # type: ignore[arg-type]
         )
-        queue = Queue(self.spark, self.place, session_uuid=session, clock=self.clock, config=config)
+        queue = self.engine.open(self.place, session_uuid=session, clock=self.clock, config=config)
         end_heartbeat(queue)
         return queue
 
@@ -45,8 +45,10 @@ class Place:
 
     def rows(self) -> dict[str, int]:
         """How many rows of sessions there are, by kind."""
-        sessions = self.spark.sql(f"SELECT kind FROM delta.`{self.place}/_tubeq_sessions`")
-        return {row["kind"]: row["count"] for row in sessions.groupBy("kind").count().collect()}
+        kinds = (
+            f"SELECT kind, count(*) AS rows FROM delta.`{self.place}/_tubeq_sessions` GROUP BY kind"
+        )
+        return {row["kind"]: row["rows"] for row in self.sweeper._context.engine.rows(kinds)}
 
     def puts(self) -> int:
         """How many tasks were put, as another queue counts them."""
@@ -55,8 +57,8 @@ class Place:
 
 
 @pytest.fixture
-def place(spark: SparkSession, tmp_path: Path, clock: ManualClock) -> Place:
-    return Place(spark, str(tmp_path / "queue"), clock)
+def place(engine: OnSpark, tmp_path: Path, clock: ManualClock) -> Place:
+    return Place(engine, str(tmp_path / "queue"), clock)
 
 
 @pytest.mark.thorough

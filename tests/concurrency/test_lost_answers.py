@@ -172,7 +172,7 @@ _METRICS = "spark.databricks.delta.history.metricsEnabled"
 def no_metrics(pair: World) -> Iterator[World]:
     """The module's tube; what is committed tells nothing of the rows that it changed."""
     engine = pair.mine._context.engine
-    sessions = [engine.spark, *(engine._own.get(compiling=each) for each in (False, True))]
+    sessions = [pair.spark, *(engine._own.get(compiling=each) for each in (False, True))]
     for session in sessions:
         session.conf.set(_METRICS, "false")
     yield pair
@@ -200,6 +200,7 @@ def losses() -> list[object]:
     return [*few, *thorough(*(pair for pair in pairs if pair not in few))]
 
 
+@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize(
     ("case", "history"), losses(), ids=lambda value: getattr(value, "name", value)
 )

@@ -12,8 +12,6 @@ from tests.concurrency.support import Probe, two_hosts
 from tubeq_spark import InvalidOptionError, QueueStateError, TubeExistsError, TubeNotFoundError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue, Tube
 
@@ -173,12 +171,11 @@ def test_sweep_when_a_creation_was_stopped_finishes_it(pair: Pair) -> None:
 
 
 @pytest.mark.thorough
-def test_tables_when_created_say_how_they_are_isolated(
-    pair: Pair, spark: SparkSession, place: str
-) -> None:
+def test_tables_when_created_say_how_they_are_isolated(pair: Pair, place: str) -> None:
     name = f"isolated_{next(_numbers)}"
     pair.mine.create_tube(name, "utube")
 
     for table in (name, "_tubeq_tubes", "_tubeq_sessions", "_tubeq_taken_utubes"):
-        found = spark.sql(f"SHOW TBLPROPERTIES delta.`{place}/{table}`").collect()
-        assert {row["key"]: row["value"] for row in found}["delta.isolationLevel"] == "Serializable"
+        tables = pair.mine._context.engine.tables
+        level = tables.property(f"delta.`{place}/{table}`", "delta.isolationLevel")
+        assert level == "Serializable"

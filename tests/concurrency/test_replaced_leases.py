@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import Probe, end_heartbeat, ids_of
-from tubeq_spark import Queue, QueueConfig
+from tubeq_spark import QueueConfig
 from tubeq_spark.rules import ids
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from tests.acceptance.support import OnSpark
+    from tubeq_spark import Queue
 
 HORIZON = 1.0
 
@@ -22,8 +23,8 @@ HORIZON = 1.0
 class Place:
     """A location whose only slot goes from queue to queue."""
 
-    def __init__(self, spark: SparkSession, place: str, clock: ManualClock) -> None:
-        self.spark, self.place, self.clock = spark, place, clock
+    def __init__(self, engine: OnSpark, place: str, clock: ManualClock) -> None:
+        self.engine, self.place, self.clock = engine, place, clock
         self.probe = Probe()
         self.sweeper = self.open(observer=self.probe)
         self.sweeper.create_tube("numbered")
@@ -36,7 +37,7 @@ class Place:
             number_horizon=HORIZON,
             **options,  # type: ignore[arg-type]
         )
-        queue = Queue(self.spark, self.place, clock=clock or self.clock, config=config)
+        queue = self.engine.open(self.place, clock=clock or self.clock, config=config)
         end_heartbeat(queue)
         return queue
 
@@ -48,9 +49,8 @@ class Place:
 
     def bounds(self) -> list[int]:
         """The bounds that are stored, in order."""
-        sessions = self.spark.sql(f"SELECT * FROM delta.`{self.place}/_tubeq_sessions`")
-        rows = sessions.where("kind = 'slot'").orderBy("bound").select("bound").collect()
-        return [row["bound"] for row in rows]
+        slots = f"SELECT bound FROM delta.`{self.place}/_tubeq_sessions` WHERE kind = 'slot'"
+        return sorted(row["bound"] for row in self.sweeper._context.engine.rows(slots))
 
     def each_number_came_once(self) -> bool:
         return len(set(self.put)) == len(self.put)
@@ -58,10 +58,10 @@ class Place:
 
 @pytest.fixture
 def place(
-    spark: SparkSession, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    engine: OnSpark, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> Place:
     monkeypatch.setattr(ids, "SLOTS", 1)
-    return Place(spark, str(tmp_path / "queue"), clock)
+    return Place(engine, str(tmp_path / "queue"), clock)
 
 
 @pytest.mark.thorough

@@ -22,6 +22,7 @@ from tests.concurrency.support import (
     end_heartbeat,
     ids_of,
     names,
+    rows_of,
     stored,
 )
 from tests.thorough import thorough
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
+    from tests.acceptance.support import OnSpark
     from tubeq_spark import Tube
     from tubeq_spark.testing import ManualClock
 
@@ -542,20 +542,20 @@ def test_identify_when_the_session_dies_before_it_has_joined_is_refused_or_works
 class Numbered:
     """Queues on a location of their own, whose slots soon reach their bound."""
 
-    def __init__(self, spark: SparkSession, place: str, clock: ManualClock) -> None:
-        self.spark, self.place, self.clock = spark, place, clock
+    def __init__(self, engine: OnSpark, place: str, clock: ManualClock) -> None:
+        self.engine, self.place, self.clock = engine, place, clock
         self.probe = Probe()
         self.opened: list[Queue] = []
 
     def open(self) -> Queue:
         config = QueueConfig(number_horizon=1.0, observer=self.probe, vacuum_hours=0)
-        self.opened.append(Queue(self.spark, self.place, clock=self.clock, config=config))
+        self.opened.append(self.engine.open(self.place, clock=self.clock, config=config))
         return self.opened[-1]
 
 
 @pytest.fixture
-def numbered(spark: SparkSession, tmp_path: Path, clock: ManualClock) -> Iterator[Numbered]:
-    numbered = Numbered(spark, str(tmp_path / "numbered"), clock)
+def numbered(engine: OnSpark, tmp_path: Path, clock: ManualClock) -> Iterator[Numbered]:
+    numbered = Numbered(engine, str(tmp_path / "numbered"), clock)
     yield numbered
     for queue in numbered.opened:
         end_heartbeat(queue)
@@ -580,7 +580,7 @@ def test_ids_when_another_holder_has_taken_the_slot_over_are_never_equal(
     assert len(set(put)) == 6
     assert {ids.slot_of(task_id) for task_id in put} == {0}
     assert sorted(taken) == sorted(put)
-    rows = tube.df(effective=False).select("task_id", "state").collect()
+    rows = rows_of(tube, "state")
     assert {row["state"] for row in rows} == {"t"}
     assert len(rows) == 6
 

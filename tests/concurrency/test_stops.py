@@ -114,7 +114,7 @@ def due(world: World) -> None:
 
 def spoilt(world: World, letters: str) -> None:
     """Tasks of which the first cannot be read."""
-    spoil(world.spark, world.rival, put(world, letters)[0], letters[0])
+    spoil(world.rival, put(world, letters)[0], letters[0])
 
 
 def in_segments_of_one(world: World, letters: str) -> None:

@@ -31,8 +31,6 @@ from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tests.concurrency.support import OpenQueue
 
 _numbers = itertools.count()
@@ -457,10 +455,10 @@ def test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_n
 
 @pytest.mark.thorough
 def test_take_when_it_stops_before_or_after_it_buries_the_head_leaves_the_subqueue_to_the_next(
-    spark: SparkSession, hosts: Subqueues
+    hosts: Subqueues,
 ) -> None:
     for commits in range(MOST_STOPS):
-        spoil(spark, hosts.rival, hosts.put("ab")[0], "a")
+        spoil(hosts.rival, hosts.put("ab")[0], "a")
         if not hosts.probe.stopped_after(commits, lambda: hosts.tube.take(0)):
             break
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.concurrency.support import FOR_EVER, Probe
+from tests.concurrency.support import FOR_EVER, Probe, edit
 from tubeq_spark import SessionError, TubeExistsError
 
 if TYPE_CHECKING:
@@ -182,10 +182,8 @@ def test_open_when_a_temporary_tube_has_no_owner_leaves_it(
     name, owner = new_name(), open_queue(ttr=10)
     tube = owner.create_tube(name, temporary=True)
     table = owner._registry._table
-    watcher._context.engine.run(
-        f'UPDATE {table} SET options = regexp_replace(options, \'"temporary": "[^"]*"\', '
-        f"'\"temporary\": true') WHERE name = '{name}'"
-    )
+    no_owner = 'regexp_replace(options, \'"temporary": "[^"]*"\', \'"temporary": true\')'
+    edit(watcher._context, table, "options", no_owner, f"name = '{name}'")
     clock.advance(11)
 
     watcher.sweep()

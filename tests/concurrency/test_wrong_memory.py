@@ -5,12 +5,13 @@ No verb leaves a wrong memory behind (`tests/unit/test_held_tasks.py`), so it is
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import World, ids_of, stored
+from tests.concurrency.support import World, ids_of, rows_of, stored
 from tubeq_spark import CommitUnknownError, PutItem
 
 if TYPE_CHECKING:
@@ -144,6 +145,6 @@ def test_release_of_more_tasks_than_a_statement_names_is_decided_on_what_is_read
 
     tube.release_many(ids[20:240])
 
-    rows = world.rival.df().groupBy("state").count().collect()
-    assert {row["state"]: row["count"] for row in rows} == {"t": 30, "r": 220}
+    rows = rows_of(world.rival, "state")
+    assert Counter(row["state"] for row in rows) == {"t": 30, "r": 220}
     assert world.conflicts() == conflicts + 1

@@ -6,8 +6,8 @@ tasks are settled by `main`, by `joined` (another queue object of its session) a
 session), one by one, several at once, and as batches; now and then the answer to a commit is lost.
 After every step each task must be in the state that the model has it in.
 
-`make test-rest` runs 60 steps, the same in each run. With ``TUBEQ_HYPOTHESIS_PROFILE=nightly`` there are
-2,000 of each type, and new ones.
+`make test-rest` runs 60 steps on Spark, `make test` 450 on the native engine, the same in each run. With
+``TUBEQ_HYPOTHESIS_PROFILE=nightly`` there are 2,000 and 20,000 of each type, and new ones.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tests.concurrency.support import FOR_EVER, end_heartbeat, rows_of
 from tests.stateful.model import Model, agree
-from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, Queue, QueueConfig, Task
+from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, QueueConfig, Task
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.testing import ManualClock
 
@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark.sql import SparkSession
-
-    from tubeq_spark import Batch, Tube
+    from tests.acceptance.support import OnSpark
+    from tubeq_spark import Batch, Queue, Tube
     from tubeq_spark.rules.stored_task import StoredTask
 
 T = TypeVar("T")
@@ -63,6 +62,9 @@ NIGHTLY = settings(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
+#: On the native engine a step takes milliseconds, so there are so many times the examples: in each
+#: run, and with the nightly profile.
+TIMES, TIMES_NIGHTLY = 5, 10
 
 #: Who calls a verb; `joined` is of `main`'s session.
 CALLERS = st.sampled_from(["main", "main", "main", "joined", "rival"])
@@ -114,9 +116,9 @@ class Place:
     """Three queue objects on one location, and their tube; it is emptied for each example."""
 
     def __init__(
-        self, spark: SparkSession, place: str, type_name: str, max_attempts: int | None
+        self, engine: OnSpark, place: str, type_name: str, max_attempts: int | None
     ) -> None:
-        self.spark, self.type, self.max_attempts = spark, type_name, max_attempts
+        self.engine, self.type, self.max_attempts = engine, type_name, max_attempts
         self.clock, self.answers = ManualClock(), LosesAnswers()
         main = self._open(place, config=QueueConfig(observer=self.answers))
         tube = main.create_tube("shared", type_name, max_attempts=max_attempts)
@@ -130,7 +132,7 @@ class Place:
         self.steps = 0
 
     def _open(self, place: str, **options: Any) -> Queue:
-        queue = Queue(self.spark, place, clock=self.clock, **options)
+        queue = self.engine.open(place, clock=self.clock, **options)
         queue.cfg(ttr=FOR_EVER)
         end_heartbeat(queue)
         return queue
@@ -258,7 +260,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
 
     # -- batches ---------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.open is None)
+    @precondition(lambda self: self.open is None and self.place.engine.spark is not None)
     @rule(count=st.integers(1, 4), per_utube=st.integers(1, 3))
     def take_batch(self, count: int, per_utube: int) -> None:
         """Tasks whose ids nobody remembers."""
@@ -305,8 +307,9 @@ class LeasesAgainstModel(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         self.place.steps += 1
-        rows = self.tubes["rival"].df().select("task_id", "state", "attempts").collect()
-        assert sorted(map(tuple, rows)) == sorted(
+        columns = ("task_id", "state", "attempts")
+        rows = rows_of(self.tubes["rival"], *columns, now_us=to_us(self.now))
+        assert sorted(tuple(row.values()) for row in rows) == sorted(
             (task.task_id, task.state.value, task.attempts) for task in self.model.effective()
         )
 
@@ -374,7 +377,7 @@ class LeasesAgainstModel(RuleBasedStateMachine):
             return lambda: batch.touch(5)
         if verb == "some":
             text = " UNION ALL ".join(f"SELECT {task_id}L AS task_id" for task_id in ids or [1])
-            return lambda: batch.ack(self.place.spark.sql(text))
+            return lambda: batch.ack(self.place.engine.spark.sql(text))
         act: Callable[[], int] = getattr(batch, verb)
         return act
 
@@ -399,11 +402,14 @@ def _asked_again(verb: Callable[[], T]) -> T:
         return verb()
 
 
-def run(spark: SparkSession, place: str, type_name: str, max_attempts: int | None) -> int:
+def run(engine: OnSpark, place: str, type_name: str, max_attempts: int | None) -> int:
     """Run examples of the machine; returns the number of steps after which all tasks were compared."""
-    LeasesAgainstModel.place = Place(spark, place, type_name, max_attempts)
+    LeasesAgainstModel.place = Place(engine, place, type_name, max_attempts)
     nightly = os.environ.get("TUBEQ_HYPOTHESIS_PROFILE") == "nightly"
-    run_state_machine_as_test(LeasesAgainstModel, settings=NIGHTLY if nightly else SAME)
+    profile, times = (NIGHTLY, TIMES_NIGHTLY) if nightly else (SAME, TIMES)
+    if engine.spark is None:
+        profile = settings(profile, max_examples=times * profile.max_examples)
+    run_state_machine_as_test(LeasesAgainstModel, settings=profile)
     return LeasesAgainstModel.place.steps
 
 
@@ -412,6 +418,13 @@ def run(spark: SparkSession, place: str, type_name: str, max_attempts: int | Non
 @pytest.mark.timeout(7_200)
 @pytest.mark.parametrize(("type_name", "max_attempts"), [("fifottl", None), ("utubettl", 2)])
 def test_neighbours_whose_leases_differ_are_settled_as_the_model_says(
-    spark: SparkSession, location: str, type_name: str, max_attempts: int | None
+    engine: OnSpark, location: str, type_name: str, max_attempts: int | None
 ) -> None:
-    assert run(spark, location, type_name, max_attempts) >= 30
+    assert run(engine, location, type_name, max_attempts) >= 30
+
+
+@pytest.mark.parametrize("engine", ["native"], indirect=True)
+def test_neighbours_in_a_tube_with_a_capacity_are_settled_as_the_model_says(
+    engine: OnSpark, location: str
+) -> None:
+    assert run(engine, location, "limfifottl", 2) >= 30

@@ -26,16 +26,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.concurrency.support import rows_of
 from tests.stateful.model import Model, agree
-from tubeq_spark import PutItem, Queue, Task
+from tubeq_spark import PutItem, Task
+from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import SparkSession
-
-    from tubeq_spark import Tube
+    from tests.acceptance.support import OnSpark
+    from tubeq_spark import Queue, Tube
 
 DAY = 86_400.0
 TTR_OF_MAIN = 10_000 * DAY
@@ -64,6 +65,8 @@ PROFILES = {
         suppress_health_check=list(HealthCheck),
     ),
 }
+#: On the native engine there are so many times the examples: a step takes milliseconds.
+TIMES = 10
 
 SESSIONS = st.sampled_from(["main", "main", "mortal"])
 DATA = st.one_of(st.none(), st.integers(0, 9), st.text("aé'\\\"`", max_size=3))
@@ -285,8 +288,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert tasks == expected
 
     def _tasks_are_the_models(self) -> None:
-        rows = self.tubes["mortal"].df(effective=True).collect()
-        assert sorted((row.task_id, str(row.state)) for row in rows) == sorted(
+        now_us = to_us(self.clock.now())
+        rows = rows_of(self.tubes["mortal"], "task_id", "state", now_us=now_us)
+        assert sorted((row["task_id"], row["state"]) for row in rows) == sorted(
             (task.task_id, task.state.value) for task in self.model.effective()
         )
         for state in STATES:
@@ -341,16 +345,18 @@ class QueueAgainstModel(RuleBasedStateMachine):
 @pytest.mark.slow
 @pytest.mark.timeout(3_600)
 def test_queue_against_model_agrees_in_every_result_and_count(
-    spark: SparkSession, location: str
+    engine: OnSpark, location: str
 ) -> None:
     clock = ManualClock()
     numbers = itertools.count()
     profile = PROFILES[os.environ.get("TUBEQ_HYPOTHESIS_PROFILE", "ci")]
-    with Queue(spark, location, clock=clock) as main:
+    if engine.spark is None:
+        profile = settings(profile, max_examples=TIMES * profile.max_examples)
+    with engine.open(location, clock=clock) as main:
         main.cfg(ttr=TTR_OF_MAIN)
 
         def machine() -> QueueAgainstModel:
-            mortal = Queue(spark, location, clock=clock)
+            mortal = engine.open(location, clock=clock)
             mortal.cfg(ttr=TTR_OF_MORTAL)
             return QueueAgainstModel(clock, main, mortal, f"tube_{next(numbers)}")
 

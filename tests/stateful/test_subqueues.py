@@ -24,15 +24,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat, on_another_host
-from tubeq_spark import ConflictError, NotTakenError, PutItem, Queue, QueueConfig
+from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat, on_another_host, rows_of
+from tubeq_spark import ConflictError, NotTakenError, PutItem, QueueConfig
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import SparkSession
-
+    from tests.acceptance.support import OnSpark
     from tubeq_spark import Task, Tube
 
 SESSIONS = 4
@@ -54,6 +53,8 @@ PROFILES = {
         suppress_health_check=list(HealthCheck),
     ),
 }
+#: On the native engine there are so many times the examples: a step takes milliseconds.
+TIMES = 10
 
 sessions = st.integers(0, SESSIONS - 1)
 #: Steps of a take: it stops, or another comes in between, before or after any of its commits.
@@ -63,7 +64,7 @@ points = st.integers(0, 9)
 class Hosts:
     """The sessions of the module."""
 
-    def __init__(self, spark: SparkSession, place: str) -> None:
+    def __init__(self, engine: OnSpark, place: str) -> None:
         """Open them; each has taken once, so that no stop falls into its first lease."""
         self.clock = ManualClock()
         self.probes = [Probe() for _ in range(SESSIONS)]
@@ -72,7 +73,7 @@ class Hosts:
             config = QueueConfig(
                 attempts=6, backoff_first=0, backoff_most=0, claim_grace=0, observer=probe
             )
-            queue = Queue(spark, place, clock=self.clock, config=config)
+            queue = engine.open(place, clock=self.clock, config=config)
             queue.cfg(ttr=FOR_EVER)
             end_heartbeat(queue)
             on_another_host(queue)
@@ -99,6 +100,8 @@ class FourSessions(RuleBasedStateMachine):
     @rule(session=sessions, utubes=st.text("ab", min_size=1, max_size=3))
     def put(self, session: int, utubes: str) -> None:
         """Tasks of two sub-queues."""
+        # What several hosts put at one moment has no order.
+        self.hosts.clock.advance(1)
         items = [PutItem(next(self.numbers), utube=utube) for utube in utubes]
         for task in self.hosts.tubes[session].put_many(items):
             self.there[task.task_id] = str(task.utube)
@@ -189,12 +192,7 @@ class FourSessions(RuleBasedStateMachine):
         """What is stored tells."""
         if not hasattr(self, "there"):
             return
-        rows = (
-            self.hosts.tubes[0]
-            .df(effective=False)
-            .select("task_id", "state", "utube", "owner", "taken_at")
-            .collect()
-        )
+        rows = rows_of(self.hosts.tubes[0], "task_id", "state", "utube")
         ids = [row["task_id"] for row in rows]
         assert len(ids) == len(set(ids))
         assert set(ids) <= set(self.there)
@@ -210,7 +208,7 @@ class FourSessions(RuleBasedStateMachine):
         """All that is left comes out, in order."""
         tube = self.hosts.tubes[0]
         tube.release_all()
-        left = {row["task_id"] for row in tube.df().select("task_id").collect()}
+        left = {row["task_id"] for row in rows_of(tube, "task_id")}
         out: dict[str | None, list[int]] = defaultdict(list)
         while tasks := tube.take_many(10, per_utube=10):
             for task in tasks:
@@ -223,8 +221,10 @@ class FourSessions(RuleBasedStateMachine):
 @pytest.mark.thorough
 @pytest.mark.timeout(1500)
 def test_subqueues_when_four_sessions_interleave_and_stop_are_held_once_and_in_order(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    engine: OnSpark, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     profile = PROFILES[os.environ.get("TUBEQ_HYPOTHESIS_PROFILE", "ci")]
-    FourSessions.hosts = Hosts(spark, str(tmp_path_factory.mktemp("queue")))
+    if engine.spark is None:
+        profile = settings(profile, max_examples=TIMES * profile.max_examples)
+    FourSessions.hosts = Hosts(engine, str(tmp_path_factory.mktemp("queue")))
     run_state_machine_as_test(FourSessions, settings=profile)

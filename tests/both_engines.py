@@ -1,0 +1,76 @@
+"""Runs the tests of a folder on Spark and on the native engine, by the fixture `engine`.
+
+Its conftest takes over what is here. A test that names the Spark session, itself or by its fixtures, is
+about Spark and runs there only; so does, whatever its fixtures, what asks for `needs_spark` on its way.
+`--engine native` runs nothing else, and starts no Spark.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+
+from tests.acceptance.support import Native, OnSpark
+
+__all__ = [
+    "engine",
+    "engine_of",
+    "needs_spark",
+    "pytest_collection_modifyitems",
+    "pytest_generate_tests",
+]
+
+_ENGINES = ("spark", "native")
+_FOLDERS = ("concurrency", "stateful")
+
+
+def _chosen(config: pytest.Config) -> list[str]:
+    wanted = config.getoption("--engine") or (
+        _ENGINES[:1] if config.getoption("--connect") else _ENGINES
+    )
+    return [name for name in _ENGINES if name in wanted]
+
+
+def engine_of(item: pytest.Item) -> str | None:
+    """The engine that a test was given; `None`: it did not ask for one."""
+    callspec = getattr(item, "callspec", None)
+    name: str | None = callspec.params.get("engine") if callspec is not None else None
+    return name
+
+
+def needs_spark(*_: object, **_options: object) -> NoReturn:
+    """Leave out a test, run on the native engine, that is about Spark."""
+    pytest.skip("it is about what needs Spark")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test on each engine that was asked for."""
+    own = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
+    if "engine" in metafunc.fixturenames and "engine" not in own:
+        on = _ENGINES[:1] if "spark" in metafunc.fixturenames else _ENGINES
+        params = [name for name in _chosen(metafunc.config) if name in on]
+        metafunc.parametrize("engine", params, indirect=True, scope="module")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave nothing that runs without Spark to the thorough tests: it takes milliseconds."""
+    kept, left_out = [], []
+    for item in items:
+        name, fixtures = engine_of(item), getattr(item, "fixturenames", ())
+        if name == "native":
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
+        needs = "native" if name == "native" else "spark"
+        is_ours = item.path.parent.name in _FOLDERS and (name or "spark" in fixtures)
+        (left_out if is_ours and needs not in _chosen(config) else kept).append(item)
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="module")
+def engine(request: pytest.FixtureRequest) -> OnSpark:
+    """Opens queues; on Spark where a test does not say."""
+    if getattr(request, "param", "spark") == "native":
+        return Native()
+    return OnSpark(request.getfixturevalue("spark"))
