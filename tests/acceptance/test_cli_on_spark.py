@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,10 +16,13 @@ from typer.testing import CliRunner
 from tubeq_spark import Queue
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from typer.testing import Result
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.thorough
@@ -87,3 +93,30 @@ def test_take_of_what_json_has_no_form_for_prints_it_as_text(
     data = json.loads(taken.stdout)["data"]
     assert data == {"day": "2026-01-02", "at": None, "raw": "ff", "price": None}
     assert len(opened) == 1
+
+
+@pytest.mark.processes
+@pytest.mark.thorough
+def test_program_prints_nothing_but_its_results_when_delta_prints_too(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
+    # A tube that is older than what is kept: a sweep removes its dead files, which Delta tells of.
+    clock = ManualClock(dt.datetime.now(dt.UTC) - dt.timedelta(hours=3))
+    with Queue(spark, location, clock=clock) as queue:
+        queue.create_tube("t")
+    (tmp_path / "tubeq.toml").write_text("[queue]\nvacuum_hours = 1\nretention_hours = 1\n")
+    program = [sys.executable, "-m", "tubeq_spark.cli", "--engine", "spark"]
+
+    result = subprocess.run(
+        [*program, "--location", location, "sweep", "--json"],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+    assert result.returncode == 0, result.stderr
+    assert [json.loads(line)["tube"] for line in result.stdout.splitlines()] == ["t"]
+    assert "files and directories" in result.stderr
