@@ -6,9 +6,10 @@ What is checked, and why each check cannot blame what is allowed:
   was refused is never seen. One of a killed process was done as a whole or not at all.
 - **Ends.** A task is acked once at most: one acknowledged ack, and nobody has it after that. One that
   is gone was acked: acknowledged, or by a verb whose process was killed in it.
-- **Holders.** Who settles a task successfully has held it from the end of the take to the beginning
-  of that verb, so nobody else's take lies between. Whoever did not come to that has held it for the
-  shortest time that a lease lasts. The same for whole sub-queues.
+- **Holders.** Who acks or releases a task successfully has held it from the end of the take to the
+  beginning of that verb, so nobody else's take lies between. Whoever did not come to that has held it
+  for the shortest time that a lease lasts; a bury proves nothing, as anybody may bury. The same for
+  whole sub-queues.
 - **Attempts.** Each time that a task is handed out it says one more, unless it was buried meanwhile.
 - **Order.** Who takes a task of a sub-queue gets the first that is ready: none before it was ready
   for certain during the whole of the take. What a killed process may hold is no excuse there, as it
@@ -117,9 +118,8 @@ def _of_holders(tube: TubePlan, what: str, takes: Iterable[Taken]) -> Iterator[s
     for place, taken in enumerate(ordered):
         until = taken.begin + tube.held_for
         if taken.settled is not None:
-            until = (
-                taken.settled.begin if taken.settled.is_done else min(until, taken.settled.begin)
-            )
+            has_held = taken.settled.is_done and taken.kind != "bury"
+            until = taken.settled.begin if has_held else min(until, taken.settled.begin)
         for other in ordered[place + 1 :]:
             if other.begin > until:
                 break

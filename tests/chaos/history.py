@@ -86,7 +86,7 @@ class Item:
         """When it was ready for certain: from when to when."""
         until = self.takes[0].begin if self.takes else float("inf")
         if self.put.is_done and self.put.end is not None:
-            yield self.put.end + (self.delay + _MARGIN if self.delay else 0.0), until
+            yield self._from(self.put.end, self.delay, until)
         for number, taken in enumerate(self.takes):
             settled, later = taken.settled, self.takes[number + 1 :]
             if settled is None or settled.end is None or not settled.is_done:
@@ -94,8 +94,15 @@ class Item:
             if taken.kind != "release":
                 continue
             delay = settled.arguments.get("delay") or 0.0
-            begin = settled.end + (delay + _MARGIN if delay else 0.0)
-            yield begin, min((t.begin for t in later), default=float("inf"))
+            yield self._from(
+                settled.end, delay, min((t.begin for t in later), default=float("inf"))
+            )
+
+    def _from(self, moment: float, delay: float, until: float) -> tuple[float, float]:
+        """From when to when it was ready, which anybody may end who buries it."""
+        begin = moment + (delay + _MARGIN if delay else 0.0)
+        buries = [op for op in self.buries if op.end is None or op.end > moment]
+        return begin, min([until, *(op.begin for op in buries)])
 
 
 class History:

@@ -31,8 +31,8 @@ __all__ = ["Chaos", "Outcome"]
 
 ROOT = Path(__file__).parents[2]
 _SPARK_JOB = (sys.executable, "-m", "tests.chaos.spark_job")
-#: Seconds that a Spark job goes on once it has started, which takes its JVM long.
-_SPARK_LIVES = (3.0, 25.0)
+#: Lines of its journal after which a Spark job is killed: how long it takes for them is the machine's.
+_SPARK_LINES = (2, 16)
 #: Seconds that the JVM of a killed job may go on.
 _JVM_ENDS = 60.0
 
@@ -120,13 +120,13 @@ class _SparkJob:
                 )
             )
 
-    def is_ready(self) -> bool:
-        """Whether it has begun to work."""
-        return self._journal.exists() and self._journal.stat().st_size > 0
+    def lines(self) -> int:
+        """How much it has done, as its journal says."""
+        return self._journal.read_bytes().count(b"\n") if self._journal.exists() else 0
 
     def wait(self) -> None:
         """Wait until it works, or has ended."""
-        while not self.is_ready() and self._started[-1].poll() is None:
+        while not self.lines() and self._started[-1].poll() is None:
             time.sleep(0.1)
 
     def kill(self) -> bool:
@@ -215,14 +215,12 @@ class Chaos:
     def _kill_on(self, seconds: float, every: float, wrong: list[str]) -> int:
         until = time.monotonic() + seconds
         kills = 0
-        spark_dies: float | None = None
+        spark_dies = self._random.randint(*_SPARK_LINES)
         while time.monotonic() < until:
             time.sleep(self._random.uniform(0, 2 * every))
             place: _Native | _SparkJob = self._random.choice(self._natives)
-            if self._spark is not None and spark_dies is None and self._spark.is_ready():
-                spark_dies = time.monotonic() + self._random.uniform(*_SPARK_LIVES)
-            if self._spark is not None and spark_dies is not None and time.monotonic() > spark_dies:
-                place, spark_dies = self._spark, None
+            if self._spark is not None and self._spark.lines() >= spark_dies:
+                place, spark_dies = self._spark, self._random.randint(*_SPARK_LINES)
             if place.kill():
                 kills += 1
             else:

@@ -109,6 +109,21 @@ FINE = {
     .take("b", 9, 10, 1, nth=2)
     .settle("a", "ack", 11, 12, 1, error="NotTakenError")
     .settle("b", "ack", 13, 14, 1),
+    "buried by who held it before": work()
+    .put(0, 1, 1)
+    .take("a", 2, 3, 1)
+    .take("b", 9, 10, 1, nth=2)
+    .settle("a", "bury", 11, 12, 1)
+    .left(1),
+    "buried in a sub-queue by who held it before": sites()
+    .put(0, 1, 1, 2, utube="u")
+    .take("a", 2, 3, 1, utube="u")
+    .take("b", 9, 10, 1, utube="u", nth=2)
+    .settle("b", "release", 11, 12, 1)
+    .settle("a", "bury", 13, 14, 1)
+    .take("c", 15, 16, 2, utube="u")
+    .settle("c", "ack", 17, 18, 2)
+    .left(1),
     "utube in order": sites()
     .put(0, 1, 1, 2, utube="u")
     .take("a", 2, 3, 1, utube="u")
