@@ -66,7 +66,7 @@ def measure(processes: int, seconds: float) -> Goodput:
     """
     # With everything imported once, and no thread yet.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["bench.processes", "deltalake"])
+    context.set_forkserver_preload(["tubeq_spark.queue", "deltalake"])
     with tempfile.TemporaryDirectory(prefix="tubeq-bench-") as location:
         with Queue(None, location, engine="native") as queue:
             tube = queue.create_tube("work", "fifottl")
