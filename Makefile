@@ -38,7 +38,7 @@ help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
 		| while IFS=@ read -r target text; do printf '%-18s %s\n' "$$target" "$$text"; done
 
-setup: java $(STAMP) ## Install everything into .venv (once; again when pyproject.toml changes)
+setup: $(STAMP) ## Install everything into .venv (once; again when pyproject.toml changes)
 
 demo: setup ## Crawl 2,000 pages of three local web servers through the queue
 	@$(BIN)/python jobs/demo.py
@@ -53,13 +53,13 @@ fmt: setup ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: setup ## Run the tests that prove the product, a part of them on Spark Connect, too
+test: java setup ## Run the tests that prove the product, a part of them on Spark Connect, too
 	@status=0; \
 	$(if $(ARGS),,$(PYTEST) --connect -n 1 -m "$(QUICK)" tests/connect $(QUICK_CASES) || status=1;) \
 	$(PYTEST) -n $(WORKERS) -m "$(QUICK) and not connect" $(ARGS) || status=1; \
 	exit $$status
 
-test-rest: setup ## Run all tests that make test leaves out, some cases on Spark Connect, too
+test-rest: java setup ## Run all tests that make test leaves out, some cases on Spark Connect, too
 	@status=0; \
 	$(if $(ARGS),,$(PYTEST) --connect -n $(WORKERS) -m "$(REST_ON_CONNECT)" \
 		tests/connect $(CASES_ON_CONNECT) || status=1;) \
@@ -72,7 +72,7 @@ test-all: ## Run all tests, on classic Spark and on Spark Connect
 	$(MAKE) test-rest || status=1; \
 	exit $$status
 
-test-connect: setup ## Run the tests of all cases on Spark Connect
+test-connect: java setup ## Run the tests of all cases on Spark Connect
 	$(PYTEST) --connect -n $(WORKERS) -m "not benchmark" $(or $(ARGS),tests/connect $(CASES))
 
 test-unit: setup ## Run the tests that need no Spark (seconds)
@@ -93,7 +93,7 @@ test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on ol
 wheel: setup ## Build the wheel that --py-files takes, in dist
 	@$(BIN)/python -m hatchling build --target=wheel
 
-bench: setup ## Measure the verbs beside bare Delta statements
+bench: java setup ## Measure the verbs beside bare Delta statements
 	@$(BIN)/python jobs/benchmark.py $(ARGS)
 
 # Without its sentence on other programs of its makers.
@@ -118,8 +118,7 @@ java:
 		exit 1; \
 	fi
 
-# Java is checked first, but does not make an installation old.
-$(STAMP): pyproject.toml | java
+$(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is needed; choose one by make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
 		exit 1; \

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
-    return start("crawler.command", "spark,jobs", argv)
+    return start("crawler.command", "native,jobs", argv)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A demonstration: crawl three web servers of this very machine through the queue.
 
 The servers run in this process, on loopback, over the trees of Python's standard library, pyspark
-and pandas; the crawler is `jobs/crawl.py` as it is. Some pages fail on purpose. Several consumers
+and pandas, of which nothing runs; the crawler is `jobs/crawl.py` as it is, without Java. Some pages
+fail on purpose. Several consumers
 work at the same time, each on a host of its own, and in the end the page table tells whether they
 did.
 """
@@ -35,11 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parse = argparse.ArgumentParser(prog="demo.py", description="Crawl three local web servers.")
     parse.add_argument("--pages", default="2000", metavar="N", help="how many (%(default)s)")
     parse.add_argument("--consumers", default="2", metavar="N", help="at once (%(default)s)")
+    parse.add_argument(
+        "--engine", default="native", metavar="NAME", help="native or spark (%(default)s)"
+    )
     parse.add_argument("--location", help="keep the queue and the pages, to look at or to go on")
     arguments = parse.parse_args(argv)
     roots = [_package(name) for name in ("pyspark", "pandas")]
     if None in roots:
-        sys.stderr.write("demo.py: pip install 'tubeq-spark[spark,jobs]' first\n")
+        sys.stderr.write("demo.py: pip install 'tubeq-spark[spark,native,jobs]' first\n")
         return MISSING
     with ExitStack() as stack:
         location = arguments.location or stack.enter_context(
@@ -53,6 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ["no_proxy"] = ",".join(urlsplit(host).hostname or "" for host in hosts)
         seeds = [*hosts, hosts[0] + FAULTS.lstrip("/")]
         options += [f"--consumers={arguments.consumers}", f"--max-pages={arguments.pages}"]
+        options += [f"--engine={arguments.engine}"]
         return crawl.main([f"--location={location}", *options, *seeds])
 
 

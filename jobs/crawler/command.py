@@ -14,8 +14,7 @@ from crawler.fetch import Limits
 from crawler.run import Job, run
 from crawler.settings import Settings
 from crawler.urls import normalise
-from tubeq_spark import local_session
-from tubeq_spark.programs import BadUseError, run_program
+from tubeq_spark.programs import BadUseError, Defaults, open_spark, quiet_loggers, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,6 +92,13 @@ def _parser() -> argparse.ArgumentParser:
         help="of a dead crawler (%(default)g s)",
     )
     add("--agent", default="tubeq-crawl/1", help="name given to servers (%(default)s)")
+    add(
+        "--engine",
+        choices=("auto", "native", "spark"),
+        default="auto",
+        help="spark fetches on executors; native in this process, without Java; auto is native where "
+        "the location is on local files (%(default)s)",
+    )
     add("--kick", action="store_true", help="try again what was buried")
     add("--verbose", action="store_true", help="show where an error came from")
     return parse
@@ -121,11 +127,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = _job(arguments)
         slots = max(os.cpu_count() or 1, job.consumers * job.settings.partitions + _SPARE_SLOTS)
         console = Console()
+        if not Defaults(location=job.location, engine=arguments.engine).needs_spark():
+            console.print("Opening the queue …")
+            return run(None, job, console)
         console.print("Starting Spark and opening the queue …")
-        spark = local_session("tubeq-crawl", **{"spark.master": f"local[{slots}]"})
-        return run(spark, job, console)
+        with quiet_loggers(verbose=arguments.verbose, of_spark=True):
+            spark = open_spark("tubeq-crawl", None, **{"spark.master": f"local[{slots}]"})
+            return run(spark, job, console)
 
-    return run_program(PROGRAM, work, verbose=arguments.verbose)
+    return run_program(PROGRAM, work, verbose=arguments.verbose, on_spark=False)
 
 
 def _job(arguments: argparse.Namespace) -> Job:

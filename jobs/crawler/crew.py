@@ -6,15 +6,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
-from pyspark.cloudpickle import register_pickle_by_value
-
-import crawler
-from crawler.frontier import Frontier
 from crawler.hosts import Hosts
 from crawler.ledger import Ledger
 from crawler.loop import Consumer, Shared
 from crawler.settings import Ending
-from crawler.tables import PageTable
 from tubeq_spark import SystemClock
 
 if TYPE_CHECKING:
@@ -23,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from crawler.parts import Storage
     from crawler.settings import Settings, Watcher
     from tubeq_spark import Clock, Queue
 
@@ -37,7 +33,7 @@ class Crawler:
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         queues: Sequence[Queue],
         settings: Settings,
         watcher: Watcher,
@@ -48,7 +44,7 @@ class Crawler:
         """Open the crawl's tube and page table, or create them.
 
         Args:
-            spark: A session with Delta.
+            spark: A session with Delta; without one the crawl is native.
             queues: A session of the queue for each consumer, one at least; the pages lie beside
                 the tasks.
             settings: How to crawl.
@@ -59,15 +55,12 @@ class Crawler:
         Raises:
             TubeExistsError: There is a tube of that name and another type.
         """
-        self._spark, self._queues, self._settings = spark, queues, settings
-        self._watcher, self._stopping = watcher, stopping
+        self._settings, self._watcher, self._stopping = settings, watcher, stopping
         self._clock = clock or SystemClock()
-        self.pages = PageTable(spark, queues[0].location)
+        self._storage = _storage(spark, queues[0].location, settings)
+        self.pages = self._storage.pages
         adding = threading.Lock()
-        self._frontiers = [Frontier(queue, self.pages, adding) for queue in queues]
-        # Executors cannot import what lies beside the main program; so the code that they run
-        # travels with the task. Unlike --py-files and artifacts this needs nothing of the session.
-        register_pickle_by_value(crawler)  # type: ignore[no-untyped-call]
+        self._frontiers = [self._storage.frontier(queue, adding) for queue in queues]
 
     def add_seeds(self, urls: Sequence[str]) -> int:
         """Queue normalised URLs that were never seen here.
@@ -77,8 +70,7 @@ class Crawler:
 
         Commits: 1 to the tube, or none.
         """
-        seeds = self._spark.createDataFrame([(url, 0) for url in urls], "url STRING, depth INT")
-        return self._frontiers[0].add(seeds)
+        return self._frontiers[0].add_seeds(urls)
 
     def kick(self) -> int:
         """Give everything that was buried another `MAX_ATTEMPTS` tries; return how many."""
@@ -92,17 +84,16 @@ class Crawler:
             KeyboardInterrupt: It came while they worked; the batches in hand were given back.
         """
         shared = Shared(
-            pages=self.pages,
             hosts=Hosts(self._settings),
             ledger=Ledger(self.pages.fetched_count(), self._settings.max_pages),
             settings=self._settings,
             clock=self._clock,
         )
-        shared.hosts.learn(self._frontiers[0].seen())
-        with ThreadPoolExecutor(len(self._queues), "consumer") as pool:
+        shared.hosts.learn(self._frontiers[0].origins())
+        with ThreadPoolExecutor(len(self._frontiers), "consumer") as pool:
             runs = [
                 pool.submit(self._consume, number, shared)
-                for number in range(1, len(self._queues) + 1)
+                for number in range(1, len(self._frontiers) + 1)
             ]
             try:
                 wait(runs)
@@ -114,7 +105,6 @@ class Crawler:
 
     def _consume(self, number: int, shared: Shared) -> Ending:
         consumer = Consumer(
-            str(self._queues[number - 1].session_uuid),
             self._frontiers[number - 1],
             shared,
             lambda step: self._watcher.step(number, step),
@@ -135,6 +125,15 @@ class Crawler:
         ledger.given_up.set()
         while left := wait(runs, timeout=_INSIST_S).not_done:
             # Who does not fetch ends by itself, and what it gives back must not be interrupted.
-            # Spark knows tags only in the thread that set them; so all of the session has to end.
             if ledger.fetching == len(left):
-                self._spark.interruptAll()
+                self._storage.interrupt()
+
+
+def _storage(spark: SparkSession | None, location: str, settings: Settings) -> Storage:
+    if spark is None:
+        from crawler.native.storage import NativeStorage  # noqa: PLC0415  the library is optional
+
+        return NativeStorage(location, settings)
+    from crawler.on_spark import SparkStorage  # noqa: PLC0415  pyspark is optional
+
+    return SparkStorage(spark, location, settings)

@@ -1,51 +1,29 @@
-"""The URLs to visit: a `utubettl` tube whose sub-queues are the hosts.
-
-A sub-queue is held by one take at a time. So whoever has tasks of a host is the only one that
-fetches from it, until these tasks are acked or given back.
-"""
+"""The URLs to visit, on Spark: the tube as DataFrames."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from crawler.parts import MAX_ATTEMPTS, TUBE, Look
 from tubeq_spark import TaskState
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Mapping
 
     from pyspark.sql import Column, DataFrame
 
     from crawler.tables import PageTable
     from tubeq_spark import Batch, Queue
 
-__all__ = ["MAX_ATTEMPTS", "TUBE", "Frontier", "Look", "urls_of"]
+__all__ = ["HOSTS_LIMIT", "Frontier", "origins_of", "urls_of"]
 
-TUBE = "crawl"
-MAX_ATTEMPTS = 3
+#: A crawl of more hosts than this is one for another design: its links would need no host filter.
+HOSTS_LIMIT = 10_000
+
 
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
-
-
-@dataclass(frozen=True)
-class Look:
-    """What there is to do.
-
-    Attributes:
-        tasks: How many, by the name of their state.
-        next_ready: How many are ready of the host whose turn it is among those that nobody holds.
-    """
-
-    tasks: Mapping[str, int]
-    next_ready: int
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do, or to wait for."""
-        return not (self.tasks["ready"] + self.tasks["delayed"] + self.tasks["taken"])
 
 
 class Frontier:
@@ -118,6 +96,13 @@ class Frontier:
         """Every URL that was ever queued and not deleted."""
         queued = urls_of(self._tube.df()).select("url")
         return queued.unionByName(self._pages.fetches().select("url"))
+
+
+def origins_of(urls: DataFrame) -> list[str]:
+    """Scheme and host of URLs, each once."""
+    origin = F.regexp_extract("url", "^https?://[^/?]+", 0).alias("origin")
+    rows = urls.select(origin).distinct().limit(HOSTS_LIMIT).collect()
+    return [row["origin"] for row in rows if row["origin"]]
 
 
 def urls_of(tasks: DataFrame, *more: Column | str) -> DataFrame:

@@ -5,22 +5,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from crawler.fetch import load_robots
 from crawler.urls import Scope, host_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from urllib.robotparser import RobotFileParser
-
-    from pyspark.sql import DataFrame
 
     from crawler.settings import Settings
 
 __all__ = ["Hosts"]
-
-#: A crawl of more hosts than this is one for another design: its links would need no host filter.
-HOSTS_LIMIT = 10_000
 
 
 class Hosts:
@@ -33,13 +27,10 @@ class Hosts:
         self._robots: dict[str, RobotFileParser | None] = {}
         self._lock = threading.Lock()
 
-    def learn(self, urls: DataFrame) -> None:
-        """Note the hosts of URLs that were queued: those of all seeds ever given."""
-        origin = F.regexp_extract("url", "^https?://[^/?]+", 0).alias("origin")
-        rows = urls.select(origin).distinct().limit(HOSTS_LIMIT).collect()
-        found = [row["origin"] for row in rows if row["origin"]]
+    def learn(self, origins: Iterable[str]) -> None:
+        """Note the hosts of URLs that were queued, by scheme and host: those of all seeds ever given."""
         with self._lock:
-            self._origins |= {host_of(origin): f"{origin}/" for origin in found}
+            self._origins |= {host_of(origin): f"{origin}/" for origin in origins}
 
     def scope(self) -> Scope:
         """How far the crawl goes; asks hosts for their rules whose rules are not known."""

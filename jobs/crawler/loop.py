@@ -2,12 +2,10 @@
 
 The order of the commits is what makes the crawl safe to kill at any moment:
 
-1. `take_df` takes a batch, and with it the host. Its URLs whose pages are stored already are not
+1. A take gives a batch, and with it the host. Its URLs whose pages are stored already are not
    fetched again.
-2. The others are fetched on the executors while their rows are appended to the page table: one
-   commit for the batch, and the only evaluation of the DataFrame that fetches. Everything
-   after it reads the table.
-3. Unseen links go into the tube by one keyed `put_df`. Unseen is what neither the tube nor the
+2. The others are fetched, and their rows appended to the page table: one commit for the batch.
+3. Unseen links go into the tube by one keyed put. Unseen is what neither the tube nor the
    page table holds: there is no third table of seen URLs that could disagree with them.
 4. Failures are released with a delay; the tube buries them after `MAX_ATTEMPTS`.
 5. The rest is acked, and the host is free.
@@ -24,43 +22,33 @@ Several consumers, each with a session of its own, share the work by hosts. A ho
 of them at a time, as long as its session lives: one that was paused for longer than its lease goes
 on for a moment, and the page table shows it (`tables.overlapping`).
 
-Steps 1 and 3 read the page table and the tube whole, if only the URLs: for some millions of pages.
+Unseen links are found among all that was ever seen, if only by URL: for some millions of pages. On
+Spark (`on_spark`) each batch reads the tube and the page table for that; natively (`native`) the
+process reads them once, and keeps the URLs.
 """
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
-from crawler.fetch import Outcome, fetcher
-from crawler.frontier import urls_of
+from crawler.fetch import Outcome
+from crawler.parts import GivenUpError
 from crawler.settings import Ending
-from crawler.tables import FETCH_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import DataFrame
-
-    from crawler.frontier import Frontier, Look
     from crawler.hosts import Hosts
     from crawler.ledger import Ledger
+    from crawler.parts import Frontier, InHand, Look
     from crawler.settings import Settings
-    from crawler.tables import PageTable
-    from crawler.urls import Scope
-    from tubeq_spark import Batch, Clock
+    from tubeq_spark import Clock
 
-__all__ = ["Consumer", "GivenUpError", "Shared"]
+__all__ = ["Consumer", "Shared"]
 
 #: Seconds that a consumer waits for a free host; a request to stop is seen as often.
 _WAIT_S = 2.0
-
-
-class GivenUpError(Exception):
-    """The batch in hand shall be given back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +56,12 @@ class Shared:
     """What the consumers of a crawl share.
 
     Attributes:
-        pages: Where pages go.
         hosts: Where the crawl may go.
         ledger: What they know of each other.
         settings: How to crawl.
         clock: How they wait.
     """
 
-    pages: PageTable
     hosts: Hosts
     ledger: Ledger
     settings: Settings
@@ -85,19 +71,16 @@ class Shared:
 class Consumer:
     """One consumer of the frontier; used by one thread."""
 
-    def __init__(
-        self, name: str, frontier: Frontier, shared: Shared, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, frontier: Frontier, shared: Shared, tell: Callable[[str], None]) -> None:
         """Make a consumer.
 
         Args:
-            name: Its identity in the page table: no other consumer of the location ever has it.
             frontier: Where its tasks are, by a session of its own.
             shared: What it has in common with the others.
             tell: Is called for each step.
         """
-        self._name, self._frontier, self._shared, self._tell = name, frontier, shared, tell
-        self._pages, self._ledger, self._settings = shared.pages, shared.ledger, shared.settings
+        self._frontier, self._shared, self._tell = frontier, shared, tell
+        self._ledger, self._settings = shared.ledger, shared.settings
 
     def run(
         self, stopping: Callable[[], bool], report: Callable[[Mapping[str, int]], None]
@@ -127,7 +110,7 @@ class Consumer:
                 is_quiet = not self._ledger.wait(self._shared.clock, _WAIT_S, batches)
         return Ending.STOPPED
 
-    def _take(self, look: Look, *, is_quiet: bool) -> Batch | None:
+    def _take(self, look: Look, *, is_quiet: bool) -> InHand | None:
         """Take a batch of the host whose turn it is."""
         wanted = look.next_ready
         if not wanted and is_quiet and look.tasks["taken"] > self._ledger.in_hand:
@@ -135,12 +118,12 @@ class Consumer:
             wanted = 1
         count = self._ledger.room(min(wanted, self._settings.batch_size))
         batch = self._frontier.take(count) if count else None
-        if batch is None or not batch.count:
+        if batch is None:
             return None
         self._ledger.took(batch.count)
         return batch
 
-    def _crawl(self, batch: Batch) -> None:
+    def _crawl(self, batch: InHand) -> None:
         """Do the steps of the module's docstring from 2 on."""
         outcomes: dict[str, int] = {}
         try:
@@ -150,47 +133,18 @@ class Consumer:
             fetched, failed = outcomes.get(Outcome.FETCHED, 0), outcomes.get(Outcome.FAILED, 0)
             self._ledger.did(batch.count, fetched, failed)
 
-    def _work(self, batch: Batch) -> dict[str, int]:
-        name = str(uuid.uuid4())
-        leased = urls_of(batch.df, "task_id", F.col("attempts").alias("attempt"))
+    def _work(self, batch: InHand) -> dict[str, int]:
         self._step(f"fetching {batch.count}")
-        self._fetch(leased, name, self._shared.hosts.scope())
-        outcomes = self._pages.outcomes_of(name)
+        with self._ledger.while_fetching():
+            outcomes = batch.fetch(self._shared.hosts.scope(), self._ledger.given_up.is_set)
         self._step("linking")
-        unfetched = batch.count - sum(outcomes.values())
-        self._put_links(leased, name, had_stored_pages=unfetched > 0)
+        batch.put_links()
         self._step("acking")
         if outcomes.get(Outcome.FAILED):
-            self._release_failures(batch, name)
+            # Perhaps another crawler was given seeds of new hosts since this one has looked.
+            self._shared.hosts.learn(batch.release_failures(self._settings.retry_delay))
         batch.ack()
         return outcomes
-
-    def _fetch(self, leased: DataFrame, name: str, scope: Scope) -> None:
-        """Step 2."""
-        stored = self._pages.settled().select("url")
-        missing = leased.join(stored, "url", "left_anti").dropDuplicates(["url"])
-        # Written down first: an append that read the table it goes to would lose to other appends,
-        # and all that it fetched with it.
-        spread = missing.localCheckpoint().repartition(self._settings.partitions)
-        fetched = spread.mapInArrow(fetcher(scope, self._settings.limits), FETCH_COLUMNS)
-        with self._ledger.while_fetching():
-            self._pages.append(fetched, consumer=self._name, batch=name)
-
-    def _put_links(self, leased: DataFrame, name: str, *, had_stored_pages: bool) -> None:
-        """Step 3."""
-        pages = self._pages.of_batch(name)
-        if had_stored_pages:
-            pages = self._pages.settled().join(leased.select("url"), "url", "left_semi")
-        links = pages.select(F.explode("links").alias("url"), (F.col("depth") + 1).alias("depth"))
-        nearest = links.groupBy("url").agg(F.min("depth").alias("depth"))
-        self._frontier.add(nearest, key=f"links of {name}")
-
-    def _release_failures(self, batch: Batch, name: str) -> None:
-        """Step 4. A second task of the same URL is acked with the rest: one is enough to retry."""
-        failed = self._pages.of_batch(name).where(F.col("outcome") == F.lit(Outcome.FAILED.value))
-        batch.release(failed.select("task_id"), delay=self._settings.retry_delay)
-        # Perhaps another crawler was given seeds of new hosts since this one has looked.
-        self._shared.hosts.learn(failed)
 
     def _step(self, name: str) -> None:
         if self._ledger.given_up.is_set():

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from program.stopping import Stop
 
 from crawler.crew import Crawler
-from crawler.frontier import TUBE
+from crawler.parts import TUBE
 from crawler.screen import Screen, host_table, proof, task_table
 from crawler.settings import Ending, Settings
 from tubeq_spark import Queue, SystemClock
@@ -55,11 +55,11 @@ class Job:
     kick: bool = False
 
 
-def run(spark: SparkSession, job: Job, console: Console) -> int:
+def run(spark: SparkSession | None, job: Job, console: Console) -> int:
     """Run a crawl until it ends, and show what it got.
 
     Args:
-        spark: A session with Delta.
+        spark: A session with Delta; without one the crawl is native.
         job: What to do.
         console: Where to show it.
 
@@ -72,10 +72,15 @@ def run(spark: SparkSession, job: Job, console: Console) -> int:
         KeyboardInterrupt: A second signal came; the batches in hand were given back.
     """
     limit = job.settings.max_pages
-    with Queue(spark, job.location) as queue, _alone_at(queue.location):
+    engine = "native" if spark is None else "spark"
+
+    def opened() -> Queue:
+        return Queue(spark, job.location, engine=engine)
+
+    with opened() as queue, _alone_at(queue.location):
         with ExitStack() as stack:
             stop = stack.enter_context(Stop(console.print))
-            queues = [stack.enter_context(Queue(spark, job.location)) for _ in range(job.consumers)]
+            queues = [stack.enter_context(opened()) for _ in range(job.consumers)]
             for consumer in queues:
                 consumer.cfg(ttr=job.lease)
             screen = stack.enter_context(Screen(console, limit))

@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
-    from pyspark.sql import DataFrame
     from rich.console import Console
 
+    from crawler.parts import Exclusivity
     from crawler.settings import Progress
-    from crawler.tables import Exclusivity
 
 __all__ = ["Screen", "host_table", "proof", "task_table"]
 
@@ -81,13 +81,13 @@ class Screen:
             self._console.print(f"{progress.pages:,} pages · {rate:.0f}/s · {rest}", soft_wrap=True)
 
 
-def host_table(hosts: DataFrame, seconds: float) -> Table:
+def host_table(hosts: Sequence[Mapping[str, Any]], seconds: float) -> Table:
     """What came from each host; `seconds` is how long its recent fetches took."""
     table = Table(title="hosts", title_justify="left")
     table.add_column("host")
     for name in ("pages", "MB", "refusals", "failures", "tasks/s"):
         table.add_column(name, justify="right")
-    for row in hosts.collect():
+    for row in hosts:
         table.add_row(
             row["host"],
             f"{row['pages']:,}",

@@ -1,22 +1,17 @@
-"""The Delta table of what was fetched: `_crawl_pages`, beside the queue's own tables.
+"""The page table of a crawl on Spark, beside the queue's own tables; see `parts.Pages`.
 
-One row is one fetch: when it began and ended by the clock of its executor, and for which consumer.
-It is appended with all others of its batch in one commit and never changed; on local files other
-processes are kept out while it is. A URL
-that was fetched, or refused for good, is fetched no more; so it has one such row, after however
-many rows of failed attempts. Two crawlers that shared a location and both held a task, because the
-lease of one ran out in the middle, could leave two: `pages` shows one of them.
+On local files other processes are kept out while it is written.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from crawler.fetch import Outcome
+from crawler.parts import PAGES, Exclusivity
 from tubeq_spark.tables import OwnTable
 
 if TYPE_CHECKING:
@@ -26,31 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FETCH_COLUMNS", "Exclusivity", "PageTable", "overlapping"]
 
-NAME = "_crawl_pages"
-
 #: What a fetch returns, as `fetch.PAGE_SCHEMA`.
 FETCH_COLUMNS = (
     "task_id BIGINT, url STRING, host STRING, depth INT, attempt INT, outcome STRING, "
     "status INT, content_type STRING, bytes BIGINT, truncated BOOLEAN, links ARRAY<STRING>, "
     "error STRING, started_at TIMESTAMP, ended_at TIMESTAMP"
 )
-
-
-@dataclass(frozen=True)
-class Exclusivity:
-    """Whether consumers kept to hosts of their own.
-
-    Attributes:
-        fetches: How many there were.
-        consumers: By how many consumers.
-        hosts: Hosts that two consumers fetched from at once; there should be none.
-        overlaps: Fetches that began while another consumer fetched from the same host.
-    """
-
-    fetches: int
-    consumers: int
-    hosts: int
-    overlaps: int
 
 
 class PageTable:
@@ -64,7 +40,7 @@ class PageTable:
             location: The queue's: a path, a URI, or `catalog.schema`.
         """
         self._spark = spark
-        self._table = OwnTable.beside(spark, location, NAME)
+        self._table = OwnTable.beside(spark, location, PAGES)
         empty = spark.createDataFrame([], f"{FETCH_COLUMNS}, consumer STRING, batch STRING")
         # Checkpoints at Delta's own pace would make later batches read a hundred commits.
         writer = empty.write.option("delta.checkpointInterval", "10")
@@ -110,16 +86,11 @@ class PageTable:
         fetched = self.settled().where(_is(Outcome.FETCHED))
         return int(fetched.agg(F.count_distinct("url")).collect()[0][0])
 
-    def by_host(self, since: dt.datetime, limit: int = 50) -> DataFrame:
-        """The hosts with most pages: `host, pages, bytes, refusals, failures, recent`.
-
-        Args:
-            since: From when a fetch is recent.
-            limit: How many hosts.
-        """
+    def by_host(self, since: dt.datetime, limit: int = 50) -> list[dict[str, Any]]:
+        """As of `Pages`."""
         fetched = _is(Outcome.FETCHED)
         hosts = self.fetches().groupBy("host")
-        return (
+        found = (
             hosts.agg(
                 F.count_distinct(F.when(fetched, F.col("url"))).alias("pages"),
                 F.sum(F.when(fetched, F.col("bytes")).otherwise(0)).alias("bytes"),
@@ -130,6 +101,7 @@ class PageTable:
             .orderBy(F.desc("pages"), "host")
             .limit(limit)
         )
+        return [row.asDict() for row in found.collect()]
 
     def exclusivity(self) -> Exclusivity:
         """Whether no host was ever fetched by two consumers at once."""

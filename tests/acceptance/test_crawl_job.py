@@ -1,4 +1,7 @@
-"""The crawler of `jobs/crawl.py`, on a server of its own: nothing lost, no page stored twice."""
+"""The crawler of `jobs/crawl.py`, on a server of its own: nothing lost, no page stored twice.
+
+Without Spark; what its steps have of their own on Spark is tested there, too.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import pyarrow as pa
 import pytest
 from crawler.crew import Crawler
-from crawler.frontier import TUBE
+from crawler.parts import TUBE
 from crawler.settings import Ending, Settings
-from delta.tables import DeltaTable
+from deltalake import DeltaTable
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
-from pyspark.sql import functions as F
 
 from tests.programs import ROOT, environment
 from tubeq_spark import Queue
@@ -37,6 +40,11 @@ if TYPE_CHECKING:
 FOLDERS, FILES = 4, 6
 PAGES = 1 + FOLDERS * (1 + FILES)
 DEADLINE_S = 300.0
+BOTH = pytest.mark.parametrize(
+    "spark_or_none",
+    ["native", pytest.param("spark", marks=[pytest.mark.thorough, pytest.mark.slow])],
+    indirect=True,
+)
 
 
 class CountingHandler(TreeHandler):
@@ -117,7 +125,24 @@ def queues() -> Iterator[list[Queue]]:
 
 
 @pytest.fixture
-def new_crawler(spark: SparkSession, location: str, queues: list[Queue]) -> Callable[..., Crawler]:
+def spark_or_none(request: pytest.FixtureRequest) -> SparkSession | None:
+    """The session that a test crawls with; none unless it says so."""
+    if getattr(request, "param", "native") == "native":
+        return None
+    session: SparkSession = request.getfixturevalue("spark")
+    return session
+
+
+def opened(spark: SparkSession | None, location: str, clock: Clock | None = None) -> Queue:
+    """A queue of a crawler."""
+    engine = "native" if spark is None else "spark"
+    return Queue(spark, location, clock=clock, engine=engine)
+
+
+@pytest.fixture
+def new_crawler(
+    spark_or_none: SparkSession | None, location: str, queues: list[Queue]
+) -> Callable[..., Crawler]:
     """Makes a crawler at the test's location, with a queue for each of its consumers."""
 
     def new(
@@ -126,29 +151,35 @@ def new_crawler(spark: SparkSession, location: str, queues: list[Queue]) -> Call
         consumers: int = 1,
         **settings: Any,
     ) -> Crawler:
-        own = [Queue(spark, location, clock=clock) for _ in range(consumers)]
+        own = [opened(spark_or_none, location, clock) for _ in range(consumers)]
         queues.extend(own)
         given = Settings(**{"partitions": 2, **settings})
-        return Crawler(spark, own, given, watcher or Watcher(), lambda: False, clock=clock)
+        return Crawler(spark_or_none, own, given, watcher or Watcher(), lambda: False, clock=clock)
 
     return new
 
 
+def fetches(crawler: Crawler) -> list[dict[str, Any]]:
+    """Every fetch that is in the table."""
+    found: Any = crawler.pages.fetches()  # type: ignore[attr-defined]
+    table = found if isinstance(found, pa.Table) else found.toArrow()
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
+
+
 def stored(crawler: Crawler) -> Counter[str]:
     """How often each page is in the table."""
-    fetched = crawler.pages.settled().where("outcome = 'fetched'").select("url").collect()
-    return Counter(row["url"] for row in fetched)
+    return Counter(row["url"] for row in fetches(crawler) if row["outcome"] == "fetched")
 
 
-def tasks(spark: SparkSession, location: str) -> dict[str, int]:
+def tasks(location: str) -> dict[str, int]:
     """The tube's tasks by state."""
-    with Queue(spark, location) as queue:
+    with opened(None, location) as queue:
         return dict(queue.statistics(TUBE)["tasks"])
 
 
-@pytest.mark.thorough
+@BOTH
 def test_crawl_stores_every_page_once(
-    spark: SparkSession,
     location: str,
     root: str,
     handler: type[CountingHandler],
@@ -164,11 +195,10 @@ def test_crawl_stores_every_page_once(
     assert len(pages) == PAGES
     assert set(pages.values()) == {1}
     assert handler.hits == pages
-    assert crawler.pages.pages().count() == PAGES
-    [host] = crawler.pages.by_host(dt.datetime(2000, 1, 1, tzinfo=dt.UTC)).collect()
+    [host] = crawler.pages.by_host(dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
     assert (host["pages"], host["refusals"], host["failures"]) == (PAGES, 0, 0)
     assert host["recent"] == PAGES
-    assert tasks(spark, location)["total"] == 0
+    assert tasks(location)["total"] == 0
 
     handler.hits.clear()
     again = new_crawler()
@@ -178,7 +208,6 @@ def test_crawl_stores_every_page_once(
     assert stored(again) == pages
 
 
-@pytest.mark.thorough
 def test_crawl_ends_at_its_depth(root: str, new_crawler: Callable[..., Crawler]) -> None:
     crawler = new_crawler(max_depth=1)
     crawler.add_seeds([root])
@@ -187,9 +216,9 @@ def test_crawl_ends_at_its_depth(root: str, new_crawler: Callable[..., Crawler])
     assert len(stored(crawler)) == 1 + FOLDERS
 
 
-@pytest.mark.thorough
+@BOTH
 def test_failures_are_released_with_a_delay_and_buried_after_three_attempts(
-    spark: SparkSession, location: str, root: str, new_crawler: Callable[..., Crawler]
+    location: str, root: str, new_crawler: Callable[..., Crawler]
 ) -> None:
     watcher = Watcher()
     clock = ManualClock()  # It moves when the crawler waits for the delay, and at no other time.
@@ -199,23 +228,23 @@ def test_failures_are_released_with_a_delay_and_buried_after_three_attempts(
     assert crawler.run() == Ending.FINISHED
 
     assert len(stored(crawler)) == 1 + FLAKY_PAGES
-    failed = crawler.pages.fetches().where("outcome = 'failed'").orderBy("attempt").collect()
+    failed = [row for row in fetches(crawler) if row["outcome"] == "failed"]
+    failed.sort(key=lambda row: row["attempt"])
     broken = [row for row in failed if row["url"].endswith("broken")]
     assert [(row["attempt"], row["status"]) for row in broken] == [(1, 500), (2, 500), (3, 500)]
     flaky = [row for row in failed if not row["url"].endswith("broken")]
     assert [(row["attempt"], row["status"]) for row in flaky] == [(1, 503)] * FLAKY_PAGES
     delayed = [state.tasks["delayed"] for state in watcher.states if state.tasks["delayed"]]
     assert set(delayed) == {1 + FLAKY_PAGES, 1}
-    left = tasks(spark, location)
+    left = tasks(location)
     assert (left["buried"], left["total"]) == (1, 1)
     assert new_crawler(clock=clock).kick() == 1
-    assert tasks(spark, location)["ready"] == 1
+    assert tasks(location)["ready"] == 1
 
 
-@pytest.mark.thorough
+@BOTH
 @pytest.mark.parametrize("step", ["linking", "acking"])
 def test_crawl_that_ends_between_two_commits_loses_nothing(
-    spark: SparkSession,
     location: str,
     root: str,
     handler: type[CountingHandler],
@@ -237,13 +266,11 @@ def test_crawl_that_ends_between_two_commits_loses_nothing(
     assert len(pages) == PAGES
     assert set(pages.values()) == {1}
     assert handler.hits == pages
-    assert tasks(spark, location)["total"] == 0
+    assert tasks(location)["total"] == 0
 
 
-@pytest.mark.thorough
-@pytest.mark.slow
+@BOTH
 def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
-    spark: SparkSession,
     location: str,
     tmp_path: Path,
     handler: type[CountingHandler],
@@ -274,13 +301,15 @@ def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
     facts = crawler.pages.exclusivity()
     assert (facts.fetches, facts.consumers) == (len(urls), 2)
     assert (facts.hosts, facts.overlaps) == (0, 0)
-    batches = crawler.pages.fetches().groupBy("batch").agg(F.count_distinct("host").alias("hosts"))
-    assert batches.where("hosts > 1").count() == 0
-    history = DeltaTable.forPath(spark, f"{location}/_crawl_pages").history()
-    assert history.where("operation = 'WRITE' AND NOT isBlindAppend").count() == 0
+    hosts = {(row["batch"], row["host"]) for row in fetches(crawler)}
+    assert len(hosts) == len({batch for batch, _ in hosts})
+    history = DeltaTable(f"{location}/_crawl_pages").history()
+    writes = [commit for commit in history if commit["operation"] == "WRITE"]
+    assert writes
+    assert all(commit.get("isBlindAppend", True) for commit in writes)
     for queue in queues:  # So that all counters are written down.
         queue.close()
-    with Queue(spark, location) as queue:
+    with opened(None, location) as queue:
         statistics = queue.statistics(TUBE)
     assert statistics["tasks"]["total"] == 0
     assert statistics["calls"]["put"] == len(urls)
@@ -330,20 +359,20 @@ class Program:
         return self.process.returncode, said
 
 
-@pytest.mark.thorough
-@pytest.mark.slow
+@BOTH
 @pytest.mark.processes
 @pytest.mark.timeout(4 * DEADLINE_S)
 def test_program_that_is_stopped_goes_on_where_it_was(
-    spark: SparkSession,
+    spark_or_none: SparkSession | None,
     location: str,
     root: str,
     handler: type[CountingHandler],
     new_crawler: Callable[..., Crawler],
 ) -> None:
+    engine = "native" if spark_or_none is None else "spark"
     handler.pause = 0.2
     seeds = [root, *(f"{root}folder {number}/" for number in range(FOLDERS))]
-    options = ["--location", location, "--lease", "5", "--consumers", "2"]
+    options = ["--location", location, "--lease", "5", "--consumers", "2", "--engine", engine]
     with Program(*options, "--batch-size", "8", "--partitions", "1", *seeds) as first:
         first.wait_for(lambda: sum(handler.hits.values()) > len(seeds) + 2)
         first.signal(signal.SIGINT)
@@ -364,18 +393,18 @@ def test_program_that_is_stopped_goes_on_where_it_was(
     assert set(pages.values()) == {1}
     # Whoever is asked to stop finishes the batch; nothing is asked for again.
     assert handler.hits == pages
-    assert tasks(spark, location)["total"] == 0
+    assert tasks(location)["total"] == 0
 
 
-@pytest.mark.slow
+@BOTH
 @pytest.mark.processes
 @pytest.mark.timeout(4 * DEADLINE_S)
-@pytest.mark.thorough
 def test_program_that_is_stopped_twice_gives_back_what_it_is_fetching(
-    spark: SparkSession, location: str, root: str, handler: type[CountingHandler]
+    spark_or_none: SparkSession | None, location: str, root: str, handler: type[CountingHandler]
 ) -> None:
+    engine = "native" if spark_or_none is None else "spark"
     handler.open = threading.Event()
-    options = ["--location", location, "--timeout", "3000", "--consumers", "2"]
+    options = ["--location", location, "--timeout", "3000", "--consumers", "2", "--engine", engine]
     try:
         with Program(*options, root) as program:
             program.wait_for(lambda: bool(handler.hits))
@@ -388,5 +417,5 @@ def test_program_that_is_stopped_twice_gives_back_what_it_is_fetching(
 
     assert ended_with == 130, said
     assert "stopped at once; nothing is lost" in said
-    left = tasks(spark, location)
+    left = tasks(location)
     assert (left["ready"], left["taken"]) == (1, 0)

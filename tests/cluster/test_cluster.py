@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from crawler.frontier import TUBE
+from crawler.parts import TUBE
 from loopback import TreeHandler, serve
 
 from tests.cluster.conftest import ROOT, WORKERS, Cluster
@@ -70,6 +70,7 @@ def test_crawl_on_a_cluster_that_is_killed_in_a_batch_is_finished_by_the_next_on
             (folder / f"{number}.txt").write_text("x")
     program = ROOT / "jobs" / "crawl.py"
     options = [f"--location={location}", "--lease=5", f"--batch-size={BATCH}", "--partitions=2"]
+    options.append("--engine=spark")
 
     with serve([tmp_path / "tree"], handler=HoldingHandler) as [root]:
         seeds = [root, *(f"{root}{number}/" for number in range(FOLDERS))]

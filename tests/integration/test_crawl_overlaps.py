@@ -8,9 +8,12 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from crawler.fetch import Page
+from crawler.native.pages import NativePages
+from crawler.parts import Exclusivity
 from crawler.run import Job, run
 from crawler.settings import Settings
-from crawler.tables import FETCH_COLUMNS, Exclusivity, PageTable, overlapping
+from crawler.tables import FETCH_COLUMNS, PageTable, overlapping
 from rich.console import Console
 
 if TYPE_CHECKING:
@@ -37,6 +40,43 @@ CASES: dict[str, tuple[list[tuple[str, int, int]], list[tuple[str, int, int]]]] 
 
 def at(second: int) -> dt.datetime:
     return NOON + dt.timedelta(seconds=second)
+
+
+def page(host: str, number: int, begun: int, ended: int) -> Page:
+    return Page(
+        number, f"http://{host}/{number}", host, 0, 1, at(begun), at(ended), "fetched", bytes=1
+    )
+
+
+def test_overlapping_when_there_is_no_spark_finds_the_same(location: str) -> None:
+    pages = NativePages(location)
+    for host, (fetches, _) in CASES.items():
+        for number, (consumer, begun, ended) in enumerate(fetches):
+            pages.append([page(host, number, begun, ended)], consumer=consumer, batch="b")
+
+    found = defaultdict(list)
+    for row in pages.overlapping():
+        begun = (row["started_at"] - NOON).seconds
+        found[row["host"]].append((row["consumer"], begun, row["others"]))
+
+    assert {host: sorted(rows) for host, rows in found.items()} == {
+        host: overlaps for host, (_, overlaps) in CASES.items() if overlaps
+    }
+
+
+def test_run_when_there_is_no_spark_and_two_consumers_fetched_a_host_at_once_fails_and_says_so(
+    location: str,
+) -> None:
+    pages = NativePages(location)
+    for number, (consumer, begun, ended) in enumerate([("a", 0, 10), ("b", 9, 19)]):
+        pages.append([page("h", number, begun, ended)], consumer=consumer, batch=str(number))
+    assert pages.exclusivity() == Exclusivity(fetches=2, consumers=2, hosts=1, overlaps=1)
+    said = io.StringIO()
+
+    code = run(None, Job(location=location, seeds=[], settings=Settings()), Console(file=said))
+
+    assert code == 3
+    assert "WRONG: hosts fetched by two consumers at once: 1 (of 2 fetches" in said.getvalue()
 
 
 @pytest.mark.thorough
@@ -87,7 +127,7 @@ def test_run_when_two_consumers_fetched_a_host_at_once_fails_and_says_so(
 
     code = run(spark, Job(location=location, seeds=[], settings=Settings()), Console(file=said))
 
-    assert code == 1
+    assert code == 3
     assert (
         "WRONG: hosts fetched by two consumers at once: 1 (of 2 fetches by 2 consumers)"
         in said.getvalue()

@@ -247,7 +247,7 @@ def test_local_session_without_java_raises_one_sentence(tmp_path: Path) -> None:
     assert result.stdout.count("\n") == 1
 
 
-@pytest.mark.parametrize("target", ["setup", "demo", "test"])
+@pytest.mark.parametrize("target", ["test", "test-rest", "bench"])
 def test_make_without_java_says_one_sentence(tmp_path: Path, target: str) -> None:
     result = subprocess.run(
         ["make", "--no-print-directory", "-C", str(ROOT), target],
@@ -264,11 +264,24 @@ def test_make_without_java_says_one_sentence(tmp_path: Path, target: str) -> Non
     assert said[0].startswith(f"{NEEDS_JAVA} and there is none: install one")
 
 
+@pytest.mark.parametrize("target", ["setup", "demo", "check", "test-unit"])
+def test_make_when_a_target_needs_no_java_asks_for_none(tmp_path: Path, target: str) -> None:
+    result = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", "-C", str(ROOT), target],
+        env=without_java(tmp_path),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "java" not in result.stdout.lower()
+
+
 def test_make_with_an_old_java_says_which(tmp_path: Path) -> None:
     fake_java(tmp_path, """echo 'openjdk version "11.0.22" 2024-01-16' >&2""")
 
     result = subprocess.run(
-        ["make", "--no-print-directory", "-C", str(ROOT), "demo"],
+        ["make", "--no-print-directory", "-C", str(ROOT), "test"],
         env=without_java(tmp_path) | {"JAVA_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
