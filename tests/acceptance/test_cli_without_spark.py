@@ -375,6 +375,25 @@ def test_engine_when_spark_is_needed_is_spark_unless_the_other_was_asked_for(
     assert found.stderr.startswith(f"tubeq: {said}")
 
 
+def test_completion_when_a_shell_asks_names_commands_and_tubes_and_makes_no_queue(
+    shared_location: str, queue: Queue, tmp_path: Path
+) -> None:
+    queue.create_tube("completed_one")
+    queue.create_tube("completed_two")
+
+    def complete(*words: str, location: str = shared_location) -> list[str]:
+        asked = {"_TUBEQ_COMPLETE": "complete_bash", "TUBEQ_LOCATION": location}
+        place = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
+        return CliRunner().invoke(app, [], env=asked | place, prog_name="tubeq").stdout.split()
+
+    assert complete("tubeq", "sw") == ["sweep"]
+    assert complete("tubeq", "put", "completed_") == ["completed_one", "completed_two"]
+    assert complete("tubeq", "stats", "completed_t") == ["completed_two"]
+    assert complete("tubeq", "put", "c", location="main.queues") == []
+    assert complete("tubeq", "put", "c", location=str(tmp_path / "none")) == []
+    assert not (tmp_path / "none").exists()
+
+
 def test_library_of_the_native_engine_when_it_is_missing_leaves_the_call_to_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
-from tubeq_spark.cli.imports import leave_out, undisturbed
+from tubeq_spark.cli.imports import NOT_NEEDED, leave_out, undisturbed
 
 __all__ = ["main"]
+
+#: Set by a shell that asks what the words of a command line could become.
+_COMPLETING = "_TUBEQ_COMPLETE"
 
 
 def main() -> None:
@@ -21,6 +25,8 @@ def main() -> None:
         sys.stderr.write(f"tubeq: {package} is not installed: pip install 'tubeq-spark[cli]'\n")
         sys.exit(2)
     warnings.showwarning = _warn
+    if _COMPLETING in os.environ:
+        leave_out(*NOT_NEEDED)  # as a call without Spark does, and it waits for less
     app(prog_name="tubeq", obj=Outside(leave_out=leave_out))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from tubeq_spark.cli.imports import undisturbed
+from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
 from tubeq_spark.cli.program import ExitCode, note, open_spark, quiet_loggers, report_error
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
@@ -86,8 +86,7 @@ class Call:
             yield queue
 
     def _without_spark(self, session_uuid: uuid.UUID | str | None) -> Queue:
-        # Both are Arrow's, which imports them wherever they are, and does without them elsewhere.
-        self.outside.leave_out("numpy", "pandas")
+        self.outside.leave_out(*NOT_NEEDED)
         with undisturbed():
             from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
 

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["leave_out", "undisturbed"]
+__all__ = ["NOT_NEEDED", "leave_out", "undisturbed"]
+
+#: What Arrow imports wherever it is installed, and does without elsewhere.
+NOT_NEEDED = ("numpy", "pandas")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.json_payload import encode
@@ -26,7 +27,7 @@ __all__ = ["put"]
 
 def put(
     ctx: typer.Context,
-    tube: str,
+    tube: TubeName,
     file: Annotated[
         Path, typer.Argument(help="JSON lines, each the data of a task; - is standard input")
     ] = Path("-"),

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.names import TubeName
 
 __all__ = ["ack", "bury", "delete", "kick", "peek", "release", "touch"]
 
@@ -21,7 +22,7 @@ _Session = Annotated[
 ]
 
 
-def ack(ctx: typer.Context, tube: str, task_ids: _Ids, session: _Session) -> None:
+def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -> None:
     """Remove tasks that are done, all or none."""
     call: Call = ctx.obj
     with call.queue(session, tube=tube) as queue:
@@ -30,7 +31,7 @@ def ack(ctx: typer.Context, tube: str, task_ids: _Ids, session: _Session) -> Non
 
 def release(
     ctx: typer.Context,
-    tube: str,
+    tube: TubeName,
     task_ids: _Ids,
     session: _Session,
     delay: Annotated[float, typer.Option(help="Seconds before they are ready again")] = 0,
@@ -43,7 +44,7 @@ def release(
 
 def touch(
     ctx: typer.Context,
-    tube: str,
+    tube: TubeName,
     task_id: int,
     increment: Annotated[float, typer.Argument(help="Seconds")],
     session: _Session,
@@ -55,7 +56,7 @@ def touch(
         call.show_tasks([] if task is None else [task])
 
 
-def bury(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
+def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
     """Set tasks aside until they are kicked, all or none."""
     call: Call = ctx.obj
     with call.queue(tube=tube) as queue:
@@ -64,7 +65,7 @@ def bury(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
 
 def kick(
     ctx: typer.Context,
-    tube: str,
+    tube: TubeName,
     count: Annotated[int, typer.Argument(min=0, help="How many at most")] = 1,
 ) -> None:
     """Make buried tasks ready again, the first in order first."""
@@ -74,7 +75,7 @@ def kick(
         call.show({"tube": tube, "kicked": kicked}, f"kicked {kicked:,} tasks of {tube}")
 
 
-def peek(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
+def peek(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
     """Look at tasks without taking them."""
     call: Call = ctx.obj
     with call.queue() as queue:
@@ -82,7 +83,7 @@ def peek(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
         call.show_tasks([source.peek(task_id) for task_id in task_ids])
 
 
-def delete(ctx: typer.Context, tube: str, task_ids: _Ids) -> None:
+def delete(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
     """Remove tasks, whatever their state, all or none."""
     call: Call = ctx.obj
     with call.queue(tube=tube) as queue:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tubeq_spark.cli.call import Call, as_dict, json_text
+from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError
 
@@ -32,7 +33,7 @@ _VARIABLE_MOST = 32_768
 
 def take(
     ctx: typer.Context,
-    tube: str,
+    tube: TubeName,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="Tasks at most")] = 1,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for a task")] = 0,
     per_utube: Annotated[int, typer.Option(min=1, help="Tasks of one sub-queue at most")] = 1,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.names import TubeName, names
 from tubeq_spark.cli.program import ExitCode
 
 __all__ = ["create", "drop", "stats", "sweep", "tubes"]
@@ -67,7 +68,9 @@ def tubes(ctx: typer.Context) -> None:
             call.show({"tube": name}, name)
 
 
-def stats(ctx: typer.Context, tube: Annotated[str | None, typer.Argument()] = None) -> None:
+def stats(
+    ctx: typer.Context, tube: Annotated[str | None, typer.Argument(autocompletion=names)] = None
+) -> None:
     """Count tasks by state, and calls of the verbs."""
     call: Call = ctx.obj
     with call.queue() as queue:
@@ -99,7 +102,7 @@ def sweep(ctx: typer.Context) -> None:
 
 def drop(
     ctx: typer.Context,
-    tube: str,
+    tube: TubeName,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
 ) -> None:
     """Remove a tube with all its tasks; on a terminal it asks before."""

@@ -1,0 +1,38 @@
+"""Completes names of tubes in a shell that was told to (`tubeq --install-completion`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tubeq_spark.cli.imports import undisturbed
+from tubeq_spark.cli.settings_file import read_defaults
+from tubeq_spark.storage.location import TUBES, local_directory
+
+__all__ = ["TubeName", "names"]
+
+
+def names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names that begin so; none where it would take a Spark, or there is no queue."""
+    given = ctx.find_root().params
+    try:
+        settings = read_defaults(
+            given.get("config"), location=given.get("location"), engine=given.get("engine")
+        )
+        location = settings.queue_location()
+        directory = local_directory(location)
+        # Opening a queue that is not there would make one.
+        if directory is None or settings.needs_spark() or not Path(directory, TUBES).is_dir():
+            return []
+        with undisturbed():
+            from tubeq_spark.queue import Queue  # noqa: PLC0415  as in call
+        with Queue(None, location, engine="native") as queue:
+            return [name for name in queue.tubes() if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001  a shell shows no error while a line is typed
+        return []
+
+
+#: The argument of the commands that are about one tube.
+TubeName = Annotated[str, typer.Argument(autocompletion=names)]
