@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import FileSystem, PyFileSystem
-
 from tubeq_spark.storage.engine import Extent
 
 if TYPE_CHECKING:
@@ -30,6 +27,10 @@ def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
 
 def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
     """The version of the last checkpoint; -1 when there is none yet."""
+    # They bring the clients of all object stores along, which most processes never need.
+    from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415
+    from pyarrow.fs import FileSystem, PyFileSystem  # noqa: PLC0415
+
     handler = DeltaStorageHandler(table.table_uri, dict(options) or None)
     files: FileSystem = PyFileSystem(handler)
     try:
