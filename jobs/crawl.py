@@ -6,7 +6,8 @@ It stays on the hosts of the URLs given. Stop it at any time: the same location 
 of its steps, and what a crash between any two leaves, is described in `crawler/loop.py`. With
 --consumers several hosts are fetched at the same time, each by one consumer.
 
-spark-submit runs it on a cluster as it is; the executors need httpx and beautifulsoup4, and no file
+For a queue on local files it starts no Spark: all that it does is done in this process. With --engine
+spark, and elsewhere, executors fetch: spark-submit runs it on a cluster as it is; the executors need httpx and beautifulsoup4, and no file
 of this folder.
 """
 

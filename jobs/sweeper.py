@@ -6,7 +6,7 @@
 
 No verb waits for it: they all judge by the clock. It readies, expires and releases what nobody has
 looked at, so that counts and change feeds show it, and it keeps the tables small. Any number of
-sweepers may work on one queue. With `--once` it starts no stream, so that it runs where streams have no
+sweepers may work on one queue. With `--once` it starts no Spark for a queue on local files, and no stream, so that it runs where streams have no
 trigger but `availableNow`, as on serverless compute; else it is a stream of ticks.
 """
 

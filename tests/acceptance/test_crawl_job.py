@@ -396,6 +396,31 @@ def test_program_that_is_stopped_goes_on_where_it_was(
     assert tasks(location)["total"] == 0
 
 
+@pytest.mark.processes
+def test_program_that_is_killed_is_finished_by_the_next_one_and_no_page_is_stored_twice(
+    location: str,
+    root: str,
+    handler: type[CountingHandler],
+    new_crawler: Callable[..., Crawler],
+) -> None:
+    handler.pause = 0.2
+    options = ["--location", location, "--lease", "2", "--batch-size", "8", "--partitions", "1"]
+    with Program(*options, "--engine", "native", root) as first:
+        first.wait_for(lambda: sum(handler.hits.values()) > 2 + FOLDERS)
+        first.signal(signal.SIGKILL)
+        first.end()
+    handler.pause = 0.0
+
+    with Program(*options, "--engine", "native") as second:
+        ended_with, said = second.end()
+
+    assert ended_with == 0, said
+    pages = stored(new_crawler())
+    assert len(pages) == PAGES
+    assert set(pages.values()) == {1}
+    assert tasks(location)["total"] == 0
+
+
 @BOTH
 @pytest.mark.processes
 @pytest.mark.timeout(4 * DEADLINE_S)
