@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if None in roots:
         sys.stderr.write("demo.py: pip install 'tubeq-spark[spark,native,jobs]' first\n")
         return MISSING
+    # All the rest takes a second or two to import.
+    print("Starting three web servers on this machine, and a crawler of them …", flush=True)
     with ExitStack() as stack:
         location = arguments.location or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="tubeq-demo-")
