@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,20 +13,20 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.native.support import NOW, OWNER, Place, at, new_rows
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.sql import schema
-from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.storage.sql.quoting import path_of, path_table
 from tubeq_spark.storage.statement import Affected, Append
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from deltalake import Schema
 
 LEASE = NewLease(OWNER, NOW)
@@ -87,6 +88,20 @@ def test_commit_says_in_its_user_metadata_what_made_it(place: Place) -> None:
     )
     assert newest["version"] == 1
     assert newest["timestamp"] > 1_600_000_000_000_000
+
+
+def test_append_once_says_when_it_was_made_so_that_spark_does_not_take_it_for_expired(
+    place: Place,
+) -> None:
+    before = to_us(SystemClock().now()) // 1_000
+    rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
+    place.run(Append(place.tube, rows, place.fresh(), ("app", 3), 1))
+
+    log = Path(str(path_of(place.tube)), "_delta_log", f"{place.version(place.tube):020}.json")
+    actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    (txn,) = [action["txn"] for action in actions if "txn" in action]
+    assert (txn["appId"], txn["version"]) == ("app", 3)
+    assert before <= txn["lastUpdated"] <= to_us(SystemClock().now()) // 1_000
 
 
 def test_append_once_when_repeated_writes_nothing(place: Place, rival: Place) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import user_metadata
@@ -144,8 +146,14 @@ class Writer:
 def _saying(said: str, once: tuple[str, int] | None = None) -> CommitProperties:
     return CommitProperties(
         custom_metadata={"userMetadata": said},
-        app_transactions=None if once is None else [Transaction(*once)],
+        app_transactions=None if once is None else [_transaction(*once)],
     )
+
+
+def _transaction(app: str, version: int) -> Transaction:
+    """A transaction id, with its moment: to Spark one without a moment has expired at once."""
+    milliseconds = to_us(SystemClock().now()) // 1_000
+    return Transaction(app, version, milliseconds)
 
 
 def _is_of_whole_partitions(statement: Statement, table: DeltaTable) -> bool:
