@@ -15,6 +15,7 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tubeq_spark.admin import tube_engine
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
@@ -38,6 +39,7 @@ _APP = "tubeq/create"
 
 def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
     """Make a tube's table where there is none."""
+    queue = tube_engine.for_tube(queue, record.name, record.options)
     payload = _payload(record)
     new = new_tube_table(
         opened.location.table(record.name),
@@ -68,6 +70,7 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
         InvalidOptionError: Delta refuses the payload's columns.
         StoreError: There is something else in its place.
     """
+    queue = tube_engine.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
     with _refusing(queue, record):
         make_table(queue, opened, record)
@@ -90,6 +93,7 @@ def finish_creation(
         InvalidOptionError: Delta refuses the payload's columns; the tube is dropped again.
         StoreError: There is something else in the place of its table.
     """
+    queue = tube_engine.for_tube(queue, record.name, record.options)
     table, table_lock = opened.location.table(record.name), opened.table_lock(record.name)
     tables = queue.engine.tables
 

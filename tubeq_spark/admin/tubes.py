@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.admin import new_table
+from tubeq_spark.admin import new_table, tube_engine
 from tubeq_spark.errors import (
     InvalidOptionError,
     StoreError,
@@ -89,9 +89,7 @@ def check_new(
             is no session.
     """
     new = new_tubes.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
-    if new.options.change_feed and queue.spark is None:
-        msg = "change_feed=True: only Spark keeps a feed of changes, and this queue has no session"
-        raise StoreError(msg)
+    tube_engine.require_writable(queue, new.name, new.options)
     if new.options.schema is not None:
         if queue.spark is None:
             msg = f"schema={new.options.schema!r} needs a Spark session: create the tube with one; it works without"
@@ -198,9 +196,7 @@ def make_context(
     Raises:
         InvalidOptionError: Its type is not known here.
     """
-    if record.options.change_feed and queue.spark is not None:
-        # Of rows that the native engine replaces Delta's feed would not tell what became of them.
-        queue = queue.through_spark()
+    queue = tube_engine.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
     codec: PayloadCodec = JsonCodec()
     # Older versions registered a tube before they made its table, and may have stopped in between.
@@ -245,7 +241,9 @@ def drop(
     Raises:
         TubeBusyError: Tasks are taken; the tube stays as it is.
         TubeNotFoundError: It was dropped before.
+        StoreError: It has a feed of changes, and there is no Spark session.
     """
+    tube_engine.require_writable(queue, record.name, record.options)
     registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING)
     _drain(make_context(queue, opened, registry, record), opened, registry)
 
@@ -263,6 +261,7 @@ def end_temporary(
         tasks were taken meanwhile.
     """
     try:
+        tube_engine.require_writable(queue, record.name, record.options)
         registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner=record.owner)
         ctx = make_context(queue, opened, registry, record)
         expire.release_taken(ctx, None)

@@ -109,6 +109,10 @@ class QueueContext:
         spark, loop = self.require_spark(), self.require_spark_loop()
         return replace(self, engine=spark, loop=loop, once=loop.impatient())
 
+    def read_only(self, why: str) -> QueueContext:
+        """The same, with row verbs that are refused, and why."""
+        return replace(self, loop=self.loop.refusing(why), once=self.once.refusing(why))
+
     def require_spark(self) -> SparkEngine:
         """What makes DataFrames of the queue's tables.
 

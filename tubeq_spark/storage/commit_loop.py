@@ -114,11 +114,27 @@ class CommitLoop:
         )
         self.conflicts = 0
         self.tally = tally or Tally()
+        self._refusal: str | None = None
 
     def impatient(self) -> CommitLoop:
         """A loop that gives up at the first conflict, for what need not be done now."""
         config = replace(self._config, attempts=1)
         return CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
+
+    def refusing(self, why: str) -> CommitLoop:
+        """A loop that commits nothing and says why, for tables that its engine must not write."""
+        loop = CommitLoop(self._engine, self._config, self._wall, self._uniform, self.tally)
+        loop._refusal = why
+        return loop
+
+    def require_allowed(self) -> None:
+        """Refuse what a loop that commits nothing would be asked to commit.
+
+        Raises:
+            StoreError: It commits nothing.
+        """
+        if self._refusal is not None:
+            raise StoreError(self._refusal)
 
     def run(self, operation: str, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
         """Repeat `attempt` until it commits, or decides that there is nothing to commit.
@@ -133,6 +149,7 @@ class CommitLoop:
             CommitUnknownError: It may have landed.
             StoreError: The engine failed; nothing was written.
         """
+        self.require_allowed()
         # Counted from the first conflict: what is written for long must not be given up at once.
         began: float | None = None
         waits = self._backoff.waits(

@@ -1,0 +1,47 @@
+"""Chooses what runs the row verbs of one tube: Spark alone, where it has a feed of changes.
+
+What the native engine commits are rows that leave and rows that come: Delta's feed would not tell which
+are the same, and a stream of changes would take a take for a put.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tubeq_spark.rules.options import TubeOptions
+    from tubeq_spark.runtime.context import QueueContext
+
+__all__ = ["for_tube", "require_writable"]
+
+
+def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueContext:
+    """The queue as a tube's verbs use it.
+
+    Args:
+        queue: The queue object.
+        name: The tube.
+        options: Its options.
+
+    Returns:
+        `queue` itself, but for a tube with a change feed: with one, row verbs are run by Spark, and
+        refused where there is no Spark session.
+    """
+    if not options.change_feed or queue.engine is queue.spark:
+        return queue
+    if queue.spark is not None:
+        return queue.through_spark()
+    why = (
+        f"tube {name!r}: change_feed=True, and only Spark keeps a feed of changes, but this queue has "
+        f"no session; open it with one, as in Queue(spark, location, engine='spark')"
+    )
+    return queue.read_only(why)
+
+
+def require_writable(queue: QueueContext, name: str, options: TubeOptions) -> None:
+    """Refuse to create or to drop a tube whose rows could not be written.
+
+    Raises:
+        StoreError: It has a change feed, and there is no Spark session.
+    """
+    for_tube(queue, name, options).loop.require_allowed()
