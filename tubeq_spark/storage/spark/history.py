@@ -52,4 +52,6 @@ def _changed() -> Column:
         metric("numDeletedRows"),
         metric("numUpdatedRows"),
         metric("numOutputRows"),
+        # As the native engine's removals of whole segments tell it.
+        metric("num_deleted_rows"),
     )
