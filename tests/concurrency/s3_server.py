@@ -16,11 +16,13 @@ from werkzeug.serving import make_server
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["main"]
+    from werkzeug.serving import BaseWSGIServer
+
+__all__ = ["main", "new_server"]
 
 
-def main() -> None:
-    """Serve."""
+def new_server() -> BaseWSGIServer:
+    """A server that listens already, on a port of its own."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     application = DomainDispatcherApplication(create_backend_app)
     one_by_one = threading.Lock()
@@ -30,7 +32,12 @@ def main() -> None:
             return application(environ, start)
 
     # A connection that is kept open has a thread of its own.
-    server = make_server("127.0.0.1", 0, answer, threaded=True)
+    return make_server("127.0.0.1", 0, answer, threaded=True)
+
+
+def main() -> None:
+    """Serve."""
+    server = new_server()
     print(server.server_port, flush=True)
     server.serve_forever()
 

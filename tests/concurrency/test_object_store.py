@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +24,9 @@ from tests.concurrency.support import ids_of
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage import writers
 from tubeq_spark.storage.location import Location
+from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.opened_location import OpenedLocation
+from tubeq_spark.storage.sql.quoting import path_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -178,6 +181,29 @@ def test_s3_when_two_commit_one_version_refuses_the_second(store: Store) -> None
     assert DeltaTable(uri, storage_options=store.options).version() == 1
 
 
+def test_query_when_it_reads_lets_other_threads_of_the_process_run() -> None:
+    """One of them serves what it reads here; those that renew leases must run, too."""
+    from tests.concurrency.s3_server import new_server  # noqa: PLC0415  (it needs the emulation)
+
+    server = new_server()
+    serving = threading.Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    store = Store(f"http://127.0.0.1:{server.server_port}")
+    try:
+        _create_bucket(store)
+        uri = "s3://bucket/read"
+        write_deltalake(uri, pa.table({"a": [1, 2]}), storage_options=store.options)
+        options = store.options | {"timeout": "5s", "retry_timeout": "5s", "max_retries": "1"}
+        engine = NativeEngine(options)
+
+        assert engine.rows(f"SELECT count(*) AS n FROM {path_table(uri)}") == [{"n": 2}]
+        assert engine.rows(f"SELECT a FROM {path_table(uri)} WHERE a > 1") == [{"a": 2}]
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()
+
+
 # -- whose location it is -----------------------------------------------------------------------------
 
 
@@ -202,33 +228,33 @@ def require(text: str, value: str | None, engine: str) -> Property:
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
 @pytest.mark.parametrize(
-    ("made_by", "engine"), [("native", "spark"), ("spark", "native"), (None, "native")]
+    ("made_by", "opened_by"), [("native", "spark"), ("spark", "native"), (None, "native")]
 )
 def test_require_writers_on_s3_when_the_other_engine_made_it_refuses_and_says_what_helps(
-    scheme: str, made_by: str | None, engine: str
+    scheme: str, made_by: str | None, opened_by: str
 ) -> None:
     theirs = made_by or "spark"
     with pytest.raises(
         StoreError, match=rf"would overwrite each other; open it with engine='{theirs}'"
     ):
-        require(f"{scheme}://bucket/queue", made_by, engine)
+        require(f"{scheme}://bucket/queue", made_by, opened_by)
 
 
 @pytest.mark.parametrize(
-    ("made_by", "engine"), [("native", "native"), ("spark", "spark"), (None, "spark")]
+    ("made_by", "opened_by"), [("native", "native"), ("spark", "spark"), (None, "spark")]
 )
 def test_require_writers_on_s3_when_the_same_engine_made_it_lets_it_in(
-    made_by: str | None, engine: str
+    made_by: str | None, opened_by: str
 ) -> None:
-    assert require("s3://bucket/queue", made_by, engine).asked == [writers.WRITERS]
+    assert require("s3://bucket/queue", made_by, opened_by).asked == [writers.WRITERS]
 
 
 @pytest.mark.parametrize("text", ["/data/queue", "gs://bucket/queue", "abfss://a@b/queue"])
-@pytest.mark.parametrize("engine", ["native", "spark"])
+@pytest.mark.parametrize("opened_by", ["native", "spark"])
 def test_require_writers_where_no_version_is_overwritten_asks_nothing(
-    text: str, engine: str
+    text: str, opened_by: str
 ) -> None:
-    assert require(text, "native", engine).asked == []
+    assert require(text, "native", opened_by).asked == []
 
 
 def test_open_on_s3_when_native_made_it_is_noted_for_others_and_lets_native_in_again(
