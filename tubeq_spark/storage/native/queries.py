@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import QueryBuilder
+from deltalake.exceptions import DeltaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,7 +61,11 @@ class Query:
             # By Arrow's own stream: the library's reader keeps all threads of the process from running
             # while it reads, those that renew leases included.
             found = pa.RecordBatchReader.from_stream(self._builder.execute(named))
-            return plain(found.read_all())
+            try:
+                return plain(found.read_all())
+            except (pa.ArrowException, OSError) as error:
+                # What the library says comes by way of Arrow, which has classes of its own.
+                raise DeltaError(str(error)) from error
 
 
 class Exchange:
