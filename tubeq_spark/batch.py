@@ -50,8 +50,6 @@ log = logging.getLogger(__name__)
 
 #: What an empty batch holds.
 _NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
-
-
 #: Makes a change from a fresh segment, and from where each lease segment moves to.
 _Change = Callable[[int, dict[int, int]], Change]
 

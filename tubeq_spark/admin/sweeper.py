@@ -20,10 +20,10 @@ from tubeq_spark.verbs.expire import Ended, end_due, release_dead
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tubeq_spark.rules.membership import Survey
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.sql.registry import Registry, TubeRecord
-    from tubeq_spark.storage.sql.sessions import Survey
 
 __all__ = ["sweep"]
 

@@ -23,6 +23,7 @@ __all__ = [
     "SessionView",
     "SlotLease",
     "SlotTable",
+    "Survey",
 ]
 
 
@@ -83,6 +84,32 @@ class SlotLease:
     slot: int
     holder: str | None
     bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a sweep wants to know of sessions and slots.
+
+    Attributes:
+        sessions: By session.
+        beats: Heartbeats that newer ones have replaced, and those of sessions that have ended.
+        leases: Leases of numbers that later ones have replaced.
+        vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
+        tried_vacuums: When that was last tried.
+        asked: Until when each queue object with a long statement has asked VACUUM to wait, at most, and
+            in how many rows.
+    """
+
+    sessions: Mapping[str, SessionView]
+    beats: int
+    leases: int
+    vacuums: Mapping[int, int]
+    tried_vacuums: Mapping[int, int]
+    asked: Mapping[str, tuple[int, int]]
+
+    def ended_asks(self, at_us: int) -> int:
+        """How many rows are of queue objects that had asked for no longer than that moment."""
+        return sum(rows for until, rows in self.asked.values() if until <= at_us)
 
 
 class SessionTable(Protocol):

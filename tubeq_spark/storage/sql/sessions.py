@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.rules.membership import Member, SessionView
+from tubeq_spark.rules.membership import Member, SessionView, Survey
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.sql.noted import noted
 from tubeq_spark.storage.sql.quoting import bigint, integer, moment, string
@@ -24,7 +23,7 @@ from tubeq_spark.storage.statement import Append, Clause, Statement
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Sessions", "Survey"]
+__all__ = ["Sessions"]
 
 _BUCKETS = 64
 _VACUUM_BUCKET = 2_000
@@ -43,32 +42,6 @@ _NEWEST = (
     "max(epoch) AS epoch, max(seq) AS seq, "
     "max_by(struct(status, unix_micros(lease_until) AS until, epoch), seq) AS last"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What a sweep wants to know of sessions and slots.
-
-    Attributes:
-        sessions: By session.
-        beats: Heartbeats that newer ones have replaced, and those of sessions that have ended.
-        leases: Leases of numbers that later ones have replaced.
-        vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
-        tried_vacuums: When that was last tried.
-        asked: Until when each queue object with a long statement has asked VACUUM to wait, at most, and
-            in how many rows.
-    """
-
-    sessions: Mapping[str, SessionView]
-    beats: int
-    leases: int
-    vacuums: Mapping[int, int]
-    tried_vacuums: Mapping[int, int]
-    asked: Mapping[str, tuple[int, int]]
-
-    def ended_asks(self, at_us: int) -> int:
-        """How many rows are of queue objects that had asked for no longer than that moment."""
-        return sum(rows for until, rows in self.asked.values() if until <= at_us)
 
 
 def bucket_of(session: str) -> int:
