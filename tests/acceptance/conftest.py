@@ -77,14 +77,14 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture(scope="module")
-def shared_location(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where all queues of a module live."""
+def shared_location(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where all queues of a module live, on each engine elsewhere."""
     return str(tmp_path_factory.mktemp("queue"))
 
 
 @pytest.fixture(scope="module")
-def clock() -> ManualClock:
-    """The clock of the module's queues: it moves only when a test says so."""
+def clock(engine: Engine) -> ManualClock:
+    """The clock of the module's queues on an engine: it moves only when a test says so."""
     return ManualClock()
 
 

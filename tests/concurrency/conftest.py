@@ -37,14 +37,14 @@ __all__ = ["engine", "pytest_collection_modifyitems", "pytest_generate_tests"]
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where all queues of a module live."""
+def place(engine: OnSpark, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where all queues of a module live, on each engine elsewhere."""
     return str(tmp_path_factory.mktemp("queue"))
 
 
 @pytest.fixture(scope="module")
-def clock() -> ManualClock:
-    """The clock of the module's queues: it moves only when a test says so."""
+def clock(engine: OnSpark) -> ManualClock:
+    """The clock of the module's queues on an engine: it moves only when a test says so."""
     return ManualClock()
 
 
