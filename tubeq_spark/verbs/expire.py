@@ -239,8 +239,9 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     last = queue.checked.get(ctx.record.id)
     if at_us is None and last is not None and last <= now_us < last + interval:
         return 0
-    queue.checked[ctx.record.id] = now_us
     if there:
+        # Who finds nothing relies on it that somebody has asked the registry.
+        queue.checked[ctx.record.id] = now_us
         ctx.require_there(look=True)
     owners = [owner for owner in ctx.tasks.owners(_MOST) if owner != queue.session.owner]
     if not owners:
