@@ -54,6 +54,8 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
         spark: The session.
         table: The rows.
     """
+    # Spark reads no further than a chunk without rows.
+    table = table.combine_chunks()
     if not is_classic(spark):
         return spark.createDataFrame(table)
     from pyspark.sql import SparkSession as Classic  # noqa: PLC0415  pyspark is optional
