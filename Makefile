@@ -83,7 +83,7 @@ test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on ol
 	for pair in $(PAIRS); do \
 		output=.compat/$$pair/output; failed=; \
 		printf 'pyspark %s, delta-spark %s: ' "$${pair%-*}" "$${pair#*-}"; \
-		.compat/$$pair/bin/python -m pytest -q -p no:cacheprovider $(ON_OLD_SPARK) \
+		.compat/$$pair/bin/python -m pytest -q -p no:cacheprovider --engine spark $(ON_OLD_SPARK) \
 			@tests/compat.txt $(ARGS) >$$output 2>&1 || failed=1; \
 		tail -n 1 $$output; \
 		test -z "$$failed" || { status=1; cat $$output >&2; }; \
