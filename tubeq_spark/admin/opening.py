@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["make_context", "make_registry"]
 
-#: Seconds for which a session that has just begun may not be known, where a look for new ones is cheap.
-_SESSIONS_YOUNG = 1.0
-
 
 def make_context(
     engines: Engines, opened: OpenedLocation, clock: Clock, config: QueueConfig
@@ -53,14 +50,11 @@ def make_context(
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
     session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
-    interval = config.session_check
-    if sessions.version() is not None:
-        interval = min(interval, _SESSIONS_YOUNG)
     lapsed = LapsedSessions(
         sessions.views,
         sessions.version,
         lambda: session.owner,
-        interval_us=round(interval * US),
+        interval_us=round(config.session_check * US),
         skew_us=round(config.skew * US),
     )
     return QueueContext(

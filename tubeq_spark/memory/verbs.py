@@ -78,12 +78,8 @@ class Verbs:
         """Owners whose sessions are over: what they hold is ready."""
         self.queue.place.beat()
         now_us, own = self.queue.now_us(), self.queue.session.owner
-        return {
-            owner
-            for view in self.queue.sessions.views().values()
-            for epoch in {member.epoch for member in view.members}
-            if (owner := f"{view.session}/{epoch}") != own and not view.alive(now_us, 0, epoch)
-        }
+        over = {owner for v in self.queue.sessions.views().values() for owner in v.over(now_us)}
+        return over - {own}
 
     def _now(self, row: StoredTask, now_us: int, over: set[str]) -> StoredTask | None:
         """A row as it is by now; `None`: its life is over."""

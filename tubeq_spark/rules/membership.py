@@ -76,6 +76,17 @@ class SessionView:
             m.epoch == epoch and m.alive(now_us, skew_us) for m in self.members
         )
 
+    def over(self, now_us: int, skew_us: int = 0) -> dict[str, int]:
+        """Owners (session and epoch) that are not alive, and until when they had a lease."""
+        leases: dict[int, int] = {}
+        for member in self.members:
+            leases[member.epoch] = max(leases.get(member.epoch, 0), member.lease_until or 0)
+        return {
+            f"{self.session}/{epoch}": until
+            for epoch, until in leases.items()
+            if not self.alive(now_us, skew_us, epoch)
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class SlotLease:

@@ -18,7 +18,7 @@ from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
@@ -224,18 +224,15 @@ class TubeContext:
         """What is called for changes made through this queue object."""
         return self.events.callback
 
-    def seen(self, row: StoredTask | None, now_us: int) -> StoredTask | None:
+    def seen(self, row: StoredTask, now_us: int, over: Collection[str]) -> StoredTask | None:
         """A row as if what time has changed were written down; `None`: its life is over.
 
-        What a session holds whose lease is over is ready, as if its own lease had ended.
+        Args:
+            row: The row.
+            now_us: The moment.
+            over: Owners whose sessions are over: what they hold is ready, as if its lease had ended.
         """
-        if row is None:
-            return None
-        if (
-            row.state is TaskState.TAKEN
-            and row.owner != self.queue.session.owner
-            and row.owner in self.queue.lapsed.owners(now_us)
-        ):
+        if row.state is TaskState.TAKEN and row.owner in over:
             row = replace(row, next_event=now_us)
         return row.seen_at(now_us, self.max_attempts)
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LapsedSessions"]
 
+#: For so long a session that has just begun may not be known, where a look for new ones is cheap.
+_YOUNG_US = 1_000_000
+
 
 class LapsedSessions:
     """What a queue object knows of the sessions of others; safe to use from many threads."""
@@ -37,7 +40,8 @@ class LapsedSessions:
             views: Reads all sessions.
             version: Tells the version of what `views` reads; `None` where that costs as much.
             own: The owner that this queue object takes tasks for.
-            interval_us: Microseconds between two readings, at least, where no known lease has ended.
+            interval_us: Microseconds between two readings, at least, where no known lease has ended
+                and a look at the version costs as much as a reading; else it is a second.
             skew_us: How far clocks may be apart.
         """
         self._views, self._version, self._own = views, version, own
@@ -49,7 +53,7 @@ class LapsedSessions:
         self._next_us: int | None = None
         self._sessions: Mapping[str, SessionView] = {}
         #: By tube: what was over when somebody looked whether it holds any of its tasks.
-        self._looked: dict[int, frozenset[tuple[str, int | None]]] = defaultdict(frozenset)
+        self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
 
     def owners(self, now_us: int) -> tuple[str, ...]:
         """Owners whose leases are over, as far as is known; what they hold is ready."""
@@ -63,29 +67,29 @@ class LapsedSessions:
         """Note that what sessions which are over held in a tube was released."""
         self._looked[tube] = self._over(now_us)
 
-    def _over(self, now_us: int) -> frozenset[tuple[str, int | None]]:
+    def _over(self, now_us: int) -> frozenset[tuple[str, int]]:
         """Owners that are over, and until when they had a lease: they may come back with another."""
         with self._lock:
             if self._is_old(now_us):
                 self._read(now_us)
-            own, over = self._own(), set()
-            for view in self._sessions.values():
-                for epoch in {member.epoch for member in view.members}:
-                    owner = f"{view.session}/{epoch}"
-                    if owner != own and not view.alive(now_us, self._skew_us, epoch):
-                        leases = [m.lease_until or 0 for m in view.members if m.epoch == epoch]
-                        over.add((owner, max(leases)))
-            return frozenset(over)
+            own = self._own()
+            return frozenset(
+                (owner, until)
+                for view in self._sessions.values()
+                for owner, until in view.over(now_us, self._skew_us).items()
+                if owner != own
+            )
 
     def _is_old(self, now_us: int) -> bool:
         if self._read_us is None or now_us < self._read_us:
             return True
         if self._next_us is not None and now_us >= self._next_us:
             return True
-        if now_us < self._read_us + self._interval_us:
+        age_us = now_us - self._read_us
+        if age_us < min(_YOUNG_US, self._interval_us):
             return False
         version = self._version()
-        return version is None or version != self._seen
+        return age_us >= self._interval_us if version is None else version != self._seen
 
     def _read(self, now_us: int) -> None:
         # Before: what is written meanwhile is read once more.

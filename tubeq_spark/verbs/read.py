@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.order import position_of
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.task import Task, TaskState
+    from tubeq_spark.task import Task
 
 __all__ = ["frame", "history", "peek", "tasks_by_state"]
 
@@ -27,10 +28,15 @@ _HISTORY_MOST = 1_000_000
 def peek(ctx: TubeContext, task_id: int) -> Task:
     """One task in its effective state."""
     found = ctx.tasks.by_ids([task_id])
-    row = ctx.seen(found[0], ctx.queue.now_us()) if found else None
-    if row is None:
+    if not found:
         raise refusals.no_task(task_id)
-    return row.task()
+    row, now_us = found[0], ctx.queue.now_us()
+    is_others = row.state is TaskState.TAKEN and row.owner != ctx.queue.session.owner
+    over = ctx.queue.lapsed.owners(now_us) if is_others else ()
+    seen = ctx.seen(row, now_us, over)
+    if seen is None:
+        raise refusals.no_task(task_id)
+    return seen.task()
 
 
 def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
@@ -57,7 +63,7 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
     while True:
         rows = ctx.tasks.in_state(state, now_us, ctx.max_attempts, over, after, _PAGE)
         for row in rows:
-            seen = ctx.seen(row, now_us)
+            seen = ctx.seen(row, now_us, over)
             if seen is not None:
                 yield seen.task()
         if len(rows) < _PAGE:

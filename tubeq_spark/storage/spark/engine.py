@@ -183,11 +183,6 @@ class SparkEngine:
         listing = self.own.read.format("binaryFile")
         return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
 
-    def source(self, table: pa.Table) -> DataFrame:
-        """Rows that the driver holds, as a DataFrame for a query of the queue's own."""
-        with self.reading():
-            return frame_of(self.own, table)
-
     def run(self, sql: str) -> None:
         """Run a statement that returns nothing worth reading; it has run without a `collect`."""
         self.own.sql(sql)
