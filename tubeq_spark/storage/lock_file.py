@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
 
-__all__ = ["LockFile"]
+__all__ = ["TURN_SUFFIX", "LockFile"]
 
 #: How the file ends at which processes wait in line.
-_TURN_SUFFIX = ".turn"
+TURN_SUFFIX = ".turn"
 #: Seconds between two tries to get the lock file, where the system does not wake us.
 _POLL = 0.003
 
@@ -37,7 +37,7 @@ class LockFile:
         self.path = path
         # thread_local=False: whoever uses it lets in one thread at a time.
         self._file = FileLock(path, thread_local=False)
-        self._turn = path.with_suffix(_TURN_SUFFIX)
+        self._turn = path.with_suffix(TURN_SUFFIX)
         self._wall = wall
         self._polls = False
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.storage.committer import CommitterFile
-from tubeq_spark.storage.lock_file import LockFile
+from tubeq_spark.storage.lock_file import TURN_SUFFIX, LockFile
 from tubeq_spark.storage.outcome import Outcome, outcome_of
 from tubeq_spark.storage.processes import processes
 
@@ -38,6 +38,7 @@ __all__ = [
     "TableLock",
     "is_answered",
     "is_left_to",
+    "remove_lock_files",
     "table_lock_of",
     "write_note",
 ]
@@ -240,3 +241,13 @@ def table_lock_of(uri: str, name: str, directory: Path | None) -> TableLock:
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
             table_lock = _table_locks[uri, name] = TableLock(lock_file)
         return table_lock
+
+
+def remove_lock_files(name: str, directory: Path) -> None:
+    """Remove what a table's lock leaves in a directory where the table turned out not to be.
+
+    Raises:
+        OSError: They cannot be removed.
+    """
+    for suffix in (LOCK_SUFFIX, NOTE_SUFFIX, TURN_SUFFIX):
+        (directory / f"{name}{suffix}").unlink(missing_ok=True)

@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
-from tubeq_spark.storage.locking import LOCK_SUFFIX, NOTE_SUFFIX, table_lock_of
+from tubeq_spark.storage.locking import remove_lock_files, table_lock_of
 from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
 from tubeq_spark.storage.spark.conflicts import is_missing_table
 from tubeq_spark.storage.spark.spark_settings import (
@@ -131,8 +131,7 @@ def _creating(engine: SparkEngine, location: Location) -> Iterator[None]:
         yield
     if not _is_seen(directory / TUBES):
         with contextlib.suppress(OSError):
-            for suffix in (LOCK_SUFFIX, NOTE_SUFFIX):
-                (locks / f"{TUBES}{suffix}").unlink(missing_ok=True)
+            remove_lock_files(TUBES, locks)
             for path in new:
                 path.rmdir()
 
