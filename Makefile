@@ -93,7 +93,7 @@ test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on ol
 wheel: setup ## Build the wheel that --py-files takes, in dist
 	@$(BIN)/python -m hatchling build --target=wheel
 
-bench: java setup ## Measure the verbs beside bare Delta statements
+bench: java setup ## Measure the verbs beside bare Delta calls
 	@$(BIN)/python jobs/benchmark.py $(ARGS)
 
 # Without its sentence on other programs of its makers.

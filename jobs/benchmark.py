@@ -1,10 +1,10 @@
-"""What put, take and ack cost, beside the bare Delta statements that do the same.
+"""What put, take and ack cost, beside the bare Delta calls that do the same.
 
     python jobs/benchmark.py            # or: make bench
-    python jobs/benchmark.py --quick --only batches --json bench.json
+    python jobs/benchmark.py --engine native --quick --only batches --json bench.json
 
-The queue and the bare statements take turns in one session, so a busy machine slows down both:
-trust the ratios, and the absolute numbers of an idle machine only.
+The queue and the bare calls take turns in one process, so a busy machine slows down both: trust the
+ratios, and the absolute numbers of an idle machine only.
 """
 
 from __future__ import annotations

@@ -10,11 +10,9 @@ import sys
 import tempfile
 
 from bench.measure import VERBS, Progress, interleave
-from bench.plan import Form, Series
-from bench.run import default_settings
-from bench.subjects import QueueMany
-from tubeq_spark import Queue, local_session
-from tubeq_spark.tables import path_table
+from bench.plan import Form, Series, Session
+from bench.spark.side import SparkSide, default_settings
+from tubeq_spark import local_session
 
 __all__ = ["main"]
 
@@ -28,19 +26,20 @@ def main() -> int:
     parse.add_argument("--n", type=int, default=15, help="rounds (%(default)s)")
     rounds = parse.parse_args().n
     spark = local_session("tubeq-bench")
-    sessions = {"recommended": spark, "default": default_settings(spark)}
+    sessions = {Session.RECOMMENDED: spark, Session.DEFAULT: default_settings(spark)}
     with tempfile.TemporaryDirectory(prefix="tubeq-bench-", ignore_cleanup_errors=True) as place:
-        queues = {name: Queue(session, f"{place}/{name}") for name, session in sessions.items()}
+        sides = {
+            name.value: SparkSide(session, name, f"{place}/{name.value}")
+            for name, session in sessions.items()
+        }
         subjects = {
-            name: QueueMany(
-                sessions[name], queue.create_tube("tube"), path_table(f"{place}/{name}/tube"), 1
-            )
-            for name, queue in queues.items()
+            name: side.subject(side.queue.create_tube("tube"), Form.MANY, 1)
+            for name, side in sides.items()
         }
         series = Series(Form.MANY, 1, rounds, _WARM_UP)
         found = interleave("one task in both sessions", series, subjects, Progress(sys.stderr))
-        for queue in queues.values():
-            queue.close()
+        for side in sides.values():
+            side.queue.close()
     spark.stop()
     for verb in VERBS:
         times = "  ".join(

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from bench.plan import Series
     from bench.subjects import Subject
 
-__all__ = ["VERBS", "BenchError", "Measured", "Progress", "interleave"]
+__all__ = ["VERBS", "BenchError", "Measured", "Progress", "interleave", "quartiles"]
 
 VERBS = ("put", "take", "ack")
 
@@ -30,12 +30,14 @@ class Measured:
     Attributes:
         batch: Tasks in a batch.
         seconds: Of each measured call.
+        cpu: Processor time of this process in each of them: all of it, where there is no JVM.
         commits: Of one call, read from the table's version before and after it.
         all_commits: Of all measured rounds together.
     """
 
     batch: int
     seconds: dict[str, list[float]] = field(default_factory=lambda: {verb: [] for verb in VERBS})
+    cpu: dict[str, list[float]] = field(default_factory=lambda: {verb: [] for verb in VERBS})
     commits: dict[str, int] = field(default_factory=dict)
     all_commits: int = 0
 
@@ -53,6 +55,10 @@ class Measured:
         ordered = sorted(self.seconds[verb])
         return ordered[math.ceil(0.9 * len(ordered)) - 1]
 
+    def quartiles(self, verb: str) -> tuple[float, float]:
+        """What a quarter of the calls stay below, and what a quarter of them exceed."""
+        return quartiles(self.seconds[verb])
+
     def tasks_per_second(self, verb: str) -> float:
         """Tasks in a batch over the median."""
         return self.batch / self.median(verb)
@@ -62,18 +68,36 @@ class Measured:
 
         Both were busy within the same seconds of a round, so what else the machine does falls out.
         """
-        pairs = zip(self.seconds[verb], other.seconds[verb], strict=True)
-        return statistics.median(mine / theirs for mine, theirs in pairs)
+        return _ratio(self.seconds[verb], other.seconds[verb])
+
+    def cpu_ratio_to(self, other: Measured, verb: str) -> float:
+        """The same of the processor time, which others on a busy machine change less."""
+        return _ratio(self.cpu[verb], other.cpu[verb])
 
     def as_dict(self, verb: str) -> dict[str, Any]:
         """Everything about one verb, for JSON."""
+        low, high = self.quartiles(verb)
         return {
             "n": len(self.seconds[verb]),
             "median_s": round(self.median(verb), 6),
+            "quartiles_s": [round(low, 6), round(high, 6)],
             "p90_s": round(self.p90(verb), 6),
+            "cpu_s": round(statistics.median(self.cpu[verb]), 6),
             "tasks_per_s": round(self.tasks_per_second(verb), 1),
             "commits": self.commits[verb],
         }
+
+
+def _ratio(mine: Sequence[float], theirs: Sequence[float]) -> float:
+    return statistics.median(one / other for one, other in zip(mine, theirs, strict=True))
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """The first and the third quartile of some values."""
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
 
 
 class Progress:
@@ -132,8 +156,9 @@ def interleave(
                 if number < series.warm_up:
                     _count(subjects[name], verb, measured[name])
                 else:
-                    seconds = _time(subjects[name], verb, series.batch)
+                    seconds, cpu = _time(subjects[name], verb, series.batch)
                     measured[name].seconds[verb].append(seconds)
+                    measured[name].cpu[verb].append(cpu)
     for name, subject in subjects.items():
         measured[name].all_commits = subject.version() - before[name]
     return measured
@@ -145,12 +170,12 @@ def _count(subject: Subject, verb: str, measured: Measured) -> None:
     measured.commits[verb] = subject.version() - before
 
 
-def _time(subject: Subject, verb: str, batch: int) -> float:
+def _time(subject: Subject, verb: str, batch: int) -> tuple[float, float]:
     call = {"put": subject.put, "take": subject.take, "ack": subject.ack}[verb]
-    began = time.perf_counter()
+    began, cpu = time.perf_counter(), time.process_time()
     tasks = call()
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     if tasks != batch:
         msg = f"{verb} of {batch} tasks by {type(subject).__name__} was for {tasks}"
         raise BenchError(msg)
-    return seconds
+    return seconds, cpu

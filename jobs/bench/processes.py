@@ -14,11 +14,12 @@ import argparse
 import json
 import multiprocessing
 import resource
+import signal
 import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,11 @@ from bench.measure import BenchError
 from tubeq_spark import Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from multiprocessing.queues import Queue as Answers
     from multiprocessing.synchronize import Barrier
 
-__all__ = ["Goodput", "main", "measure"]
+__all__ = ["Goodput", "Shared", "main", "measure"]
 
 #: Tasks that are there at the beginning: more than can be done.
 _PUTS, _TASKS = 20, 1_000
@@ -56,6 +57,31 @@ class Goodput:
     least: int
     most: int
     cpu_s: float
+
+
+@dataclass(slots=True)
+class Shared:
+    """Rounds of one process alone, and of several."""
+
+    alone: list[Goodput] = field(default_factory=list)
+    together: list[Goodput] = field(default_factory=list)
+
+    def measure(self, processes: int, seconds: float, rounds: Iterable[int]) -> None:
+        """Measure both in turns.
+
+        Raises:
+            BenchError: A tube was empty before the time was over.
+        """
+        for _ in rounds:
+            alone = measure(1, seconds)
+            self.together.append(measure(processes, seconds))
+            self.alone.append(alone)
+
+    @property
+    def ratio(self) -> float:
+        """How many times the tasks of one process several did, round by round, and of that the median."""
+        pairs = zip(self.together, self.alone, strict=True)
+        return statistics.median(many.per_second / one.per_second for many, one in pairs)
 
 
 def measure(processes: int, seconds: float) -> Goodput:
@@ -92,6 +118,8 @@ def measure(processes: int, seconds: float) -> Goodput:
 def _consume(
     location: str, seconds: float, begin: Barrier, answers: Answers[tuple[int | None, float]]
 ) -> None:
+    # A terminal's Ctrl-C is for whoever waits for the answer.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Queue(None, location, engine="native") as queue:
         tube = queue["work"]
         for _ in range(_WARM_UP):
@@ -124,11 +152,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parse.add_argument("--seconds", type=float, default=5.0, help="of a round (%(default)s)")
     parse.add_argument("--json", type=Path, help="write all numbers there")
     given = parse.parse_args(argv)
-    found: dict[int, list[Goodput]] = {1: [], given.processes: []}
-    for _ in range(given.rounds):
-        for processes, rounds in found.items():
-            rounds.append(measure(processes, given.seconds))
-    for processes, rounds in found.items():
+    found = Shared()
+    found.measure(given.processes, given.seconds, range(given.rounds))
+    sides = {1: found.alone, given.processes: found.together}
+    for processes, rounds in sides.items():
         rates = sorted(one.per_second for one in rounds)
         shares = ", ".join(f"{one.least}-{one.most}" for one in rounds)
         print(
@@ -137,11 +164,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{statistics.median(one.cpu_s for one in rounds) * 1000:.1f} ms of processor time each; "
             f"by one process {shares}"
         )
-    pairs = zip(found[given.processes], found[1], strict=True)
-    ratio = statistics.median(many.per_second / one.per_second for many, one in pairs)
-    print(f"{given.processes} do {ratio:.2f} times what one does (median of the rounds' ratios)")
+    print(
+        f"{given.processes} do {found.ratio:.2f} times what one does (median of the rounds' ratios)"
+    )
     if given.json is not None:
-        rounds_of = {str(key): [asdict(one) for one in value] for key, value in found.items()}
+        rounds_of = {str(key): [asdict(one) for one in value] for key, value in sides.items()}
         given.json.write_text(json.dumps(rounds_of, indent=2) + "\n")
     return 0
 

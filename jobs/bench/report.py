@@ -1,215 +1,117 @@
-"""What a benchmark found: tables to read, and JSON."""
+"""What a benchmark found, as tables to read."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import statistics
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TextIO
 
-import tubeq_spark
-from bench.measure import VERBS
-from bench.plan import Form, Session
-from bench.subqueues import as_dict
+from bench.goals import goals
+from bench.measure import quartiles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from bench.results import Results
 
-    from bench.run import Aged, Compared
-    from bench.subqueues import Drained
+__all__ = ["show"]
 
-__all__ = ["Results", "show", "versions"]
-
-_RATIO = 1.3
-#: Tasks in a second that a batch of 100,000 shall reach.
-_RATES = {"put": 200_000.0, "take": 50_000.0, "ack": 150_000.0}
-_RATES_OF = 100_000
-_WIDE = 160
-
-
-@dataclass(slots=True)
-class Results:
-    """Everything that was found, as JSON has it."""
-
-    versions: dict[str, str] = field(default_factory=dict)
-    #: Whether it was stopped before all was measured.
-    stopped: bool = False
-    series: list[dict[str, Any]] = field(default_factory=list)
-    age: dict[str, Any] | None = None
-    drained: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, found: Compared) -> None:
-        """Add a comparison of the queue with the floor."""
-        verbs = {
-            verb: {
-                "queue": found.queue.as_dict(verb),
-                "floor": found.floor.as_dict(verb),
-                "ratio": round(found.queue.ratio_to(found.floor, verb), 3),
-            }
-            for verb in VERBS
-        }
-        self.series.append(
-            {
-                "session": str(found.session),
-                "form": str(found.series.form),
-                "batch": found.series.batch,
-                "rounds": found.series.rounds,
-                "commits": {"queue": found.queue.all_commits, "floor": found.floor.all_commits},
-                "verbs": verbs,
-            }
-        )
-
-    def add_age(self, found: Aged) -> None:
-        """Add a comparison of an aged tube with fresh ones."""
-        self.age = {
-            "commits": found.commits,
-            "verbs": {
-                verb: {
-                    "fresh": found.fresh.as_dict(verb),
-                    "aged": found.aged.as_dict(verb),
-                    "ratio": round(found.aged.ratio_to(found.fresh, verb), 3),
-                }
-                for verb in VERBS
-            },
-        }
-
-    def add_drained(self, found: Drained) -> None:
-        """Add consumers that have emptied sub-queues."""
-        self.drained.append(as_dict(found))
-
-    def as_dict(self) -> dict[str, Any]:
-        """What `--json` writes."""
-        return {
-            "versions": self.versions,
-            "stopped": self.stopped,
-            "cores": os.cpu_count(),
-            "series": self.series,
-            "age": self.age,
-            "utubes": self.drained,
-            "targets": list(self.targets()),
-        }
-
-    def targets(self) -> Iterator[dict[str, Any]]:
-        """What was aimed at, as far as it was measured."""
-        for found in self.series:
-            if found["session"] != Session.RECOMMENDED:
-                continue
-            for verb, of_verb in found["verbs"].items():
-                if found["batch"] == 1:
-                    yield _target(f"{verb} of 1, queue / floor", of_verb["ratio"], _RATIO)
-                elif (found["form"], found["batch"]) == (Form.FRAMES, _RATES_OF):
-                    rate = of_verb["queue"]["tasks_per_s"]
-                    yield _target(
-                        f"{verb} of {_RATES_OF:,}, tasks/s", rate, _RATES[verb], least=True
-                    )
-        if self.age is not None:
-            for verb, of_verb in self.age["verbs"].items():
-                name = f"{verb} of 1, after {self.age['commits']} commits / fresh"
-                yield _target(name, of_verb["ratio"], _RATIO)
-        for found in self.drained:
-            if found["wanted_s"] is not None:
-                name = f"take + ack of {_load(found)}, {found['type']}, {found['storage_mode']}, s"
-                yield _target(name, statistics.median(found["take_ack_s"]), found["wanted_s"])
-
-
-def versions(spark: SparkSession) -> dict[str, str]:
-    """The versions of everything that has a say in the numbers."""
-    java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')")
-    return {
-        "tubeq_spark": tubeq_spark.__version__,
-        "python": platform.python_version(),
-        "java": str(java.collect()[0][0]),
-        "spark": spark.version,
-        "delta": _delta_version(),
-    }
-
-
-def _delta_version() -> str:
-    try:
-        return importlib.metadata.version("delta-spark")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"  # a cluster brings its own
-
-
-def _target(name: str, value: float, wanted: float, *, least: bool = False) -> dict[str, Any]:
-    met = value >= wanted if least else value <= wanted
-    bound = "least" if least else "most"
-    return {"name": name, "value": value, bound: wanted, "met": met}
-
-
-# -- to read ----------------------------------------------------------------------------------
+_WIDE = 200
 
 
 def show(results: Results, stream: TextIO) -> None:
     """Write everything as tables, with rich when it is installed."""
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
+    load = " to ".join(str(load) for load in results.load)
     stopped = "; stopped before all was measured" if results.stopped else ""
-    stream.write(f"{versions}, {os.cpu_count()} cores; seconds are medians{stopped}\n")
+    stream.write(
+        f"{versions}, {os.cpu_count()} cores, load {load}; seconds are medians, in brackets quartiles"
+        f"{stopped}\n"
+    )
     if results.series:
-        _table(stream, "The queue beside the bare Delta statements (floor)", _series_rows(results))
-    if results.age is not None:
-        title = f"One task on a tube after {results.age['commits']:,} commits, and on a fresh one"
-        _table(stream, title, _age_rows(results.age))
+        _table(stream, "The queue beside the bare calls (floor)", _series_rows(results))
+    if results.age:
+        _table(stream, "One task on an old tube, and on a fresh one", _age_rows(results.age))
     if results.drained:
         title = "Consumers that empty sub-queues, and the reference implementation (seconds)"
         _table(stream, title, _drained_rows(results.drained))
-    targets = list(results.targets())
-    if targets:
-        _table(stream, "Targets, for an idle machine with 2 cores", _target_rows(targets))
+    if results.processes is not None:
+        _table(stream, "Processes that share a tube", _process_rows(results.processes))
+    if results.start is not None:
+        _table(stream, "A call of tubeq put", _start_rows(results.start))
+    found = list(goals(results))
+    if found:
+        _table(stream, "Targets, for an idle machine with 2 cores", _goal_rows(found))
 
 
 def _series_rows(results: Results) -> list[list[str]]:
-    head = ["session", "batch", "verb", "n", "queue s", "p90", "tasks/s", "commits"]
-    rows = [[*head, "floor s", "p90", "tasks/s", "commits", "queue / floor"]]
+    measured = ("s", "", "cpu ms", "tasks/s", "commits")
+    head = ["engine", "batch", "verb", "n"]
+    head += [
+        f"{side} s" if name == "s" else name for side in ("queue", "floor") for name in measured
+    ]
+    rows = [[*head, "queue / floor", "cpu"]]
     for found in results.series:
+        engine = " ".join(filter(None, (found["engine"], found["session"])))
         for verb, of_verb in found["verbs"].items():
             queue, floor = of_verb["queue"], of_verb["floor"]
             batch = f"{found['batch']:,} {found['form']}"
             rows.append(
-                [found["session"], batch, verb, str(queue["n"])]
-                + [cell for side in (queue, floor) for cell in _cells(side)]
-                + [f"{of_verb['ratio']:.2f}"]
+                [engine, batch, verb, str(queue["n"])]
+                + [cell for side in (queue, floor) for cell in _cells(side, of_verb)]
+                + _ratios(of_verb)
             )
     return rows
 
 
-def _cells(side: dict[str, Any]) -> list[str]:
-    return [
-        f"{side['median_s']:.3f}",
-        f"{side['p90_s']:.3f}",
-        f"{side['tasks_per_s']:,.0f}"
-        if side["tasks_per_s"] >= 10
-        else f"{side['tasks_per_s']:.1f}",
-        str(side["commits"]),
-    ]
+def _cells(side: dict[str, Any], of_verb: dict[str, Any]) -> list[str]:
+    rate = side["tasks_per_s"]
+    cpu = "" if of_verb["cpu_ratio"] is None else f"{side['cpu_s'] * 1_000:.1f}"
+    rates = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+    return [*_times(side), cpu, rates, str(side["commits"])]
 
 
-def _age_rows(age: dict[str, Any]) -> list[list[str]]:
-    rows = [["verb", "n", "fresh s", "p90", "aged s", "p90", "aged / fresh"]]
-    for verb, of_verb in age["verbs"].items():
-        fresh, aged = of_verb["fresh"], of_verb["aged"]
-        times = [side[key] for side in (fresh, aged) for key in ("median_s", "p90_s")]
-        cells = [f"{seconds:.3f}" for seconds in times]
-        rows.append([verb, str(fresh["n"]), *cells, f"{of_verb['ratio']:.2f}"])
+def _ratios(of_verb: dict[str, Any]) -> list[str]:
+    ratios = (of_verb["ratio"], of_verb["cpu_ratio"])
+    return ["" if ratio is None else f"{ratio:.2f}" for ratio in ratios]
+
+
+def _times(side: dict[str, Any]) -> list[str]:
+    low, high = side["quartiles_s"]
+    return [_short(side["median_s"]), f"({_short(low)} to {_short(high)})"]
+
+
+def _short(seconds: float) -> str:
+    """Seconds by three places that say something, or so."""
+    return (
+        f"{seconds:.4f}" if seconds < 0.1 else f"{seconds:.3f}" if seconds < 1 else f"{seconds:.2f}"
+    )
+
+
+def _age_rows(ages: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = [["engine", "commits", "tasks", "files", "log", "verb", "n"]]
+    rows[0] += ["fresh s", "", "aged s", "", "aged / fresh", "cpu"]
+    for age in ages:
+        log = "" if age["log_files"] is None else f"{age['log_files']:,}"
+        about = [age["engine"], f"{age['commits']:,}", f"{age['done']:,}", str(age["files"]), log]
+        for verb, of_verb in age["verbs"].items():
+            fresh, aged = of_verb["fresh"], of_verb["aged"]
+            cells = [verb, str(fresh["n"]), *_times(fresh), *_times(aged)]
+            rows.append([*about, *cells, *_ratios(of_verb)])
     return rows
 
 
-def _load(found: dict[str, Any]) -> str:
-    return f"{found['utubes']:,} x {found['tasks_each']:,}"
-
-
 def _drained_rows(drained: Sequence[dict[str, Any]]) -> list[list[str]]:
-    rows = [["tasks", "type", "storage mode", "n", "put", "take + ack", "tasks/s", "README", "log"]]
+    rows = [["engine", "tasks", "type", "storage mode", "n", "put", "take + ack", "from", "to"]]
+    rows[0] += ["tasks/s", "README", "log"]
     for found in drained:
-        seconds = statistics.median(found["take_ack_s"])
-        times = [statistics.median(found["put_s"]), seconds]
+        taken = found["take_ack_s"]
+        seconds = statistics.median(taken)
+        times = [statistics.median(found["put_s"]), seconds, min(taken), max(taken)]
         theirs = [found["published_s"], found["logged_s"]]
+        load = f"{found['utubes']:,} x {found['tasks_each']:,}"
         rows.append(
-            [_load(found), found["type"], found["storage_mode"], str(len(found["put_s"]))]
+            [found["engine"], load, found["type"], found["storage_mode"], str(len(taken))]
             + [f"{time:.2f}" for time in times]
             + [f"{found['utubes'] * found['tasks_each'] / seconds:,.0f}"]
             + ["" if time is None else f"{time:.2f}" for time in theirs]
@@ -217,13 +119,33 @@ def _drained_rows(drained: Sequence[dict[str, Any]]) -> list[list[str]]:
     return rows
 
 
-def _target_rows(targets: Sequence[dict[str, Any]]) -> list[list[str]]:
+def _process_rows(shared: dict[str, Any]) -> list[list[str]]:
+    rows = [["processes", "n", "tasks/s", "", "cpu ms of a task", "fewest", "most", "to one"]]
+    for name, ratio in (("alone", 1.0), ("together", shared["ratio"])):
+        rounds = shared[name]
+        rates = [one["per_second"] for one in rounds]
+        low, high = quartiles(rates)
+        cpu = statistics.median(one["cpu_s"] for one in rounds) * 1_000
+        row = [str(rounds[0]["processes"]), str(len(rounds)), f"{statistics.median(rates):.1f}"]
+        row += [f"({low:.1f} to {high:.1f})", f"{cpu:.1f}"]
+        row += [str(min(one["least"] for one in rounds)), str(max(one["most"] for one in rounds))]
+        rows.append([*row, f"{ratio:.2f}"])
+    return rows
+
+
+def _start_rows(start: dict[str, Any]) -> list[list[str]]:
+    head = ["n", "tubeq put s", "", "import deltalake s", "", "to that"]
+    n = str(start["put"]["n"])
+    return [head, [n, *_times(start["put"]), *_times(start["floor"]), f"{start['ratio']:.2f}"]]
+
+
+def _goal_rows(found: Sequence[dict[str, Any]]) -> list[list[str]]:
     rows = [["target", "wanted", "found", ""]]
-    for target in targets:
-        least = "least" in target
-        wanted = f"at least {target['least']:,.0f}" if least else f"at most {target['most']}"
-        value = f"{target['value']:,.0f}" if least else f"{target['value']:.2f}"
-        rows.append([target["name"], wanted, value, "met" if target["met"] else "missed"])
+    for goal in found:
+        least = "least" in goal
+        wanted = f"at least {goal['least']:,}" if least else f"at most {goal['most']}"
+        value = f"{goal['value']:,.0f}" if goal["value"] >= 1_000 else f"{goal['value']:.3f}"
+        rows.append([goal["name"], wanted, value, "met" if goal["met"] else "missed"])
     return rows
 
 

@@ -1,33 +1,28 @@
-"""Running the parts of a benchmark in one session."""
+"""Running the parts of a benchmark on one side."""
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from bench.floor import Floor, create_like
 from bench.measure import BenchError, Measured, Progress, interleave
-from bench.plan import Form, Series, Session
-from bench.subjects import QueueFrames, QueueMany, latest_version
+from bench.plan import Engine, Form, Series, Session
 from bench.subqueues import KINDS, Drained, loads, measure
-from tubeq_spark import Queue, QueueConfig, spark_conf
-from tubeq_spark.tables import path_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark.sql import SparkSession
-
     from bench.plan import Plan
+    from bench.sides import Side
     from bench.subjects import Subject
     from tubeq_spark import Tube
 
-__all__ = ["Aged", "Bench", "Compared", "default_settings"]
+__all__ = ["Aged", "Bench", "Compared"]
 
 #: Rounds that a fresh tube lasts: it shall not grow old while it is compared.
 _FRESH_FOR = 5
-_DELTA_ITSELF = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,35 +37,44 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Aged:
-    """A tube after many commits beside fresh ones."""
+    """A tube after many commits beside fresh ones.
 
+    Attributes:
+        engine: What ran the verbs.
+        commits: How many commits the tube has seen.
+        done: How many tasks were acked by then.
+        files: Its data files.
+        log: Files of its log; `None` where it is not on local files.
+        fresh: A new tube.
+        aged: The old one.
+    """
+
+    engine: Engine
     commits: int
+    done: int
+    files: int
+    log: int | None
     fresh: Measured
     aged: Measured
 
 
 class Bench:
-    """A queue of its own at a location, and bare tables beside it; a context manager."""
+    """The queue of a side, and bare tables beside it; a context manager."""
 
-    def __init__(
-        self, spark: SparkSession, location: str, session: Session, progress: Progress
-    ) -> None:
-        """Open a queue.
+    def __init__(self, side: Side, progress: Progress) -> None:
+        """Measure a side.
 
         Args:
-            spark: The session to measure in.
-            location: A path or URI; tables of this run are added there.
-            session: What its settings are.
+            side: What is measured.
             progress: Where to say what is measured.
         """
-        self._spark = spark
-        self._location = location.rstrip("/")
-        self._session = session
+        self._side = side
+        self._session = side.session
+        self._engine = side.session.engine
+        self._queue = side.queue
         self._progress = progress
-        self._config = QueueConfig()
         self._run = uuid.uuid4().hex[:8]
         self._numbers = iter(range(1_000_000))
-        self._queue = Queue(spark, f"{self._location}/queue", config=self._config)
 
     def __enter__(self) -> Self:
         return self
@@ -88,67 +92,74 @@ class Bench:
                 yield found
 
     def _compare(self, series: Series) -> Compared:
-        tube, table = self._new_tube()
-        floor = path_table(f"{self._location}/floor_{tube.name}")
-        create_like(self._spark, floor, table)
-        kind = QueueMany if series.form is Form.MANY else QueueFrames
-        rows = self._config.segment_rows
+        tube = self._new_tube()
         subjects: dict[str, Subject] = {
-            "queue": kind(self._spark, tube, table, series.batch),
-            "floor": Floor(self._spark, floor, series.form, series.batch, rows),
+            "queue": self._side.subject(tube, series.form, series.batch),
+            "floor": self._side.floor(tube, series.form, series.batch),
         }
-        what = f"{self._session} session, {series}"
+        what = f"{self._session}, {series}"
         measured = interleave(what, series, subjects, self._progress)
         return Compared(self._session, series, measured["queue"], measured["floor"])
 
     def age(self, plan: Plan) -> Aged | None:
         """Measure a tube after many commits beside fresh ones; `None` when it is stopped before."""
-        tube, table = self._new_tube()
-        old = QueueMany(self._spark, tube, table, 1)
-        rounds = (plan.commits - latest_version(self._spark, table) + 2) // 3
-        for _ in self._progress.rounds(f"{plan.commits} commits", max(rounds, 0)):
-            old.prepare()
-            _go_round(old)
-        commits = latest_version(self._spark, table)
+        tube = self._new_tube()
+        wanted = plan.age_commits(self._engine)
+        rounds = max((wanted - self._side.version(tube) + 2) // 3, 0)
+        batch = max(-(-plan.age_done(self._engine) // max(rounds, 1)), 1)
+        form = Form.MANY if batch == 1 else self._engine.tables
+        busy = self._side.subject(tube, form, batch)
+        for _ in self._progress.rounds(f"{self._engine}, {wanted} commits", rounds):
+            busy.prepare()
+            _go_round(busy, batch)
+        if self._progress.stopped():
+            return None
+        old = self._side.subject(tube, Form.MANY, 1)
+        commits = old.version()
+        files = self._queue.metrics().tubes[tube.name].files
+        log = _log_files(f"{self._queue.location}/{tube.name}")
         fresh, aged = Measured(1), Measured(1)
-        for part in _portions(plan.age_series):
+        for part in _portions(plan.age_series(self._engine)):
             if self._progress.stopped():
                 break
-            subjects: dict[str, Subject] = {
-                "fresh": QueueMany(self._spark, *self._new_tube(), 1),
-                "aged": old,
-            }
-            what = f"fresh tube and one of {commits} commits"
-            measured = interleave(what, part, subjects, self._progress)
+            new = self._side.subject(self._new_tube(), Form.MANY, 1)
+            what = f"{self._engine}, fresh tube and one of {commits} commits"
+            measured = interleave(what, part, {"fresh": new, "aged": old}, self._progress)
             _add(fresh, measured["fresh"])
             _add(aged, measured["aged"])
-        return Aged(commits, fresh, aged) if aged.rounds else None
+        if not aged.rounds:
+            return None
+        return Aged(self._engine, commits, rounds * batch, files, log, fresh, aged)
 
     def drain(self, plan: Plan) -> Iterator[Drained]:
         """Measure consumers that empty sub-queues, in every type that has them, until it is stopped."""
-        rounds = plan.rounds or 1
+        rounds = plan.load_rounds(self._engine)
         for load in loads(plan.most_tasks, quick=plan.quick):
             for kind, mode in KINDS:
                 if self._progress.stopped():
                     return
-                found = Drained(load, kind, mode)
-                tube, _ = self._new_tube(kind, storage_mode=mode)
-                what = f"{load} tasks, {kind}, {mode}"
-                measure(self._spark, tube, found, self._progress.rounds(what, rounds))
+                found = Drained(self._engine, load, kind, mode)
+                tube = self._new_tube(kind, storage_mode=mode)
+                what = f"{self._engine}, {load} tasks, {kind}, {mode}"
+                measure(self._side, tube, found, self._progress.rounds(what, rounds))
                 tube.drop()
                 if found.drain:
                     yield found
 
-    def _new_tube(self, kind: str = "fifo", storage_mode: str = "default") -> tuple[Tube, str]:
+    def _new_tube(self, kind: str = "fifo", storage_mode: str = "default") -> Tube:
         name = f"bench_{self._run}_{next(self._numbers)}"
-        tube = self._queue.create_tube(name, kind, storage_mode=storage_mode)
-        return tube, path_table(f"{self._queue.location}/{tube.name}")
+        return self._queue.create_tube(name, kind, storage_mode=storage_mode)
 
 
-def _go_round(subject: Subject) -> None:
-    if (subject.put(), subject.take(), subject.ack()) != (1, 1, 1):
+def _go_round(subject: Subject, batch: int) -> None:
+    if (subject.put(), subject.take(), subject.ack()) != (batch, batch, batch):
         msg = "a task was lost on the way"
         raise BenchError(msg)
+
+
+def _log_files(table: str) -> int | None:
+    log = Path(table, "_delta_log")
+    return sum(1 for _ in log.iterdir()) if log.is_dir() else None
 
 
 def _portions(series: Series) -> Iterator[Series]:
@@ -161,14 +172,6 @@ def _portions(series: Series) -> Iterator[Series]:
 def _add(total: Measured, more: Measured) -> None:
     for verb, seconds in more.seconds.items():
         total.seconds[verb] += seconds
+        total.cpu[verb] += more.cpu[verb]
     total.commits = more.commits
     total.all_commits += more.all_commits
-
-
-def default_settings(spark: SparkSession) -> SparkSession:
-    """A session with Spark's and Delta's own settings, but for those that Delta itself needs."""
-    session = spark.newSession()
-    for name in spark_conf():
-        if name not in _DELTA_ITSELF:
-            session.conf.unset(name)
-    return session

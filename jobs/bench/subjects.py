@@ -1,19 +1,24 @@
-"""The verbs of a tube as the benchmark calls them; `floor` has the bare statements beside them."""
+"""The verbs of a tube as the benchmark calls them; the floors have the bare calls beside them."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql import functions as F
+import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark import Batch, Task, Tube
 
-__all__ = ["QueueFrames", "QueueMany", "Subject", "latest_version", "payload", "payload_column"]
+__all__ = ["PUT_COLUMNS", "QueueArrow", "QueueMany", "Subject", "new_rows", "payload", "payloads"]
+
+#: Columns of a tube's table that a put writes.
+PUT_COLUMNS = ("segment", "tube", "task_id", "state", "pri", "data", "created", "attempts")
+_NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 class Subject(Protocol):
@@ -43,19 +48,17 @@ class Subject(Protocol):
 class QueueMany:
     """put_many, take_many, ack_many."""
 
-    def __init__(self, spark: SparkSession, tube: Tube, table: str, batch: int) -> None:
+    def __init__(self, tube: Tube, batch: int, version: Callable[[], int]) -> None:
         """Measure a tube.
 
         Args:
-            spark: The session.
             tube: An empty tube.
-            table: SQL name of its table.
             batch: Tasks in a batch.
+            version: Tells the latest version of its table.
         """
-        self._spark = spark
         self._tube = tube
-        self._table = table
         self._batch = batch
+        self.version = version
         self._items: list[Any] = []
         self._taken: Sequence[Task] = ()
 
@@ -76,43 +79,33 @@ class QueueMany:
         """Remove what was taken."""
         return len(self._tube.ack_many([task.task_id for task in self._taken]))
 
-    def version(self) -> int:
-        """The latest version of the tube's table."""
-        return latest_version(self._spark, self._table)
 
+class QueueArrow:
+    """put_arrow, take_arrow with a look at its tasks, Batch.ack."""
 
-class QueueFrames:
-    """put_df, take_df, Batch.ack."""
-
-    def __init__(self, spark: SparkSession, tube: Tube, table: str, batch: int) -> None:
+    def __init__(self, tube: Tube, batch: int, version: Callable[[], int]) -> None:
         """Measure a tube; arguments as of `QueueMany`."""
-        self._spark = spark
         self._tube = tube
-        self._table = table
         self._size = batch
-        self._df: DataFrame | None = None
+        self.version = version
+        self._rows = pa.table({"data": payloads(batch)})
         self._batch: Batch | None = None
 
     def prepare(self) -> None:
-        """Make the DataFrame, which is evaluated by the put."""
-        self._df = self._spark.range(self._size).select(payload_column("id").alias("data"))
+        """Nothing: the rows are the same each time."""
 
     def put(self) -> int:
         """Add a batch."""
-        return 0 if self._df is None else self._tube.put_df(self._df).count
+        return self._tube.put_arrow(self._rows).count
 
     def take(self) -> int:
-        """Take it."""
-        self._batch = self._tube.take_df(self._size)
-        return self._batch.count
+        """Take it, and have its tasks."""
+        self._batch = self._tube.take_arrow(self._size)
+        return int(self._batch.table.num_rows)
 
     def ack(self) -> int:
         """Remove what was taken."""
         return 0 if self._batch is None else self._batch.ack()
-
-    def version(self) -> int:
-        """The latest version of the tube's table."""
-        return latest_version(self._spark, self._table)
 
 
 def payload(number: int) -> dict[str, Any]:
@@ -120,12 +113,25 @@ def payload(number: int) -> dict[str, Any]:
     return {"url": f"http://example.org/page/{number}", "depth": 3}
 
 
-def payload_column(number: str) -> Column:
-    """`payload` as JSON text, in Spark."""
-    url = F.concat(F.lit("http://example.org/page/"), F.col(number))
-    return F.concat(F.lit('{"url":"'), url, F.lit('","depth":3}'))
+def payloads(count: int) -> Any:
+    """`payload` as JSON text, of so many tasks, in Arrow."""
+    numbers = pa.array(range(count), pa.int64()).cast(pa.string())
+    return pc.binary_join_element_wise(
+        '{"url":"http://example.org/page/', numbers, '","depth":3}', ""
+    )
 
 
-def latest_version(spark: SparkSession, table: str) -> int:
-    """The latest version of a Delta table."""
-    return int(spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]["version"])
+def new_rows(first: int, count: int, segment_rows: int) -> pa.Table:
+    """Ready tasks as they are stored, ids and segments from a number on (`PUT_COLUMNS`)."""
+    places = range(count)
+    columns = [
+        pa.array([first + i - i % segment_rows for i in places], pa.int64()),
+        pa.array([1] * count, pa.int64()),
+        pa.array([first + i for i in places], pa.int64()),
+        pa.array(["r"] * count),
+        pa.array([0] * count, pa.int32()),
+        pa.array([json.dumps(payload(i)) for i in places]),
+        pa.array([_NOW] * count, pa.timestamp("us", "UTC")),
+        pa.array([0] * count, pa.int32()),
+    ]
+    return pa.table(dict(zip(PUT_COLUMNS, columns, strict=True)))

@@ -7,16 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F
-
 from bench.measure import BenchError
-from bench.subjects import payload_column
+from bench.plan import Engine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
-    from pyspark.sql import SparkSession
-
+    from bench.sides import Side
     from tubeq_spark import Tube
 
 __all__ = ["KINDS", "Drained", "Load", "as_dict", "loads", "measure"]
@@ -38,14 +35,14 @@ class Load:
         each: Tasks in each.
         published: What the reference's README says of take + ack (ready buffer), in seconds.
         logged: What it takes with its write-ahead log on two cores, where that was measured.
-        wanted: What take + ack shall take at most on two idle cores.
+        wanted: What take + ack shall take at most on two idle cores, by the engine.
     """
 
     utubes: int
     each: int
     published: float | None = None
     logged: float | None = None
-    wanted: float | None = None
+    wanted: Mapping[Engine, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.utubes:,} x {self.each:,}"
@@ -69,11 +66,11 @@ class Load:
 
 
 _LOADS = (
-    Load(30_000, 1, published=1.7, wanted=6.0),
+    Load(30_000, 1, published=1.7, wanted={Engine.SPARK: 6.0, Engine.NATIVE: 2.0}),
     Load(10, 1_000, published=0.45),
     Load(10, 10_000, published=4.7, logged=5.4),
     Load(10, 50_000, published=26.0),
-    Load(10, 150_000, published=72.0, wanted=45.0),
+    Load(10, 150_000, published=72.0, wanted={Engine.SPARK: 45.0, Engine.NATIVE: 12.0}),
 )
 _QUICK = (Load(500, 1), Load(4, 1_000))
 
@@ -89,6 +86,7 @@ def loads(most: int | None, *, quick: bool) -> tuple[Load, ...]:
 class Drained:
     """What one load took: seconds of each round."""
 
+    engine: Engine
     load: Load
     type: str
     mode: str
@@ -96,23 +94,23 @@ class Drained:
     drain: list[float] = field(default_factory=list)
 
 
-def measure(spark: SparkSession, tube: Tube, drained: Drained, rounds: Iterable[int]) -> None:
+def measure(side: Side, tube: Tube, drained: Drained, rounds: Iterable[int]) -> None:
     """Fill a tube and let its consumers empty it, some rounds.
 
     Raises:
         BenchError: Not every task was put, or taken and acked, once.
     """
     load = drained.load
-    number = F.col("id") % load.utubes
-    df = spark.range(load.tasks).select(
-        payload_column("id").alias("data"), F.concat(F.lit("u"), number).alias("utube")
-    )
+    fill = side.filling(tube, load)
     for _ in rounds:
         began = time.perf_counter()
-        count = tube.put_df(df).count
+        count = fill()
         put = time.perf_counter()
         with ThreadPoolExecutor(load.consumers) as pool:
-            done = sum(pool.map(lambda _: _consume(tube, *load.take), range(load.consumers)))
+            consumers = [
+                pool.submit(_consume, side, tube, *load.take) for _ in range(load.consumers)
+            ]
+            done = sum(consumer.result() for consumer in consumers)
         ended = time.perf_counter()
         if (count, done) != (load.tasks, load.tasks):
             msg = f"of {load.tasks} tasks {count} were put and {done} acked"
@@ -121,9 +119,9 @@ def measure(spark: SparkSession, tube: Tube, drained: Drained, rounds: Iterable[
         drained.drain.append(ended - put)
 
 
-def _consume(tube: Tube, n: int, per_utube: int) -> int:
+def _consume(side: Side, tube: Tube, n: int, per_utube: int) -> int:
     done = 0
-    while (batch := tube.take_df(n, per_utube=per_utube)).count:
+    while (batch := side.take(tube, n, per_utube)).count:
         done += batch.ack()
     return done
 
@@ -132,6 +130,7 @@ def as_dict(found: Drained) -> dict[str, Any]:
     """Everything about one load, for JSON."""
     load = found.load
     return {
+        "engine": found.engine.value,
         "type": found.type,
         "storage_mode": found.mode,
         "utubes": load.utubes,
@@ -143,5 +142,5 @@ def as_dict(found: Drained) -> dict[str, Any]:
         "take_ack_s": [round(seconds, 3) for seconds in found.drain],
         "published_s": load.published,
         "logged_s": load.logged,
-        "wanted_s": load.wanted,
+        "wanted_s": load.wanted.get(found.engine),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -11,16 +11,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Stop"]
 
+#: What Python knows of how a signal was handled before.
+_Handler: TypeAlias = Any
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Whether somebody asked the program to stop; a context manager, of the main thread."""
+    """Whether somebody asked the program to stop; a context manager, of the main thread.
+
+    It may be entered again within its block: whatever took the signals over meanwhile has lost them.
+    """
 
     def __init__(self, notice: Callable[[str], None]) -> None:
         """Give `notice` the sentence that answers the first request."""
         self._notice = notice
         self._signal: int | None = None
+        self._before: list[dict[signal.Signals, _Handler]] = []
 
     def __call__(self) -> bool:
         """Whether it was asked."""
@@ -33,12 +40,12 @@ class Stop:
 
     def __enter__(self) -> Self:
         """Take over the signals, from Spark too, whose handler would cancel the batch."""
-        self._before = {number: signal.signal(number, self._handle) for number in _SIGNALS}
+        self._before.append({n: signal.signal(n, self._handle) for n in _SIGNALS})
         return self
 
     def __exit__(self, *_: object) -> None:
         """Give the signals back."""
-        for number, handler in self._before.items():
+        for number, handler in self._before.pop().items():
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -17,16 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow]
+pytestmark = pytest.mark.processes
 
 VERBS = ["put", "take", "ack"]
 #: Enough to have something to show. The default session, whose every call lasts seconds, is left out.
 ROUNDS = 1
+#: Runs a program that finds no pyspark.
+WITHOUT_SPARK = (
+    "import runpy, sys; sys.modules['pyspark'] = None; "
+    "sys.argv = sys.argv[1:]; sys.path.insert(0, sys.argv[0].rpartition('/')[0]); "
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+PARTS = {"versions", "load", "stopped", "cores", "series", "age", "utubes", "processes", "start"}
+LIBRARIES = {"tubeq_spark", "python", "deltalake", "pyarrow"}
+SIZES = ("--quick", f"--n={ROUNDS}", "--batches=2,10000", "--commits=3", "--most-tasks=500")
 
 
-def run_benchmark(*options: str) -> subprocess.CompletedProcess[str]:
+def run_benchmark(*options: str, python: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "jobs" / "benchmark.py"), *options],
+        [sys.executable, *python, str(ROOT / "jobs" / "benchmark.py"), *options],
         env=environment(),
         capture_output=True,
         text=True,
@@ -46,7 +55,7 @@ def started_benchmark(*options: str) -> subprocess.Popen[str]:
 
 
 def versions_of_tubes(queue: Path) -> int:
-    """The commits to the tubes of a queue so far."""
+    """The commits to the tubes of a queue so far; it need not be there yet."""
     return len(list(queue.glob("bench_*/_delta_log/*.json")))
 
 
@@ -57,69 +66,123 @@ def wait_for(condition: Callable[[], bool], program: subprocess.Popen[str]) -> N
         time.sleep(0.2)
 
 
-def check_measured(of_verb: dict[str, Any], sides: tuple[str, str]) -> None:
-    assert of_verb.keys() == {*sides, "ratio"}
+def check_measured(of_verb: dict[str, Any], engine: str, sides: tuple[str, str]) -> None:
+    assert of_verb.keys() == {*sides, "ratio", "cpu_ratio"}
     assert of_verb["ratio"] > 0
+    # What a JVM has used, this process does not know.
+    assert (of_verb["cpu_ratio"] is None) == (engine == "spark")
     for side in sides:
         measured = of_verb[side]
-        assert measured.keys() == {"n", "median_s", "p90_s", "tasks_per_s", "commits"}
+        assert measured.keys() == {
+            "n",
+            "median_s",
+            "quartiles_s",
+            "p90_s",
+            "cpu_s",
+            "tasks_per_s",
+            "commits",
+        }
         assert measured["n"] == ROUNDS
-        assert 0 < measured["median_s"] <= measured["p90_s"]
+        low, high = measured["quartiles_s"]
+        assert 0 < low <= measured["median_s"] <= high <= measured["p90_s"]
         assert measured["tasks_per_s"] > 0
         assert measured["commits"] == 1
 
 
-@pytest.mark.thorough
-def test_quick_run_yields_every_part_with_the_floor_beside_it(tmp_path: Path) -> None:
+def check_of_engine(report: dict[str, Any], engine: str, session: str | None, form: str) -> None:
+    """What both engines have: batches, an old tube, and sub-queues."""
+    series = [one for one in report["series"] if one["engine"] == engine]
+    assert [(s["session"], s["form"], s["batch"]) for s in series] == [
+        (session, "many", 2),
+        (session, form, 10_000),
+    ]
+    for one in series:
+        assert one["commits"] == {"queue": 3 * ROUNDS, "floor": 3 * ROUNDS}
+        assert list(one["verbs"]) == VERBS
+        for of_verb in one["verbs"].values():
+            check_measured(of_verb, engine, ("queue", "floor"))
+    [age] = [one for one in report["age"] if one["engine"] == engine]
+    assert age["commits"] >= 3
+    assert age["done"] >= 1
+    assert age["log_files"] > age["commits"]
+    for of_verb in age["verbs"].values():
+        check_measured(of_verb, engine, ("fresh", "aged"))
+    utubes = [one for one in report["utubes"] if one["engine"] == engine]
+    assert len(utubes) == 4
+    for one in utubes:
+        assert len(one["put_s"]) == len(one["take_ack_s"]) == ROUNDS
+    assert sum(goal["name"].startswith(f"{engine}: ") for goal in report["targets"]) >= 3
+
+
+def test_quick_native_run_without_spark_yields_every_part_with_the_floor_beside_it(
+    tmp_path: Path,
+) -> None:
     found = tmp_path / "found.json"
 
     result = run_benchmark(
-        "--quick",
+        *SIZES,
+        "--done=30",
+        f"--location={tmp_path}/tables",
+        f"--json={found}",
+        python=("-c", WITHOUT_SPARK),
+    )
+
+    assert result.returncode == 0, result.stderr
+    report = json.loads(found.read_text())
+    assert report["stopped"] is False
+    assert report.keys() == {*PARTS, "targets"}
+    assert report["versions"].keys() == LIBRARIES
+    check_of_engine(report, "native", None, "arrow")
+    assert report["age"][0]["done"] == 30
+    assert (report["processes"]["processes"], report["processes"]["ratio"] > 0) == (8, True)
+    for who in ("alone", "together"):
+        [one] = report["processes"][who]
+        assert 0 < one["least"] <= one["most"]
+    for what in ("put", "floor"):
+        assert (report["start"][what]["n"], report["start"][what]["median_s"] > 0) == (ROUNDS, True)
+    assert len(report["targets"]) == 3 + 2
+    assert str(tmp_path) not in found.read_text()
+    for word in ("queue / floor", "aged / fresh", "take + ack", "tubeq put", *VERBS):
+        assert word in result.stdout
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_quick_run_of_both_engines_yields_each_beside_a_floor_of_its_own(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+
+    result = run_benchmark(
+        *SIZES,
+        "--engine=both",
         "--only=batches,age,utubes",
-        f"--n={ROUNDS}",
-        "--batches=2,10000",
-        "--commits=3",
-        "--most-tasks=500",
         f"--location={tmp_path}/tables",
         f"--json={found}",
     )
 
     assert result.returncode == 0, result.stderr
     report = json.loads(found.read_text())
-    assert report["stopped"] is False
-    assert report.keys() == {"versions", "stopped", "cores", "series", "age", "utubes", "targets"}
-    assert report["versions"].keys() == {"tubeq_spark", "python", "java", "spark", "delta"}
-    series = report["series"]
-    assert [(s["session"], s["form"], s["batch"]) for s in series] == [
-        ("recommended", "many", 2),
-        ("recommended", "df", 10_000),
-    ]
-    for one in series:
-        assert one["commits"] == {"queue": 3 * ROUNDS, "floor": 3 * ROUNDS}
-        assert list(one["verbs"]) == VERBS
-        for of_verb in one["verbs"].values():
-            check_measured(of_verb, ("queue", "floor"))
-    assert report["age"]["commits"] >= 3
-    for of_verb in report["age"]["verbs"].values():
-        check_measured(of_verb, ("fresh", "aged"))
-    assert len(report["utubes"]) == 4
-    for one in report["utubes"]:
-        assert len(one["put_s"]) == len(one["take_ack_s"]) == ROUNDS
-    assert len(report["targets"]) == 3
-    assert str(tmp_path) not in found.read_text()
-    for word in ("queue / floor", "recommended", "aged / fresh", "take + ack", *VERBS):
+    assert report["versions"].keys() == {*LIBRARIES, "java", "spark", "delta"}
+    check_of_engine(report, "native", None, "arrow")
+    check_of_engine(report, "spark", "recommended", "df")
+    assert (report["processes"], report["start"]) == (None, None)
+    assert len(report["targets"]) == 2 * 3
+    for word in ("native", "spark recommended"):
         assert word in result.stdout
 
 
-@pytest.mark.thorough
-def test_run_that_is_stopped_shows_what_it_has_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "engine",
+    ["native", pytest.param("spark", marks=[pytest.mark.thorough, pytest.mark.slow])],
+)
+def test_run_that_is_stopped_shows_what_it_has_measured(engine: str, tmp_path: Path) -> None:
     found = tmp_path / "found.json"
-    options = ["--quick", "--only=batches,utubes,default", "--batches=2", "--n=10000"]
-    options += [f"--location={tmp_path}/tables", f"--json={found}"]
+    options = ["--quick", f"--engine={engine}", "--only=batches,utubes,default,start"]
+    options += ["--batches=2", "--n=10000", f"--location={tmp_path}/tables", f"--json={found}"]
 
     with started_benchmark(*options) as program:
         # A terminal would have said which round it is; a table of the queue says it, too.
-        wait_for(lambda: versions_of_tubes(tmp_path / "tables" / "queue") > 30, program)
+        queue = tmp_path / "tables" / ("native" if engine == "native" else "recommended") / "queue"
+        wait_for(lambda: versions_of_tubes(queue) > 30, program)
         program.send_signal(signal.SIGTERM)
         output, sentences = program.communicate(timeout=300)
 
@@ -138,11 +201,20 @@ def test_run_that_is_stopped_shows_what_it_has_measured(tmp_path: Path) -> None:
         assert word in output
 
 
-@pytest.mark.thorough
-def test_bad_use_is_refused_before_spark_starts() -> None:
-    for option in ("--batches=0", "--n=no", "--only=nothing", "--session=other"):
+def test_bad_use_is_refused_before_anything_is_measured() -> None:
+    for option in ("--batches=0", "--n=no", "--only=nothing", "--session=other", "--engine=other"):
         result = run_benchmark(option)
 
         assert result.returncode == 2
         assert f"argument {option.partition('=')[0]}: " in result.stderr
         assert result.stdout == ""
+
+
+def test_engine_that_is_not_installed_is_refused_with_what_to_install() -> None:
+    result = run_benchmark("--engine=both", python=("-c", WITHOUT_SPARK))
+
+    assert result.returncode == 2
+    assert result.stderr == (
+        "benchmark.py: pyspark is not installed: pip install 'tubeq-spark[spark]'\n"
+    )
+    assert result.stdout == ""

@@ -1,24 +1,41 @@
-"""What the benchmark makes of the times of its calls."""
+"""What the benchmark plans to measure, and what it makes of the times of its calls."""
 
 from __future__ import annotations
 
+import importlib.util
 import io
+from typing import Any
 
+import pytest
+from bench import sides
+from bench.goals import goals
 from bench.measure import VERBS, Measured, Progress, interleave
-from bench.plan import Form, Series
+from bench.plan import Engine, Form, Part, Plan, Series, Session
+from bench.results import Results
+from bench.run import Compared
+
+from tubeq_spark.programs import BadUseError
 
 
 def test_measured_of_several_calls_has_their_middle_and_what_nine_of_ten_stay_within() -> None:
     measured = Measured(100, {"put": [5.0, 1.0, 4.0, 2.0, 3.0]})
 
     assert (measured.median("put"), measured.p90("put")) == (3.0, 5.0)
+    assert measured.quartiles("put") == (2.0, 4.0)
     assert measured.tasks_per_second("put") == 100 / 3.0
 
 
+def test_measured_of_one_call_has_its_time_as_quartiles() -> None:
+    assert Measured(1, {"put": [7.0]}).quartiles("put") == (7.0, 7.0)
+
+
 def test_ratio_of_two_measured_is_the_middle_of_their_rounds() -> None:
-    mine, theirs = Measured(1, {"put": [2.0, 6.0, 90.0]}), Measured(1, {"put": [1.0, 2.0, 10.0]})
+    times, cpu = {"put": [2.0, 6.0, 90.0]}, {"put": [2.0, 2.0, 2.0]}
+    mine = Measured(1, times, cpu)
+    theirs = Measured(1, {"put": [1.0, 2.0, 10.0]}, {"put": [1.0, 1.0, 4.0]})
 
     assert mine.ratio_to(theirs, "put") == 3.0
+    assert mine.cpu_ratio_to(theirs, "put") == 2.0
 
 
 class Counting:
@@ -51,3 +68,87 @@ def test_interleave_when_it_is_stopped_has_the_rounds_that_were_whole() -> None:
         assert [len(one.seconds[verb]) for verb in VERBS] == [2, 2, 2]
         assert (one.rounds, one.all_commits) == (2, 6)
         assert one.as_dict("put")["n"] == 2
+
+
+def test_plan_when_a_batch_is_large_has_the_verbs_on_tables_of_the_engine_and_those_on_items() -> (
+    None
+):
+    plan = Plan(parts=frozenset(Part), batches=(1, 100_000), rounds=2)
+
+    forms = {session: [(s.form, s.batch) for s in plan.series(session)] for session in Session}
+
+    assert forms == {
+        Session.NONE: [(Form.MANY, 1), (Form.ARROW, 100_000), (Form.MANY, 100_000)],
+        Session.RECOMMENDED: [(Form.MANY, 1), (Form.FRAMES, 100_000), (Form.MANY, 100_000)],
+        Session.DEFAULT: [(Form.MANY, 1)],
+    }
+
+
+@pytest.mark.parametrize(
+    ("installed", "asked", "expected"),
+    [
+        ({"deltalake", "pyspark"}, None, list(Engine)),
+        ({"deltalake"}, None, [Engine.NATIVE]),
+        ({"pyspark"}, None, [Engine.SPARK]),
+        ({"deltalake", "pyspark"}, "spark", [Engine.SPARK]),
+        ({"deltalake", "pyspark"}, "both", list(Engine)),
+        ({"deltalake"}, "both", None),
+        (set(), None, None),
+    ],
+)
+def test_engines_when_packages_are_missing_are_those_that_are_here_or_refused(
+    installed: set[str],
+    asked: str | None,
+    expected: list[Engine] | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in installed or None)
+    monkeypatch.setenv("JAVA_HOME", "/java")
+
+    if expected is None:
+        with pytest.raises(BadUseError, match="is not installed: pip install 'tubeq-spark"):
+            sides.choose(asked)
+    else:
+        assert list(sides.choose(asked)) == expected
+
+
+def found(session: Session, series: Series, queue: float, floor: float) -> Results:
+    """Results of one series, each call of which took as long."""
+    times = [{verb: [seconds] for verb in VERBS} for seconds in (queue, floor)]
+    measured = [Measured(series.batch, each, each, dict.fromkeys(VERBS, 1)) for each in times]
+    results = Results()
+    results.add(Compared(session, series, *measured))
+    return results
+
+
+def met(results: Results) -> dict[str, Any]:
+    return {goal["name"]: goal["met"] for goal in goals(results)}
+
+
+def test_goals_of_one_task_are_those_of_its_engine() -> None:
+    series = Series(Form.MANY, 1, 1, 0)
+
+    native = met(found(Session.NONE, series, 0.028, 0.020))
+    spark = met(found(Session.RECOMMENDED, series, 0.028, 0.020))
+
+    assert native == {
+        "native: put of 1, queue / floor": True,
+        "native: put of 1, s": False,
+        "native: take of 1, queue / floor": True,
+        "native: take of 1, s": True,
+        "native: ack of 1, queue / floor": True,
+        "native: ack of 1, s": False,
+    }
+    assert spark == {f"spark: {verb} of 1, queue / floor": False for verb in VERBS}
+    assert met(found(Session.DEFAULT, series, 0.028, 0.020)) == {}
+
+
+def test_goals_of_large_batches_are_rates_of_the_verbs_on_tables() -> None:
+    batch = 100_000
+
+    assert met(found(Session.NONE, Series(Form.ARROW, batch, 1, 0), 0.25, 1.0)) == {
+        "native: put of 100,000, tasks/s": False,
+        "native: take of 100,000, tasks/s": True,
+        "native: ack of 100,000, tasks/s": False,
+    }
+    assert met(found(Session.NONE, Series(Form.MANY, batch, 1, 0), 0.25, 1.0)) == {}

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from bench.plan import Form
-from bench.subjects import latest_version, payload, payload_column
+from bench.spark.frames import latest_version, payload_column
+from bench.subjects import PUT_COLUMNS, new_rows
 from tubeq_spark.tables import bigint, bigints, identifier, string
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ __all__ = ["Floor", "create_like"]
 
 _NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _MOMENT = "TIMESTAMP'2026-01-01 00:00:00+00:00'"
-_PUT_COLUMNS = ("segment", "tube", "task_id", "state", "pri", "data", "created", "attempts")
 #: Up to so many ids are text of the statement, more go as a DataFrame.
 _INLINE = 200
 _VIEW = "bench_rows"
@@ -84,7 +83,7 @@ class Floor:
         """Make the rows, ids included; what Spark has to do about them is measured."""
         self._first, self._lease_segment = next(self._firsts), next(self._lease_segments)
         if self._form is Form.MANY:
-            table = self._arrow()
+            table = new_rows(self._first, self._batch, self._segment_rows)
             self._source = lambda: self._spark.createDataFrame(table)
         else:
             frame = self._frame()
@@ -94,11 +93,11 @@ class Floor:
         """Insert-only MERGE into segments of its own."""
         rows = self._source()
         segments = range(self._first, self._first + self._batch, self._segment_rows)
-        values = ", ".join(f"s.{name}" for name in _PUT_COLUMNS)
+        values = ", ".join(f"s.{name}" for name in PUT_COLUMNS)
         return self._merge(
             rows,
             f"ON t.segment IN ({bigints(segments)}) AND t.task_id = s.task_id "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(_PUT_COLUMNS)}) VALUES ({values})",
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(PUT_COLUMNS)}) VALUES ({values})",
         )
 
     def take(self) -> int:
@@ -130,21 +129,6 @@ class Floor:
         """The latest version of the table."""
         return latest_version(self._spark, self._table)
 
-    def _arrow(self) -> pa.Table:
-        size = self._batch
-        places = range(size)
-        columns = [
-            pa.array([self._first + i - i % self._segment_rows for i in places], pa.int64()),
-            pa.array([1] * size, pa.int64()),
-            pa.array([self._first + i for i in places], pa.int64()),
-            pa.array(["r"] * size),
-            pa.array([0] * size, pa.int32()),
-            pa.array([json.dumps(payload(i)) for i in places]),
-            pa.array([_NOW] * size, pa.timestamp("us", "UTC")),
-            pa.array([0] * size, pa.int32()),
-        ]
-        return pa.table(dict(zip(_PUT_COLUMNS, columns, strict=True)))
-
     def _frame(self) -> DataFrame:
         place, first = F.col("id"), F.lit(self._first).cast("bigint")
         columns = [
@@ -157,7 +141,7 @@ class Floor:
             F.lit(_NOW),
             F.lit(0),
         ]
-        named = [c.alias(name) for name, c in zip(_PUT_COLUMNS, columns, strict=True)]
+        named = [c.alias(name) for name, c in zip(PUT_COLUMNS, columns, strict=True)]
         return self._spark.range(self._batch).select(*named)
 
     def _merge(self, source: DataFrame, clauses: str) -> int:

@@ -1,0 +1,1 @@
+"""The queue without Spark, and the bare calls of `deltalake` beside it."""

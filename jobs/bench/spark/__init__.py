@@ -1,0 +1,1 @@
+"""The queue on Spark, and the bare Delta statements beside it."""
