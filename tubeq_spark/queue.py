@@ -445,6 +445,7 @@ class Queue:
         """Be closed."""
         self._context.state = QueueState.WAITING
         self._engines.close()
+        self._context.readers.leave()
 
     def _own_temporary(self, owner: str) -> None:
         for tube in self._temporary:

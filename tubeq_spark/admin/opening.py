@@ -17,6 +17,7 @@ from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.storage.commit_loop import CommitLoop, Tally
 from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.log_readers import LogReaders
 from tubeq_spark.storage.sql.id_slots import Slots
 from tubeq_spark.storage.sql.sessions import Sessions
 
@@ -40,6 +41,9 @@ def make_context(
     tally = Tally(clock, lambda: str(name))
     engine = engines.rows
     loop = CommitLoop(engine, config, wall, source.random, tally)
+    readers = LogReaders(opened.locks)
+    if engine is engines.spark:
+        readers.enter()
     spark_loop: CommitLoop | None = loop
     if engines.spark is not engine:
         spark_loop = None
@@ -73,6 +77,7 @@ def make_context(
         counters=counters,
         random=source,
         drivers=dict(BUILT_IN),
+        readers=readers,
     )
 
 

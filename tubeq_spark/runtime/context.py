@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
+    from tubeq_spark.storage.log_readers import LogReaders
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.task_frames import TaskFrames
     from tubeq_spark.storage.sql.capacity import Admission
@@ -83,6 +84,8 @@ class QueueContext:
     random: random.Random
     #: The tube types that this queue object knows, by name.
     drivers: dict[str, Driver]
+    #: Whether this queue object reads by Spark, told to those that shorten logs.
+    readers: LogReaders
     life: QueueLife = field(default_factory=QueueLife)
     #: When takes that found nothing last looked for dead sessions, by tube.
     checked: dict[int, int] = field(default_factory=dict)
@@ -121,6 +124,7 @@ class QueueContext:
         """
         if self.spark is None:
             raise refusals.no_spark()
+        self.readers.enter()
         return self.spark
 
     def require_spark_loop(self) -> CommitLoop:
@@ -131,6 +135,7 @@ class QueueContext:
         """
         if self.spark_loop is None:
             raise refusals.no_spark()
+        self.readers.enter()
         return self.spark_loop
 
     def require_running(self) -> None:

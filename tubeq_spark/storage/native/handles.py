@@ -12,6 +12,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.native.errors import is_conflict, is_from_library
+from tubeq_spark.storage.native.log_files import LogFiles
 from tubeq_spark.storage.sql.quoting import path_of
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ class Table:
         self.path = path
         #: What it is called in DataFusion.
         self.alias = alias
+        self.log = LogFiles(path)
         self._options = dict(options)
-        self._writing, self._reading = (_Snapshot(path, options) for _ in range(2))
+        self._writing, self._reading = (_Snapshot(path, options, self.log) for _ in range(2))
 
     @contextmanager
     def newest(self) -> Iterator[DeltaTable]:
@@ -55,11 +57,16 @@ class Table:
     def writing(self) -> Iterator[DeltaTable]:
         """The table's newest version, kept from all other threads for the time of a block.
 
+        After a block that has committed, the log is kept short.
+
         Raises:
             TableNotFoundError: There is none.
         """
         with self._writing.lock, self.expected():
-            yield self._writing.renewed()
+            newest = self._writing.renewed()
+            before = newest.version()
+            yield newest
+            self.log.committed(newest, before)
 
     @contextmanager
     def expected(self) -> Iterator[None]:
@@ -91,22 +98,33 @@ class Table:
 class _Snapshot:
     """A version of a table that is moved on."""
 
-    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+    def __init__(self, path: str, options: Mapping[str, str], log: LogFiles) -> None:
         self.lock = threading.Lock()
         self._path = path
         self._options = dict(options)
+        self._log = log
         self._handle: DeltaTable | None = None
 
     def renewed(self) -> DeltaTable:
         """The newest version; the lock is held."""
         handle, self._handle = self._handle, None
-        if handle is None:
-            handle = DeltaTable(self._path, storage_options=self._options or None)
-        else:
+        if handle is None or not self._log.is_newest(handle.version()):
             # Where this fails, half of a change of state must not stay.
-            handle.update_incremental()
+            handle = self._moved_on(handle)
         self._handle = handle
         return handle
+
+    def _moved_on(self, handle: DeltaTable | None) -> DeltaTable:
+        if handle is not None:
+            try:
+                handle.update_incremental()
+            except Exception as error:
+                # The part of the log that it was reading may have been removed meanwhile.
+                if not is_from_library(error):
+                    raise
+            else:
+                return handle
+        return DeltaTable(self._path, storage_options=self._options or None)
 
     def forget(self) -> None:
         """Open the table anew the next time."""

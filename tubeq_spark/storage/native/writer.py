@@ -14,6 +14,7 @@ from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.handles import schema_of
+from tubeq_spark.storage.native.log_files import hook
 from tubeq_spark.storage.native.statement_query import condition
 from tubeq_spark.storage.native.swap import decide
 from tubeq_spark.storage.native.tokens import columns_of
@@ -76,14 +77,21 @@ class Writer:
         It fails where another commit since the snapshot added or removed what the predicate may find.
         """
         write_deltalake(
-            snapshot, rows, mode="overwrite", predicate=predicate, commit_properties=_saying(said)
+            snapshot,
+            rows,
+            mode="overwrite",
+            predicate=predicate,
+            commit_properties=_saying(said),
+            post_commithook_properties=hook(snapshot),
         )
 
     def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
         """Commit that whole partitions go; no row is read."""
         said = user_metadata(note, None, statement.operation_id)
         found = translated(condition(statement))
-        done = snapshot.delete(found, commit_properties=_saying(said))
+        done = snapshot.delete(
+            found, commit_properties=_saying(said), post_commithook_properties=hook(snapshot)
+        )
         if done["num_removed_files"] and not done.get("num_deleted_rows"):
             # There are files without statistics; what was there is still there, one version before.
             return Affected(deleted=self.count(statement, snapshot, snapshot.version() - 1))
@@ -122,7 +130,13 @@ class Writer:
         self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
     ) -> None:
         """Commit rows beside whatever there is."""
-        write_deltalake(snapshot, rows, mode="append", commit_properties=_saying(said, once))
+        write_deltalake(
+            snapshot,
+            rows,
+            mode="append",
+            commit_properties=_saying(said, once),
+            post_commithook_properties=hook(snapshot),
+        )
 
     def replace(
         self,
@@ -140,6 +154,7 @@ class Writer:
             schema_mode="overwrite",
             partition_by=[partition],
             commit_properties=_saying(said, once),
+            post_commithook_properties=hook(snapshot),
         )
 
 

@@ -1,0 +1,25 @@
+"""Looks at the log of a table on local files, and makes it older."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MINUTE, HOUR = 60, 3600
+
+
+def versions(log: Path, kind: str = "json") -> list[int]:
+    """The versions that a log has files of."""
+    named = (re.fullmatch(rf"(\d{{20}})\.{kind}", path.name) for path in log.iterdir())
+    return sorted(int(name[1]) for name in named if name)
+
+
+def aged(log: Path, seconds: float) -> None:
+    """Make all that is in a log older."""
+    for path in log.iterdir():
+        at = path.stat().st_mtime - seconds
+        os.utime(path, (at, at))

@@ -1,0 +1,233 @@
+"""The log of a busy table stays short, for all who look it through, and what is still read stays."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.native.logs import HOUR, MINUTE, aged, versions
+from tubeq_spark import Queue
+from tubeq_spark.storage.log_readers import LogReaders, without_readers
+from tubeq_spark.storage.native import log_files
+from tubeq_spark.storage.native.log_files import shorten
+from tubeq_spark.storage.opened_location import LOCKS
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tubeq_spark import Tube
+
+#: In place of what it is else, for short tests.
+EVERY, VERSIONS = 10, 20
+#: Files of a version: its commit, and each tenth time a checkpoint; and the pointer to the last.
+MOST = (VERSIONS + EVERY + 10) * 11 // 10 + 2
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "EVERY", EVERY)
+    monkeypatch.setattr(log_files, "VERSIONS", VERSIONS)
+
+
+def opened(place: Path, **settings: Any) -> Queue:
+    return Queue(None, str(place), engine="native", **settings)
+
+
+def busy(queue: Queue, name: str, commits: int) -> Tube:
+    """A tube with so many commits, one task left."""
+    tube = queue.create_tube(name, "fifo", if_not_exists=True)
+    for _ in range(commits // 3):
+        tube.put("done")
+        task = tube.take(0)
+        assert task is not None
+        tube.ack(task.task_id)
+    tube.put("left")
+    return tube
+
+
+@pytest.fixture(scope="module")
+def worn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A location with a tube that had many commits, all of which are old by now."""
+    place = tmp_path_factory.mktemp("worn")
+    with opened(place) as queue:
+        busy(queue, "worn", VERSIONS + 3 * EVERY)
+    aged(place / "worn" / "_delta_log", MINUTE)
+    return place
+
+
+def copied(worn: Path, to: Path) -> Path:
+    """A location of one's own: the log of its tube."""
+    for path in worn.rglob("*"):
+        new = to / path.relative_to(worn)
+        if path.is_dir():
+            new.mkdir(parents=True, exist_ok=True)
+        else:
+            new.write_bytes(path.read_bytes())
+            os.utime(new, (path.stat().st_atime, path.stat().st_mtime))
+    return to / "worn" / "_delta_log"
+
+
+def test_log_of_a_busy_tube_keeps_the_newest_versions_only(worn: Path, tmp_path: Path) -> None:
+    log = copied(worn, tmp_path)
+    assert len(versions(log)) > VERSIONS + 2 * EVERY
+    with opened(tmp_path) as queue:
+        busy(queue, "worn", EVERY)
+        kept = versions(log)
+        assert len(list(log.iterdir())) <= MOST
+        assert kept == list(range(kept[0], kept[-1] + 1))
+        assert versions(log, r"checkpoint\.parquet")[0] == kept[0]
+        assert queue.statistics("worn")["tasks"]["ready"] == 2
+    assert DeltaTable(str(tmp_path / "worn")).version() == kept[-1]
+
+
+def test_log_when_a_process_comes_back_to_one_that_was_shortened_is_read_from_the_checkpoint(
+    worn: Path, tmp_path: Path
+) -> None:
+    log = copied(worn, tmp_path)
+    with opened(tmp_path) as paused, opened(tmp_path) as queue:
+        assert [task.data for task in paused["worn"].tasks_by_state("r")] == ["left"]
+        shown = versions(log)[-1]
+        for _ in range(VERSIONS // EVERY + 2):
+            busy(queue, "worn", EVERY)
+            aged(log, HOUR)
+        assert versions(log)[0] > shown
+        ready = [list(of["worn"].tasks_by_state("r")) for of in (paused, queue)]
+        assert ready[0] == ready[1]
+        paused["worn"].put("new")
+        taken = paused["worn"].take_many(100)
+        assert [task.task_id for task in taken[:-1]] == [task.task_id for task in ready[1]]
+        assert taken[-1].data == "new"
+
+
+@pytest.mark.parametrize(
+    ("why", "young", "old"),
+    [
+        ("a reader", MINUTE, HOUR),
+        ("delta.enableChangeDataFeed=true", HOUR, 3 * HOUR),
+        ("delta.logRetentionDuration=interval 3 days", 48 * HOUR, 73 * HOUR),
+        ("delta.enableExpiredLogCleanup=false", HOUR, None),
+    ],
+)
+def test_log_when_it_is_still_needed_is_kept_for_longer(
+    worn: Path, tmp_path: Path, why: str, young: int, old: int | None
+) -> None:
+    log = copied(worn, tmp_path)
+    readers = LogReaders(tmp_path / LOCKS)
+    if why == "a reader":
+        readers.enter()
+        readers.enter()
+    else:
+        table = DeltaTable(str(tmp_path / "worn"))
+        table.alter.set_table_properties(dict([why.split("=")]))
+    before = versions(log)
+    aged(log, young)
+    with opened(tmp_path) as queue:
+        for times in range(2 * EVERY + 1):
+            queue["worn"].put("a")
+            if times == EVERY:
+                assert versions(log)[: len(before)] == before
+                aged(log, (old or 1000 * HOUR) - young)
+    if old is None:
+        assert versions(log)[: len(before)] == before
+    else:
+        assert len(versions(log)) <= VERSIONS + EVERY + 11
+
+
+def test_readers_when_the_last_one_has_left_are_none(tmp_path: Path) -> None:
+    two = [LogReaders(tmp_path) for _ in range(2)]
+    for readers in two:
+        readers.enter()
+    for readers in two:
+        with without_readers(tmp_path) as unread:
+            assert not unread
+        readers.leave()
+    with without_readers(tmp_path) as unread:
+        assert unread
+    with without_readers(tmp_path / "no locks") as unread:
+        assert not unread
+
+
+def log_of(directory: Path, newest: int, checkpoints: dict[int, str], last: int | None) -> None:
+    """A log of empty files."""
+    for version in range(newest + 1):
+        (directory / f"{version:020}.json").touch()
+    (directory / f"{3:020}.crc").touch()
+    for version, kind in checkpoints.items():
+        (directory / f"{version:020}.checkpoint{kind}.parquet").touch()
+    if last is not None:
+        (directory / "_last_checkpoint").write_text(json.dumps({"version": last, "size": 1}))
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "last", "first"),
+    [
+        ({}, None, 0),
+        ({10: "", 20: ""}, 20, 20),
+        # Readers begin with the one that is pointed to; what is not pointed to need not be whole.
+        ({10: "", 20: ""}, 10, 10),
+        ({10: "", 20: ""}, None, 0),
+        # Several parts, or a kind that we do not know: whether they are complete is not for us to say.
+        ({10: "", 20: ".0000000001.0000000002"}, 20, 10),
+        ({20: ".80a083e8-7026-4e79-81be-64bd76c43a11"}, 20, 0),
+        # The newest versions stay, however old.
+        ({10: "", 29: "", 31: "", 200: ""}, 200, 29),
+    ],
+)
+def test_shorten_when_there_is_a_whole_checkpoint_removes_what_lies_before_it(
+    tmp_path: Path, checkpoints: dict[int, str], last: int | None, first: int
+) -> None:
+    log_of(tmp_path, VERSIONS + 30, checkpoints, last)
+    aged(tmp_path, HOUR)
+    now = (tmp_path / f"{0:020}.json").stat().st_mtime + HOUR
+    shorten(tmp_path, VERSIONS + 30, now - 10)
+    assert versions(tmp_path) == list(range(first, VERSIONS + 31))
+    assert shorten(tmp_path, VERSIONS + 30, now - 10) == 0
+
+
+def test_shorten_when_a_version_is_young_keeps_it_and_what_it_is_read_from(tmp_path: Path) -> None:
+    log_of(tmp_path, VERSIONS + 30, {10: "", 20: ""}, 20)
+    aged(tmp_path, HOUR)
+    young = tmp_path / f"{17:020}.json"
+    now = young.stat().st_mtime + HOUR
+    os.utime(young, (now, now))
+    shorten(tmp_path, VERSIONS + 30, now - 10)
+    assert versions(tmp_path)[0] == 10
+    assert not versions(tmp_path, "crc")
+
+
+def test_queue_when_idle_commits_nothing(tmp_path: Path) -> None:
+    """A consumer that waits keeps its session alive, by commits to the sessions; else there are none."""
+    clock = ManualClock()
+    with opened(tmp_path, clock=clock) as queue:
+        for tube in (queue.create_tube("tasks", "fifottl"), queue.create_tube("subs", "utubettl")):
+            tube.put("a")
+            task = tube.take(0)
+            assert task is not None
+            tube.ack(task.task_id)
+        queue.sweep()
+
+    def commits() -> dict[str, list[int]]:
+        return {log.parent.name: versions(log) for log in tmp_path.glob("*/_delta_log")}
+
+    with opened(tmp_path, clock=clock) as queue:
+        clock.advance(600)
+        queue.sweep()
+        before = commits()
+        for _ in range(3):
+            clock.advance(30)
+            queue.sweep()
+            queue.statistics()
+            queue.metrics()
+        assert commits() == before
+        for _ in range(3):
+            clock.advance(30)
+            assert [queue[name].take(0) for name in ("tasks", "subs")] == [None, None]
+            queue.sweep()
+        tubes = {"tasks", "subs", "_tubeq_tubes", "_tubeq_taken_utubes"}
+        assert tubes <= before.keys()
+        assert {name: commits()[name] for name in tubes} == {name: before[name] for name in tubes}

@@ -1,0 +1,84 @@
+"""Tells whether a process of this host reads a location by Spark, which needs its logs for longer.
+
+Spark lists a table's log, and reads what it has listed when it plans a statement, which may take long.
+So a queue object that hands out frames, or whose verbs Spark runs, holds a file together with all others
+that do, until it is closed; who wants to shorten a log finds out by trying to have that file alone. The
+system lets go of it when a process ends, however that ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import weakref
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["LogReaders", "without_readers"]
+
+_FILE = "spark.readers"
+
+
+class LogReaders:
+    """The part of one queue object among those that read a location by Spark."""
+
+    def __init__(self, locks: Path | None) -> None:
+        """Take no part yet.
+
+        Args:
+            locks: The location's directory of lock files; `None`: logs are not shortened there.
+        """
+        self._locks = locks
+        self._left: weakref.finalize[..., LogReaders] | None = None
+
+    def enter(self) -> None:
+        """Take part, until `leave`; again does nothing."""
+        if self._locks is None or self._left is not None:
+            return
+        # Where there are no such locks, logs are never taken for unread.
+        with suppress(ImportError, OSError):
+            fcntl: Any = importlib.import_module("fcntl")
+            file = _opened(self._locks)
+            self._left = weakref.finalize(self, os.close, file)
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+    def leave(self) -> None:
+        """Take part no longer."""
+        left, self._left = self._left, None
+        if left is not None:
+            left()
+
+
+@contextmanager
+def without_readers(locks: Path) -> Iterator[bool]:
+    """Keep those that would read a location by Spark off for the time of a block, if none does yet.
+
+    Args:
+        locks: The location's directory of lock files.
+
+    Yields:
+        Whether none does. False where that cannot be known, or nothing keeps writers apart.
+    """
+    try:
+        fcntl: Any = importlib.import_module("fcntl")
+        file = _opened(locks)
+    except (ImportError, OSError):
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(file)
+
+
+def _opened(locks: Path) -> int:
+    return os.open(locks / _FILE, os.O_RDONLY | os.O_CREAT, 0o644)
