@@ -57,6 +57,10 @@ class PausedWriter(Writer):
         self._pause()
         super().swap(snapshot, rows, predicate, said)
 
+    def insert(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
+        self._pause()
+        super().insert(snapshot, rows, predicate, said)
+
     def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
         self._pause()
         return super().remove(snapshot, statement, note)

@@ -87,7 +87,7 @@ def test_commit_when_it_ends_in_any_way_has_kept_nobody_else_waiting(
     raised: Callable[[], BaseException] | None,
 ) -> None:
     seen: list[bytes] = []
-    commit: Any = Writer.swap
+    commit: Any = Writer.insert
 
     def look(*args: Any) -> None:
         seen.extend(notes(location))
@@ -96,7 +96,7 @@ def test_commit_when_it_ends_in_any_way_has_kept_nobody_else_waiting(
             raise raised()
 
     queue["work"].put("before")
-    monkeypatch.setattr(Writer, "swap", look)
+    monkeypatch.setattr(Writer, "insert", look)
     if raised is None:
         queue["work"].put("mine")
     else:

@@ -295,6 +295,24 @@ def test_put_when_an_earlier_tube_left_a_tombstone_leaves_its_segment_alone(
     assert [row["operationMetrics"]["num_removed_files"] for row in changed] == [0, 0]
 
 
+def test_put_on_local_files_is_an_append_unless_somebody_commits_meanwhile(
+    place: Place, rival: Place
+) -> None:
+    def mode() -> str:
+        parameters: dict[str, str] = place.engine.tables.history_rows(place.tube, 1)[0][
+            "operationParameters"
+        ]
+        return parameters["mode"]
+
+    place.put(11, [110])
+    assert mode() == "Append"
+    place.writer.rival = lambda: rival.put(12, [120])
+    place.put(13, [130])
+    assert mode() == "Overwrite"
+    assert [row[0] for row in place.stored()] == [11, 12, 13]
+    assert place.version(place.tube) == 3
+
+
 def test_take_of_some_keeps_the_rest_where_it_is(place: Place) -> None:
     place.put(READY, [50, 51, 52])
     assert take(place, [READY], 51, FRESH) == Affected(updated=2)

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.statement import Source, Statement
 
-__all__ = ["CLAUSE", "projected"]
+__all__ = ["projected"]
 
-#: The column that says which clause applies to a row, counted from 1.
-CLAUSE = "tubeq_clause"
 _ROWS = re.compile(r"\(SELECT \*, (?P<value>-?\d+L) AS (?P<name>\w+) FROM \{(?P<rows>\w+)\}\)")
 _COLUMN = re.compile(r"s\.(\w+)")
 _MOMENT = re.compile(r"timestamp_micros\(s\.(\w+)\)")
@@ -35,7 +33,7 @@ def projected(statement: Statement, schema: pa.Schema) -> pa.Table | None:
         schema: The columns of its table.
 
     Returns:
-        The columns, and the number of the clause; `None`: ask DataFusion.
+        The rows that it inserts; `None`: ask DataFusion.
     """
     (clause, *others) = statement.clauses
     source = _ROWS.fullmatch(statement.using)
@@ -55,8 +53,7 @@ def projected(statement: Statement, schema: pa.Schema) -> pa.Table | None:
                 return None
             column = found
         columns.append(column)
-    numbers = pa.repeat(pa.scalar(1, pa.int32()), rows.num_rows)
-    return pa.table([*columns, numbers], names=[*schema.names, CLAUSE])
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _column(

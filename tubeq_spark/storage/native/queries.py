@@ -16,12 +16,14 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
+from tubeq_spark.storage.native.columns import plain
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deltalake import DeltaTable
 
-__all__ = ["MANY", "Exchange", "Query", "plain"]
+__all__ = ["MANY", "Exchange", "Query"]
 
 #: From so many rows on it pays to read by all cores.
 MANY = 50_000
@@ -104,23 +106,3 @@ class Exchange:
             removed, self._directory, self._removed = self._removed, None, None
         if removed is not None:
             removed()
-
-
-def plain(table: pa.Table) -> pa.Table:
-    """Rows without views of strings, which neither Delta nor older readers know."""
-    schema = pa.schema([field.with_type(_plain(field.type)) for field in table.schema])
-    return table if schema == table.schema else table.cast(schema)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
-    return kind

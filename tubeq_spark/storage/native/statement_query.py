@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.native.projection import CLAUSE
 from tubeq_spark.storage.statement import FAIL
 
 if TYPE_CHECKING:
@@ -15,10 +14,12 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.statement import Clause, Statement
 
-__all__ = ["ROW", "STAYS", "StatementQuery", "condition"]
+__all__ = ["CLAUSE", "ROW", "STAYS", "StatementQuery", "condition"]
 
 #: The place of the note, which goes into the commit's metadata.
 _NOTED = re.compile(r"CAST\([\w.]+ AS STRING\) <> \{note\}( AND )?")
+#: The column that says which clause applies to a row, counted from 1.
+CLAUSE = "tubeq_clause"
 #: The column that numbers the rows of the table.
 ROW = "tubeq_row"
 #: A source that says nothing.

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.native import partitions
+from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.handles import schema_of
-from tubeq_spark.storage.native.projection import CLAUSE, projected
-from tubeq_spark.storage.native.statement_query import ROW, STAYS, StatementQuery
+from tubeq_spark.storage.native.projection import projected
+from tubeq_spark.storage.native.statement_query import CLAUSE, ROW, STAYS, StatementQuery
 from tubeq_spark.storage.sql.schema import CHANGE_FEED
 from tubeq_spark.storage.statement import FAIL, Affected
 
@@ -39,11 +40,13 @@ class Decision:
         affected: How many rows.
         rows: What is in the partitions that it replaces.
         predicate: Those, and what it has read.
+        adds: Whether there was nothing in any of these, so that no file goes.
     """
 
     affected: Affected
     rows: pa.Table | None = None
     predicate: str = ""
+    adds: bool = False
 
 
 class DuplicateError(Exception):
@@ -71,19 +74,19 @@ def decide(
     """
     schema, by = schema_of(table), table.metadata().partition_columns
     near = partitions.named(statement.partitions)
-    empty = bool(by) and bool(statement.partitions) and _is_empty(table, near)
+    inserts = bool(statement.using) and any(clause.inserts for clause in statement.clauses)
     text = StatementQuery(statement, schema, by, f"(SELECT * FROM {name} WHERE {near})")
-    if not empty:
+    # What inserts nothing finds out by its query that there is nothing.
+    if not (inserts and by and statement.partitions and _is_empty(table, near)):
         _refuse_change_feed(table)
         return _Outcome(statement, run(text.joined()), schema, by).decision()
-    if not statement.using or not any(clause.inserts for clause in statement.clauses):
-        return Decision(Affected())
-    found = projected(statement, schema)
-    if found is None:
-        found = run(text.inserted())
-    decision = _Outcome(statement, found, schema, by).decision()
+    rows = projected(statement, schema)
+    if rows is None:
+        decision = _Outcome(statement, run(text.inserted()), schema, by).decision()
+    else:
+        decision = Decision(Affected(inserted=rows.num_rows), rows if rows.num_rows else None)
     # Where no files are, none are replaced.
-    return decision if decision.rows is None else replace(decision, predicate=near)
+    return decision if decision.rows is None else replace(decision, predicate=near, adds=True)
 
 
 def _refuse_change_feed(table: DeltaTable) -> None:
@@ -158,7 +161,7 @@ class _Outcome:
         )
         becomes = pc.is_in(self._clause, value_set=pa.array(kept, self._clause.type))
         rows = self._found.filter(pc.or_(stays, becomes))
-        return self._once(rows).select(self._schema.names).cast(self._schema)
+        return cast(self._once(rows), self._schema)
 
     def _once(self, rows: pa.Table) -> pa.Table:
         """Rows of the table that several of the source match, once."""

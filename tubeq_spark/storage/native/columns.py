@@ -1,0 +1,47 @@
+"""Types of columns: rows as a table has them, and no column converted that need not be."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["cast", "plain"]
+
+
+def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with the columns of a schema, which they have by these names.
+
+    As `Table.cast`, which has each column looked at by Arrow: for a few rows that is what it costs.
+    """
+    columns = []
+    for field in schema:
+        column = rows.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """Rows without views of strings, which neither Delta nor older readers know."""
+    kinds = [_plain(kind) for kind in rows.schema.types]
+    if kinds == rows.schema.types:
+        return rows
+    # Names may come twice.
+    columns = [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(rows.columns, kinds, strict=True)
+    ]
+    fields = [field.with_type(kind) for field, kind in zip(rows.schema, kinds, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
