@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tubeq_spark.rules.lifecycle import TIMERS
 from tubeq_spark.rules.stored_task import StoredTask, Unreadable
+from tubeq_spark.storage.arrow_arrays import array, repeated
 
 if TYPE_CHECKING:
     from tubeq_spark.rules.options import NewTask
@@ -127,8 +128,8 @@ def stored_rows(rows: pa.Table, tube: int) -> pa.Table:
         name: rows.column(name).cast(utc) if name in _MOMENTS else rows.column(name)
         for name in INSERTED
     }
-    columns["tube"] = pa.repeat(pa.scalar(tube, pa.int64()), rows.num_rows)
-    columns["attempts"] = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
+    columns["tube"] = repeated(tube, pa.int64(), rows.num_rows)
+    columns["attempts"] = repeated(0, pa.int32(), rows.num_rows)
     return pa.table(columns)
 
 
@@ -154,7 +155,7 @@ def insert_table(
         data: Their payloads as stored.
         schema: Of `insert_schema`.
     """
-    values = [
+    values: list[list[Any]] = [
         [segment for segment, _ in ids],
         [task_id for _, task_id in ids],
         [new.state.value for new in news],
@@ -167,5 +168,5 @@ def insert_table(
         [new.next_event for new in news],
         [new.expires_at for new in news],
     ]
-    arrays = [pa.array(v, type=f.type) for v, f in zip(values, schema, strict=True)]
+    arrays = [array(v, f.type) for v, f in zip(values, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow_arrays import array, repeated, scalar
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,6 +23,8 @@ __all__ = ["Partition", "are_in", "distinct", "named", "predicate"]
 
 #: The values of the partition columns, in their order.
 Partition = tuple[int, ...]
+#: Stands between the values of columns that are compared together.
+_BETWEEN = "/"
 
 
 def named(partitions: Mapping[str, Iterable[int]]) -> str:
@@ -70,21 +74,26 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
         return {()} if rows.num_rows else set()
     if len(columns) == 1:
         return {(value,) for value in rows.column(columns[0]).unique().to_pylist()}
-    found = rows.select(list(columns)).group_by(list(columns)).aggregate([])
-    return set(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
+    keys = _keys(rows, columns).unique().to_pylist()
+    return {tuple(map(int, key.split(_BETWEEN))) for key in keys}
 
 
 def are_in(rows: pa.Table, columns: Sequence[str], partitions: Iterable[Partition]) -> pa.Array:
     """For each row whether it is in one of some partitions."""
     wanted = list(partitions)
     if not columns:
-        return pa.array([bool(wanted)] * rows.num_rows, pa.bool_())
+        return repeated(bool(wanted), pa.bool_(), rows.num_rows)
     if len(columns) == 1:
-        values = pa.array([partition[0] for partition in wanted], rows.column(columns[0]).type)
+        values = array([partition[0] for partition in wanted], rows.column(columns[0]).type)
         return pc.is_in(rows.column(columns[0]), value_set=values)
+    keys = array([_BETWEEN.join(map(str, partition)) for partition in wanted], pa.string())
+    return pc.is_in(_keys(rows, columns), value_set=keys)
+
+
+def _keys(rows: pa.Table, columns: Sequence[str]) -> pa.ChunkedArray:
+    """The values of several columns as one text."""
     texts = [pc.cast(rows.column(name), pa.string()) for name in columns]
-    keys = pa.array(["/".join(map(str, partition)) for partition in wanted], pa.string())
-    return pc.is_in(pc.binary_join_element_wise(*texts, "/"), value_set=keys)
+    return pc.binary_join_element_wise(*texts, scalar(_BETWEEN, pa.string()))
 
 
 def _list(values: Iterable[int]) -> str:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow_arrays import repeated
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -71,4 +73,4 @@ def _column(
     number = _NUMBER.fullmatch(text)
     if number is None:
         return None
-    return pa.repeat(pa.scalar(int(number[1] or number[2]), kind), rows.num_rows)
+    return repeated(int(number[1] or number[2]), kind, rows.num_rows)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.arrow_arrays import array, scalar
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
@@ -142,7 +143,7 @@ class _Outcome:
         return Decision(affected, self._rows(changed, kept), predicate)
 
     def _those(self, numbers: Sequence[int]) -> pa.Table:
-        wanted = pa.array(numbers, self._clause.type)
+        wanted = array(numbers, self._clause.type)
         return self._found.filter(pc.is_in(self._clause, value_set=wanted))
 
     def _check(self, affected: Affected) -> None:
@@ -157,9 +158,10 @@ class _Outcome:
     def _rows(self, changed: set[partitions.Partition], kept: Sequence[int]) -> pa.Table:
         """What is in the changed partitions from now on."""
         stays = pc.and_(
-            pc.equal(self._clause, STAYS), partitions.are_in(self._found, self._by, changed)
+            pc.equal(self._clause, scalar(STAYS, self._clause.type)),
+            partitions.are_in(self._found, self._by, changed),
         )
-        becomes = pc.is_in(self._clause, value_set=pa.array(kept, self._clause.type))
+        becomes = pc.is_in(self._clause, value_set=array(kept, self._clause.type))
         rows = self._found.filter(pc.or_(stays, becomes))
         return cast(self._once(rows), self._schema)
 
@@ -173,8 +175,7 @@ class _Outcome:
             == len(numbers) - numbers.null_count
         ):
             return rows
-        places = pa.array(range(rows.num_rows), pa.int64())
-        table = pa.table({"row": numbers, "place": places})
-        firsts = table.filter(pc.is_valid(numbers)).group_by("row").aggregate([("place", "min")])
-        new = places.filter(pc.is_null(numbers).combine_chunks())
-        return rows.take(pa.concat_arrays([firsts.column("place_min").combine_chunks(), new]))
+        known = numbers.combine_chunks()
+        firsts = pc.index_in(known.drop_null().unique(), value_set=known)
+        new = pc.indices_nonzero(known.is_null())
+        return rows.take(pa.concat_arrays([firsts.cast(pa.int64()), new.cast(pa.int64())]))

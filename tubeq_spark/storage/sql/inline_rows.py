@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.sql.quoting import bigint, boolean, integer, string
 
@@ -42,8 +43,6 @@ def rows_source(
         )
         inline = ", ".join(f"({row})" for row in values)
         return f"(SELECT * FROM VALUES {inline} AS rows({', '.join(columns)}))", {}
-    arrays = [
-        pa.array([row[place] for row in rows], kind) for place, (_, _, kind) in enumerate(kinds)
-    ]
+    arrays = [array([row[place] for row in rows], kind) for place, (_, _, kind) in enumerate(kinds)]
     table = pa.Table.from_arrays(arrays, names=list(columns))
     return "{rows}", {"rows": table}

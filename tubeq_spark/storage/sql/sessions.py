@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.rules.membership import Member, SessionView, Survey
+from tubeq_spark.storage.arrow_arrays import array, counts
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.sql.noted import noted
 from tubeq_spark.storage.sql.quoting import bigint, integer, moment, string
@@ -125,16 +126,16 @@ class Sessions(SystemTable):
         """Write a member's newest row. One commit, a blind append: it conflicts with nothing."""
         row = pa.table(
             {
-                "bucket": pa.array([bucket_of(member.session)], pa.int32()),
-                "kind": ["member"],
-                "session": [member.session],
-                "member": [member.member],
-                "epoch": pa.array([member.epoch], pa.int64()),
-                "seq": pa.array([member.seq], pa.int64()),
-                "status": [_LIVE if member.live else _LEFT],
-                "lease_until": pa.array([member.lease_until], pa.timestamp("us", "UTC")),
-                "calls": pa.array([list(member.calls.items())], pa.map_(pa.string(), pa.int64())),
-                "at": pa.array([now_us], pa.timestamp("us", "UTC")),
+                "bucket": array([bucket_of(member.session)], pa.int32()),
+                "kind": array(["member"], pa.string()),
+                "session": array([member.session], pa.string()),
+                "member": array([member.member], pa.string()),
+                "epoch": array([member.epoch], pa.int64()),
+                "seq": array([member.seq], pa.int64()),
+                "status": array([_LIVE if member.live else _LEFT], pa.string()),
+                "lease_until": array([member.lease_until], pa.timestamp("us", "UTC")),
+                "calls": counts([member.calls]),
+                "at": array([now_us], pa.timestamp("us", "UTC")),
             }
         )
 
@@ -229,10 +230,10 @@ class Sessions(SystemTable):
         """Remember that dead files were removed, or that somebody tries. One commit, a blind append."""
         row = pa.table(
             {
-                "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
-                "kind": [_TRIED if tried else _VACUUMED],
-                "seq": pa.array([key], pa.int64()),
-                "at": pa.array([now_us], pa.timestamp("us", "UTC")),
+                "bucket": array([_VACUUM_BUCKET], pa.int32()),
+                "kind": array([_TRIED if tried else _VACUUMED], pa.string()),
+                "seq": array([key], pa.int64()),
+                "at": array([now_us], pa.timestamp("us", "UTC")),
             }
         )
         self._append("vacuum", row)
@@ -241,12 +242,12 @@ class Sessions(SystemTable):
         """Ask VACUUM of a table to wait for a long statement. One commit, a blind append."""
         row = pa.table(
             {
-                "bucket": pa.array([_VACUUM_BUCKET], pa.int32()),
-                "kind": [_WRITING],
-                "member": [member],
-                "status": [table],
-                "lease_until": pa.array([until_us], pa.timestamp("us", "UTC")),
-                "at": pa.array([now_us], pa.timestamp("us", "UTC")),
+                "bucket": array([_VACUUM_BUCKET], pa.int32()),
+                "kind": array([_WRITING], pa.string()),
+                "member": array([member], pa.string()),
+                "status": array([table], pa.string()),
+                "lease_until": array([until_us], pa.timestamp("us", "UTC")),
+                "at": array([now_us], pa.timestamp("us", "UTC")),
             }
         )
         self._append("writing", row)
