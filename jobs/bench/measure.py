@@ -107,12 +107,15 @@ class Progress:
         """Write to a stream, until `stopped` says that no more is to be measured."""
         self._stream = stream
         self._live = stream.isatty()
+        self._said = ""
         self.stopped = stopped
 
     def rounds(self, what: str, count: int) -> Iterator[int]:
         """Count to `count` - 1, showing it; ends early, between two rounds, when it is stopped."""
-        if not self._live:
-            self._stream.write(f"{what}: {count} rounds\n")
+        line = f"{what}: {count} rounds\n"
+        if not self._live and line != self._said:
+            self._said = line
+            self._stream.write(line)
             self._stream.flush()
         for number in range(count):
             if self.stopped():
