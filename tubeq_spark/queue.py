@@ -198,7 +198,8 @@ class Queue:
             delay: Default delay in seconds, >= 0.
             capacity: Tasks it may hold (limfifottl).
             storage_mode: `"default"` or `"ready_buffer"` (utube types).
-            schema: DDL of a typed payload; JSON by default.
+            schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
+                `VARIANT` need a Spark session.
             max_attempts: Bury a task instead of readying it after so many takes, >= 1.
             change_feed: Keep Delta's change data feed. It needs a Spark session, which then runs the
                 row verbs of this tube, whatever the queue's engine is.

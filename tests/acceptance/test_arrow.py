@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import Changes, OnSpark, calls, counts, data_of, ids_of, take
+from tests.acceptance.support import Changes, InMemory, calls, counts, data_of, ids_of, take
 from tests.thorough import thorough, without_spark
 from tubeq_spark import (
     InvalidOptionError,
@@ -310,8 +310,8 @@ def test_put_arrow_and_take_arrow_count_by_task_and_call_no_callback(
 @pytest.fixture(scope="module")
 def typed(engine: Engine, queue: Queue) -> Tube:
     """A tube with a schema, where there are such."""
-    if type(engine) is not OnSpark:
-        pytest.skip("a tube with a schema is made by Spark")
+    if type(engine) is InMemory:
+        pytest.skip("a payload with a schema is one of a table")
     schema = "url STRING, at TIMESTAMP, n INT, tags ARRAY<STRING>"
     return queue.create_tube("typed", "fifottl", schema=schema)
 

@@ -76,7 +76,7 @@ def test_take_of_what_json_has_no_form_for_prints_it_as_text(
 
     columns = "day DATE, at TIMESTAMP, raw BINARY, price DECIMAL(5,2)"
     made = tubeq("create", "typed", f"--schema={columns}")
-    assert (made.exit_code, len(opened)) == (0, 1), made.output
+    assert made.exit_code == 0, made.output
     with Queue(spark, location) as queue:
         queue["typed"].put_df(
             spark.sql(
@@ -92,7 +92,7 @@ def test_take_of_what_json_has_no_form_for_prints_it_as_text(
     assert (done.exit_code, taken.exit_code) == (0, 0), done.output + taken.output
     data = json.loads(taken.stdout)["data"]
     assert data == {"day": "2026-01-02", "at": None, "raw": "ff", "price": None}
-    assert len(opened) == 1
+    assert opened == []
 
 
 @pytest.mark.processes

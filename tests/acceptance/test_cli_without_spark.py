@@ -348,9 +348,9 @@ def test_defaults_come_from_a_file_unless_the_command_line_knows_better(
             "main.queues is a schema of a catalog",
         ),
         (
-            ["--location=q", "--engine=native", "create", "t", "--schema=n INT"],
+            ["--location=q", "--engine=native", "create", "t", "--schema=n VARCHAR(3)"],
             3,
-            "schema='n INT' needs a Spark session: ",
+            "schema='n VARCHAR(3)': VARCHAR needs a Spark session: ",
         ),
         (
             ["--location=q", "--engine=fast", "tubes"],

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
 
-__all__ = ["finish_creation", "make_fitting_table", "make_table"]
+__all__ = ["finish_creation", "make_fitting_table", "make_table", "payload_ddl"]
 
 #: Delta's transaction id of the commits that make a table fit a tube.
 _APP = "tubeq/create"
@@ -40,7 +40,7 @@ _APP = "tubeq/create"
 def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
     """Make a tube's table where there is none."""
     queue = tube_engine.for_tube(queue, record.name, record.options)
-    payload = _payload(record)
+    payload = _payload(queue, record)
     new = new_tube_table(
         opened.location.table(record.name),
         queue.config,
@@ -51,13 +51,25 @@ def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) 
         queue.engine.tables.create(new)
 
 
-def _payload(record: TubeRecord) -> str | None:
-    """The DDL of the payload's columns, as the types that Spark makes of what was given."""
-    if record.options.schema is None:
-        return None
+def payload_ddl(queue: QueueContext, schema: str) -> str:
+    """The DDL of a payload's columns, as the types that Spark makes of what was given, where it is there.
+
+    Raises:
+        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+        StoreError: It has types that only Spark knows, and there is no Spark session.
+    """
+    if queue.spark is None:
+        from tubeq_spark.storage.native import payload_columns  # noqa: PLC0415  it is optional
+
+        return payload_columns.payload_ddl(schema)
     from tubeq_spark.runtime.payload_schema import payload_struct  # noqa: PLC0415  rarely needed
 
-    return payload_struct(record.options.schema).toDDL()
+    return payload_struct(schema).toDDL()
+
+
+def _payload(queue: QueueContext, record: TubeRecord) -> str | None:
+    schema = record.options.schema
+    return None if schema is None else payload_ddl(queue, schema)
 
 
 def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:
@@ -75,7 +87,9 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
     with _refusing(queue, record):
         make_table(queue, opened, record)
     tables = queue.engine.tables
-    return tables.has_payload(table, _payload(record)) and _has_feed_of(tables, table, record)
+    return tables.has_payload(table, _payload(queue, record)) and _has_feed_of(
+        tables, table, record
+    )
 
 
 def finish_creation(
@@ -99,7 +113,7 @@ def finish_creation(
 
     def fit() -> Plan[None]:
         operation_id = -queue.random.getrandbits(62) - 1
-        append = tables.fitting(table, _payload(record), (_APP, record.id), operation_id)
+        append = tables.fitting(table, _payload(queue, record), (_APP, record.id), operation_id)
         return Plan(append, lambda _: None)
 
     try:

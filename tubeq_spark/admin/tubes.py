@@ -19,7 +19,6 @@ import pyarrow as pa
 from tubeq_spark.admin import new_table, tube_engine
 from tubeq_spark.errors import (
     InvalidOptionError,
-    StoreError,
     TubeBusyError,
     TubeNotFoundError,
 )
@@ -85,18 +84,13 @@ def check_new(
 
     Raises:
         InvalidOptionError: Any of it is bad.
-        StoreError: It needs Spark, for the types of its payload or for its feed of changes, and there
-            is no session.
+        StoreError: It needs Spark, for a type in its payload or for its feed of changes, and there is
+            no session.
     """
     new = new_tubes.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
     tube_engine.require_writable(queue, new.name, new.options)
     if new.options.schema is not None:
-        if queue.spark is None:
-            msg = f"schema={new.options.schema!r} needs a Spark session: create the tube with one; it works without"
-            raise StoreError(msg)
-        from tubeq_spark.runtime.payload_schema import payload_struct  # noqa: PLC0415  rarely needed
-
-        payload_struct(new.options.schema)
+        new_table.payload_ddl(queue, new.options.schema)
     return new
 
 

@@ -65,18 +65,15 @@ class Call:
         session_uuid: uuid.UUID | str | None = None,
         *,
         tube: str | None = None,
-        needs_spark: bool = False,
     ) -> Iterator[Queue]:
         """The queue, for the block; errors end the call with a sentence.
 
         Args:
             session_uuid: A session to join.
             tube: What the block will write to.
-            needs_spark: Whether the block does what Spark alone can do.
         """
         with self.answering(), _terminating(), ExitStack() as stack:
-            asked = self.settings.engine != "auto"
-            if self.settings.needs_spark() or (needs_spark and not asked):
+            if self.settings.needs_spark():
                 stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
                 queue = stack.enter_context(self._on_spark(session_uuid, tube))
             else:

@@ -41,7 +41,7 @@ def create(
 ) -> None:
     """Create a tube."""
     call: Call = ctx.obj
-    with call.queue(needs_spark=schema is not None) as queue:
+    with call.queue() as queue:
         made = queue.create_tube(
             tube,
             type_name,

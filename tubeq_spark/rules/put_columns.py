@@ -18,6 +18,7 @@ __all__ = [
     "LAST_US",
     "LEAST",
     "MOST",
+    "NOT_IN_NAMES",
     "PYTHON_VALUES",
     "refuse_bad",
     "require_columns",
@@ -39,6 +40,8 @@ JSON_ALLOWED = f"JSON text that is not NULL, at most {DEPTH_MAX} deep"
 PYTHON_VALUES = "values that Python can hold: years 1 to 9999 (in UTC), texts in UTF-8"
 #: Microseconds of the first and the last moment that Python knows, in UTC.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+#: Characters that no column of a Delta table may have in its name.
+NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 
 
 def require_columns(what: str, columns: Sequence[str], payload: Iterable[str]) -> None:

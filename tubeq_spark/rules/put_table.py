@@ -199,6 +199,8 @@ def _typed(given: Mapping[str, pa.ChunkedArray], part: pa.Field) -> pa.ChunkedAr
     column = as_alike(given[part.name], part.type)
     if column is None:
         refuse(f"table column {part.name}", str(given[part.name].type), str(part.type))
+    if not part.nullable:
+        refuse_bad("table", part.name, column.null_count, "values: the schema says NOT NULL")
     return column
 
 

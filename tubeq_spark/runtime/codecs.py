@@ -54,9 +54,23 @@ class TypedCodec:
             stored: dict[str, Any] = pa.scalar(data, type=self._type).as_py()
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             refuse("data", data, allowed)
-        if not _is_kept(data, stored):
+        if not _is_kept(data, stored) or _lacks(self._type, stored):
             refuse("data", data, allowed)
         return stored
+
+
+def _lacks(kind: pa.DataType, stored: Any) -> bool:
+    """Whether a value has no part where its type must have one."""
+    if stored is None:
+        return False
+    if pa.types.is_struct(kind):
+        return any(
+            not part.nullable if stored[part.name] is None else _lacks(part.type, stored[part.name])
+            for part in kind
+        )
+    if pa.types.is_map(kind):
+        return any(_lacks(kind.item_type, value) for _, value in stored)
+    return pa.types.is_list(kind) and any(_lacks(kind.value_type, value) for value in stored)
 
 
 def _is_kept(given: Any, stored: Any) -> bool:

@@ -6,11 +6,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
 from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.rules.put_columns import NOT_IN_NAMES
 from tubeq_spark.rules.validation import refuse
 
 __all__ = ["payload_struct"]
-
-_NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 
 
 def payload_struct(ddl: str) -> T.StructType:
@@ -44,7 +43,7 @@ def _not_storable(kind: T.DataType) -> str | None:
     for name in names:
         if [other.lower() for other in names].count(name.lower()) > 1:
             return f"two of the name {name!r}"
-        if _NOT_IN_NAMES.intersection(name):
+        if NOT_IN_NAMES.intersection(name):
             return f"one of the name {name!r}"
     return next((bad for part in _parts(kind) if (bad := _not_storable(part))), None)
 

@@ -70,7 +70,7 @@ class NativeTables:
             schema = self._tube_schema(newest, table)
             if _payload_of(newest) == _type_of(payload):
                 return Append(table, schema.empty_table(), operation_id, once)
-            found = newest.to_pyarrow_table(partitions=[(PARTITION, "=", "0")])
+            found = newest.to_pyarrow_table(filters=[(PARTITION, "=", 0)])
         kind = pa.schema(schema_of_ddl(f"data {_struct(payload)}").to_arrow()).field("data").type
         place = schema.get_field_index("data")
         tombstones = found.cast(schema).set_column(

@@ -1,0 +1,45 @@
+"""Without Spark the columns of a payload are read as Spark reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import types as T
+
+from tests.native.test_typed_tubes import SCHEMA
+from tubeq_spark import Queue
+from tubeq_spark.storage.native.ddl import columns_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DDLS = (
+    SCHEMA,
+    "a INTEGER, b LONG, c SHORT, d BYTE, e REAL, f DEC, g NUMERIC(5), h DECIMAL(5,0), i TIMESTAMP_LTZ",
+    "a: int, b: struct<x int comment 'c', y: array<map<int, string>> not null>",
+    "`a``b` INT, 1a STRING, date DATE\n, timestamp TIMESTAMP",
+)
+
+
+def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location: str) -> None:
+    for ddl in DDLS:
+        kinds = T.StructType.fromDDL(ddl)
+        assert columns_of(ddl)[0] == kinds.jsonValue()["fields"]
+    # Spark drops no tube whose payload has columns that are NOT NULL: a tombstone has none.
+    schema = SCHEMA.replace(" NOT NULL", "")
+    with Queue(None, location, engine="native") as queue:
+        queue.create_tube("typed", "fifottl", schema=schema).put({"n": 1, "big": 2})
+    with Queue(spark, location, engine="spark") as queue:
+        task = queue["typed"].take(0)
+        assert task is not None
+        assert (task.data["n"], task.data["big"]) == (1, 2)
+        queue["typed"].ack(task.task_id)
+        queue["typed"].put({"n": 3, "big": 4})
+        assert queue["typed"].take_df(1).df.select("n", "big").collect() == [(3, 4)]
+        queue["typed"].release_all()
+        queue["typed"].drop()
+        queue.create_tube("typed", "fifottl", schema=schema).put({"n": 5, "big": 6})
+    with Queue(None, location, engine="native") as queue:
+        task = queue["typed"].take(0)
+        assert task is not None
+        assert task.data["n"] == 5
