@@ -45,7 +45,7 @@ class QueueConfig:
         retention_hours: Hours that deleted files and old log entries are kept; no reader may take
             longer. A write may: it is never lost, see `Queue.sweep`. Up to the default, the native
             engine keeps less of the log of a busy tube on local files: the newest 200 versions and
-            the last 10 seconds, or 10 minutes where Spark reads; above it, all.
+            the last 5 seconds, or 10 minutes where Spark reads; above it, all.
         key_days: Days for which the key of a `put_df` is remembered.
         vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any, which
             is for tables that Databricks' predictive optimization cleans up.

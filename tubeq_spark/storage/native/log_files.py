@@ -45,7 +45,7 @@ EVERY = 50
 #: The newest versions stay in any case: lost answers are looked for there.
 VERSIONS = 200
 #: So does what was committed within so many seconds: to list a log and to read what was listed takes less.
-SECONDS = 10.0
+SECONDS = 5.0
 #: And where Spark reads.
 SPARK_SECONDS = 600.0
 #: Hours of retention that nobody has asked for.
