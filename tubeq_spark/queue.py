@@ -11,6 +11,7 @@ from tubeq_spark.admin import closing, opening, sweeper, tubes
 from tubeq_spark.admin.engines import engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
+from tubeq_spark.create_tube import CreatesTubes
 from tubeq_spark.errors import (
     InvalidOptionError,
     SessionError,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.rules.reports import QueueMetrics, SweepReport
     from tubeq_spark.rules.tube_types import Driver
-    from tubeq_spark.runtime.events import Callback
 
 __all__ = ["Queue", "typed_statistics"]
 
@@ -59,7 +59,7 @@ def _reopened(
     return queue.tube(name)
 
 
-class Queue:
+class Queue(CreatesTubes[Tube]):
     """Task tubes under one location; a context manager, safe to use from many threads.
 
     Commits named in the docstrings are to `_tubeq_tubes` (the registry) and `_tubeq_sessions`.
@@ -166,92 +166,31 @@ class Queue:
 
     # -- tubes --------------------------------------------------------------------------------
 
-    def create_tube(  # noqa: PLR0913  (the contract)
-        self,
-        name: str,
-        type: str = "fifo",
-        *,
-        if_not_exists: bool = False,
-        temporary: bool = False,
-        on_task_change: Callback | None = None,
-        pri: int | None = None,
-        ttl: float | None = None,
-        ttr: float | None = None,
-        delay: float | None = None,
-        capacity: int | None = None,
-        storage_mode: str = "default",
-        schema: str | None = None,
-        max_attempts: int | None = None,
-        change_feed: bool = False,
-    ) -> Tube:
-        """Create a tube, and its Delta table under its name.
-
-        Args:
-            name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; unique without regard to case.
-            type: Name of a driver.
-            if_not_exists: Return the tube of this name and type if there is one.
-            temporary: Drop it when this queue closes, or its session is found dead.
-            on_task_change: See `Tube.on_task_change`.
-            pri: Default priority of its tasks.
-            ttl: Default life in seconds, >= 0.
-            ttr: Default time to run in seconds, > 0; the task's ttl by default.
-            delay: Default delay in seconds, >= 0.
-            capacity: Tasks it may hold (limfifottl).
-            storage_mode: `"default"` or `"ready_buffer"` (utube types).
-            schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
-                `VARIANT` need a Spark session.
-            max_attempts: Bury a task instead of readying it after so many takes, >= 1.
-            change_feed: Keep Delta's change data feed. It needs a Spark session, which then runs the
-                row verbs of this tube, whatever the queue's engine is.
-
-        Returns:
-            The tube.
-
-        Raises:
-            InvalidOptionError: A bad name, type, option or value; nothing was written.
-            TubeExistsError: The name is in use (with `if_not_exists`: by another type).
-            StoreError: Something else is in the place of its table, or it needs Spark and there is no
-                session; no tube was made.
-
-        Commits: the creation of the table, then 1 to the registry. Where the name was in use before,
-        2 to the registry, and in between 1 to the table that the earlier tube left, 2 when its change
-        feed is switched; if it stops there, whoever uses the name next goes on. A temporary tube needs
-        a lease: at most 1 to the sessions. Conflicts with other creations and drops, and is then
-        retried.
-        """
+    def _create(self, name: str, type: str, options: Mapping[str, Any]) -> Tube:
         self._context.require_running()
-        options = {
-            "if_not_exists": if_not_exists,
-            "temporary": temporary,
-            "on_task_change": on_task_change,
-            "pri": pri,
-            "ttl": ttl,
-            "ttr": ttr,
-            "delay": delay,
-            "capacity": capacity,
-            "storage_mode": storage_mode,
-            "schema": schema,
-            "max_attempts": max_attempts,
-            "change_feed": change_feed,
-        }
         new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
         is_mine = False
         with self._lock:
             try:
-                owner = self._context.session.keep() if temporary else None
+                owner = self._context.session.keep() if new.options.temporary else None
                 record, is_new = tubes.create(
-                    self._context, self._opened, self._registry, new, if_not_exists, owner
+                    self._context,
+                    self._opened,
+                    self._registry,
+                    new,
+                    options["if_not_exists"],
+                    owner,
                 )
                 tube = self._wrap(record)
                 if is_new and record.options.temporary:
                     self._temporary.append(tube)
                 # An earlier call may have made it whose answer was lost.
-                is_mine = temporary and record.owner == owner
+                is_mine = bool(new.options.temporary) and record.owner == owner
             finally:
                 if not is_mine:
                     self._keep_session_for_temporary()
-            if on_task_change is not None:
-                tube.on_task_change(on_task_change)
+            if options["on_task_change"] is not None:
+                tube.on_task_change(options["on_task_change"])
             return tube
 
     def tube(self, name: str) -> Tube:

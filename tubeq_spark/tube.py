@@ -13,17 +13,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.batch import Batch, Whole, ack_whole
+from tubeq_spark.batch import Batch
 from tubeq_spark.rules import arguments, validation
 from tubeq_spark.rules.arguments import PutRequest, TakeRequest
 from tubeq_spark.rules.put_table import as_table
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch
+from tubeq_spark.single_tasks import SingleTasks
 from tubeq_spark.storage.put_identity import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import empty, exchange, expire, put, put_arrow, read, settle
 from tubeq_spark.verbs import take as taking
+from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -44,7 +46,7 @@ __all__ = ["Tube"]
 T = TypeVar("T")
 
 
-class Tube:
+class Tube(SingleTasks):
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
     What waits while a commit of this tube runs in the same queue object shares the next commit:
@@ -73,7 +75,7 @@ class Tube:
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
             lambda requests: taking.take_batches(ctx, requests)
         )
-        self._batches = GroupCommit[Whole, int](lambda batches: ack_whole(ctx, batches))
+        self._batch_acks = GroupCommit[HeldBatch, int](lambda batches: ack_whole(ctx, batches))
         self._acks = GroupCommit[list[int], list[Task]](
             lambda requests: settle.ack_group(ctx, requests)
         )
@@ -106,45 +108,6 @@ class Tube:
         return self._ctx.record.options
 
     # -- putting ------------------------------------------------------------------------------
-
-    def put(
-        self,
-        data: Any,
-        *,
-        pri: int | None = None,
-        ttl: float | None = None,
-        ttr: float | None = None,
-        delay: float | None = None,
-        utube: str | int | None = None,
-        timeout: float = 0,
-    ) -> Task | None:
-        """Add a task.
-
-        As in Tarantool, except that an option which the tube's type lacks is refused.
-
-        Args:
-            data: Any JSON value, with lists and dicts at most 200 deep; with a `schema`, a dict or
-                Row of it.
-            pri: 0 (the highest) ... 2147483647.
-            ttl: Life in seconds from now, >= 0; a hundred years or more is unlimited.
-            ttr: Seconds that a taker may hold it, > 0; the ttl by default.
-            delay: Seconds before it can be taken, >= 0; added to its life.
-            utube: Its sub-queue.
-            timeout: Seconds to wait for room in a limfifottl tube; 0 elsewhere.
-
-        Returns:
-            The task, ready or delayed; `None` when the tube stayed full for `timeout`.
-
-        Raises:
-            InvalidOptionError: Bad data or option; nothing was written.
-            CommitUnknownError: The answer was lost; it may be there.
-
-        Commits: 1, an insert-only MERGE into a segment of its own. Conflicts with nothing; in a tube
-        with a capacity with other puts, never with takes and acks.
-        """
-        options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
-        tasks = self.put_many([data], timeout=timeout, **options)
-        return tasks[0] if tasks else None
 
     def put_many(self, items: Iterable[Any], **options: Any) -> list[Task]:
         """Add tasks, all in one commit or none.
@@ -286,36 +249,6 @@ class Tube:
 
     # -- taking -------------------------------------------------------------------------------
 
-    def take(self, timeout: float | None = None) -> Task | None:
-        """Take the next task.
-
-        Args:
-            timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait.
-
-        Returns:
-            The task, held by this session for its ttr, of which most is left when it is handed out
-            (`next_event`); `None` when there was none.
-
-        Raises:
-            InvalidOptionError: A bad timeout.
-            QueueStateError: The queue was closed meanwhile.
-            ConflictError: Others came first until the retries were used up.
-
-        A task that cannot be handed out (data that Python cannot hold, which some other program has
-        written) is buried instead, with its reason in the log, and the next one is taken. Verbs that
-        return such a task give its text as `data`, or `None` with a `schema`.
-
-        Commits: 1, none when nothing is ready; one more when it meets leases that have ended, or
-        tasks that it buries, and one to `_tubeq_sessions` with a session's first take and in the
-        second half of its lease. One more where the commit took more than a quarter of a ttr: it
-        renews the leases. Where it goes on being so slow, leases are made longer by as much as
-        takes take, five minutes at most. Conflicts only with takes (and compactions) of tasks in
-        the same segment; never with a put.
-        """
-        limit = arguments.timeout(timeout)
-        tasks = self._take(TakeRequest(1), limit)
-        return tasks[0] if tasks else None
-
     def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
         """Take up to `n` tasks, in order.
 
@@ -369,21 +302,8 @@ class Tube:
         """Take up to `n` tasks as one batch for this process to work on as an Arrow table.
 
         It is the same batch as that of `take_df`, and needs no Spark: `batch.table` has the tasks, and
-        `ack`, `release` and `bury` take a part of it, or ids.
-
-        Args:
-            n: How many at most, >= 0.
-            timeout: Seconds to wait for the first one; `None` waits for ever.
-            per_utube: As for `take_many`.
-
-        Returns:
-            A context manager: leaving the block acks what is left, an exception releases it.
-
-        Raises:
-            InvalidOptionError: A bad argument.
-            QueueStateError: The queue was closed meanwhile.
-
-        Commits: as `take`, however many tasks.
+        `ack`, `release` and `bury` take a part of it, or ids. Arguments, result, errors and commits are
+        those of `take_df`.
         """
         return self._take_batch(n, timeout, per_utube)
 
@@ -393,9 +313,9 @@ class Tube:
 
         def verb() -> Batch:
             if not request.count:
-                return Batch(self._ctx, None, self._batches)
+                return Batch(self._ctx, None, self._batch_acks)
             leased = taking.wait_for(self._ctx, limit, lambda: self._batch_takes.submit(request))
-            return Batch(self._ctx, leased, self._batches)
+            return Batch(self._ctx, leased, self._batch_acks)
 
         return self._verb(verb)
 
@@ -494,23 +414,6 @@ class Tube:
 
     # -- settling -----------------------------------------------------------------------------
 
-    def ack(self, task_id: int) -> Task:
-        """Remove a task that is done.
-
-        Args:
-            task_id: A task held by this session.
-
-        Returns:
-            The task, in state done.
-
-        Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
-
-        Commits: 1, a deletion of the lease segment's partition when it holds nothing else, else a
-        MERGE; shared with acks of other threads. Conflicts only with whoever ends this lease.
-        """
-        return self.ack_many([task_id])[0]
-
     def ack_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Remove tasks that are done, all or none.
 
@@ -527,24 +430,6 @@ class Tube:
         Commits: 1, none for no ids; as `ack`.
         """
         return self._many(task_ids, self._acks.submit)
-
-    def release(self, task_id: int, *, delay: float = 0) -> Task:
-        """Give a task back: it returns to its old place in the order.
-
-        Args:
-            task_id: A task held by this session.
-            delay: Seconds before it is ready again, >= 0; added to its life. Needs a type with ttl.
-
-        Returns:
-            The task: ready, delayed, or buried when it reached `max_attempts`.
-
-        Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
-            InvalidOptionError: `delay` is bad, or the type has none.
-
-        Commits: 1. Conflicts only with whoever ends this lease.
-        """
-        return self.release_many([task_id], delay=delay)[0]
 
     def release_many(self, task_ids: Sequence[int], *, delay: float = 0) -> list[Task]:
         """Give tasks back, all or none.
@@ -587,23 +472,6 @@ class Tube:
         number = validation.task_id(task_id)
         return self._verb(lambda: settle.touch(self._ctx, number, amount_us))
 
-    def bury(self, task_id: int) -> Task:
-        """Set a task aside until it is kicked; from any state, by anybody.
-
-        Args:
-            task_id: Any task of the tube.
-
-        Returns:
-            The task, buried.
-
-        Raises:
-            TaskNotFoundError: There is no such task.
-
-        Commits: 1, none when it is buried already. Conflicts with whatever else changes a task of
-        the same segment.
-        """
-        return self.bury_many([task_id])[0]
-
     def bury_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Set tasks aside, all or none; as `bury`.
 
@@ -620,22 +488,6 @@ class Tube:
         Commits: 1, none when there is nothing to bury; conflicts as `bury`.
         """
         return self._many(task_ids, lambda ids: settle.bury(self._ctx, ids))
-
-    def delete(self, task_id: int) -> Task:
-        """Remove a task; from any state, by anybody.
-
-        Args:
-            task_id: Any task of the tube.
-
-        Returns:
-            The task, in state done.
-
-        Raises:
-            TaskNotFoundError: There is no such task.
-
-        Commits: 1. Conflicts with whatever else changes a task of the same segment.
-        """
-        return self.delete_many([task_id])[0]
 
     def delete_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Remove tasks, all or none; as `delete`.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tubeq_spark import Tube
-    from tubeq_spark.runtime.held_tasks import Holdings
+    from tubeq_spark.runtime.held_tasks import HeldTasks
 
 #: What is done to the first of three tasks of a take, and all of them afterwards; `d` is ready.
 VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
@@ -50,21 +50,21 @@ def taken(tube: Tube) -> list[int]:
     return ids_of(tube.take_many(3, **({"per_utube": 2} if tube.type == "utubettl" else {})))
 
 
-def lose_from_memory(holdings: Holdings, ids: list[int]) -> None:
+def lose_from_memory(held_tasks: HeldTasks, ids: list[int]) -> None:
     """Remember of each lease segment all but these tasks."""
-    for lease_segment, keys in holdings._lease_segments.items():
-        holdings._lease_segments[lease_segment] = frozenset(
+    for lease_segment, keys in held_tasks._lease_segments.items():
+        held_tasks._lease_segments[lease_segment] = frozenset(
             key for key in keys if key[1] not in ids
         )
 
 
-def add_to_memory(holdings: Holdings, task_id: int, another: int) -> None:
+def add_to_memory(held_tasks: HeldTasks, task_id: int, another: int) -> None:
     """Remember a task in the lease segment of another."""
-    key = next(key for key in holdings._rows if key[1] == another)
-    row = holdings._rows[key]
+    key = next(key for key in held_tasks._rows if key[1] == another)
+    row = held_tasks._rows[key]
     added = (key[0], task_id)
-    holdings._rows[added] = replace(row, task_id=task_id)
-    holdings._lease_segments[row.segment] |= {added}
+    held_tasks._rows[added] = replace(row, task_id=task_id)
+    held_tasks._lease_segments[row.segment] |= {added}
 
 
 @pytest.mark.thorough
@@ -78,7 +78,7 @@ def test_verb_when_the_memory_of_its_lease_segment_lacks_tasks_leaves_these_alon
 ) -> None:
     act, after = VERBS[verb]
     a, *rest = taken(tube)
-    lose_from_memory(world.mine._context.holdings, rest)
+    lose_from_memory(world.mine._context.held_tasks, rest)
     conflicts = world.conflicts()
 
     act(tube, a)
@@ -94,7 +94,7 @@ def test_ack_of_two_takes_when_the_memory_of_one_lacks_a_task_leaves_it_alone(
     tube = world.tube
     a, b, _ = taken(tube)
     (d,) = ids_of(tube.take_many(1))
-    lose_from_memory(world.mine._context.holdings, [b])
+    lose_from_memory(world.mine._context.held_tasks, [b])
     conflicts = world.conflicts()
 
     tube.ack_many([a, d])
@@ -109,7 +109,7 @@ def test_touch_when_the_memory_of_its_lease_segment_has_one_too_many_is_decided_
 ) -> None:
     act, after = VERBS["touch"]
     a, b, c = taken(world.tube)
-    add_to_memory(world.mine._context.holdings, c + 1, b)
+    add_to_memory(world.mine._context.held_tasks, c + 1, b)
     conflicts = world.conflicts()
 
     act(world.tube, a)
@@ -125,7 +125,7 @@ def test_ack_of_a_whole_take_when_its_memory_has_one_too_many_does_not_say_it_wa
     """A deletion of a partition cannot be guarded, but what it returns is compared."""
     a, b, c = taken(world.tube)
     d = world.rival.take_many(1)[0].task_id
-    add_to_memory(world.mine._context.holdings, d, c)
+    add_to_memory(world.mine._context.held_tasks, d, c)
 
     with pytest.raises(CommitUnknownError, match="3 tasks were removed where 4 were to be"):
         world.tube.ack_many([a, b, c, d])
@@ -140,7 +140,7 @@ def test_release_of_more_tasks_than_a_statement_names_is_decided_on_what_is_read
     tube = world.tube
     tube.put_many([PutItem("x") for _ in range(250)])
     ids = ids_of(tube.take_many(250))
-    lose_from_memory(world.mine._context.holdings, ids[:20])
+    lose_from_memory(world.mine._context.held_tasks, ids[:20])
     conflicts = world.conflicts()
 
     tube.release_many(ids[20:240])

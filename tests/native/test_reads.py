@@ -25,7 +25,6 @@ from tubeq_spark.storage.segment_facts import (
     SegmentSelection,
     SegmentSpan,
     SubqueueHead,
-    SubqueueSelection,
     UtubeLock,
     Waiting,
 )
@@ -155,8 +154,8 @@ def test_the_next_tasks_of_subqueues_are_found_within_their_quotas(
     quotas |= {None: 2, "a": 1}
     subqueues = place.subqueues
     expected = {
-        SubqueueSelection("a", 5, 1, OrderPosition(1, 50), False, 0, MINUTE),
-        SubqueueSelection(None, 5, 1, OrderPosition(2, 52), False, 0, MINUTE),
+        SegmentSelection(5, 1, OrderPosition(1, 50), False, 0, MINUTE, "a"),
+        SegmentSelection(5, 1, OrderPosition(2, 52), False, 0, MINUTE),
     }
     assert [row.task_id for row in subqueues.rows(NOW, 3, quotas)] == [50, 52]
     assert set(subqueues.selections(NOW, 3, quotas)) == expected

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from tubeq_spark.rules.stored_task import StoredTask
-from tubeq_spark.runtime.held_tasks import Holdings
+from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -46,145 +46,145 @@ def row(task_id: int, lease_segment: int, lease_until: int | None = None) -> Sto
     )
 
 
-def holding(*lease_segments: tuple[int, list[int]]) -> Holdings:
-    holdings = Holdings()
+def holding(*lease_segments: tuple[int, list[int]]) -> HeldTasks:
+    held_tasks = HeldTasks()
     for lease_segment, ids in lease_segments:
-        holdings.add(TUBE, [row(task_id, lease_segment) for task_id in ids])
-    return holdings
+        held_tasks.add(TUBE, [row(task_id, lease_segment) for task_id in ids])
+    return held_tasks
 
 
-def found(holdings: Holdings, *ids: int) -> list[tuple[int, int]] | None:
-    rows = holdings.find(TUBE, ids)
+def found(held_tasks: HeldTasks, *ids: int) -> list[tuple[int, int]] | None:
+    rows = held_tasks.find(TUBE, ids)
     return None if rows is None else [(r.task_id, r.segment) for r in rows]
 
 
 def test_find_when_any_is_unknown_is_none() -> None:
-    holdings = holding((-1, [1, 2]))
+    held_tasks = holding((-1, [1, 2]))
 
-    assert found(holdings, 2, 1) == [(2, -1), (1, -1)]
-    assert found(holdings, 1, 3) is None
-    assert holdings.find(TUBE + 1, [1]) is None
+    assert found(held_tasks, 2, 1) == [(2, -1), (1, -1)]
+    assert found(held_tasks, 1, 3) is None
+    assert held_tasks.find(TUBE + 1, [1]) is None
 
 
 def test_left_when_some_leave_moves_the_rest_to_the_fresh_lease_segment() -> None:
-    holdings = holding((-1, [1, 2, 3]), (-2, [4]))
+    held_tasks = holding((-1, [1, 2, 3]), (-2, [4]))
 
-    holdings.left(TUBE, [1], {-1: -9})
+    held_tasks.left(TUBE, [1], {-1: -9})
 
-    assert found(holdings, 1) is None
-    assert found(holdings, 2, 3, 4) == [(2, -9), (3, -9), (4, -2)]
-    assert holdings.members(-1) is None
-    assert sorted(holdings.members(-9) or []) == [2, 3]
+    assert found(held_tasks, 1) is None
+    assert found(held_tasks, 2, 3, 4) == [(2, -9), (3, -9), (4, -2)]
+    assert held_tasks.members(-1) is None
+    assert sorted(held_tasks.members(-9) or []) == [2, 3]
 
 
 def test_left_when_all_leave_forgets_the_lease_segment() -> None:
-    holdings = holding((-1, [1, 2]))
+    held_tasks = holding((-1, [1, 2]))
 
-    holdings.left(TUBE, [1, 2], {})
+    held_tasks.left(TUBE, [1, 2], {})
 
-    assert holdings.members(-1) is None
-    assert not holdings.any_at(NOW)
+    assert held_tasks.members(-1) is None
+    assert not held_tasks.any_at(NOW)
 
 
 def test_forget_drops_whole_lease_segments() -> None:
-    holdings = holding((-1, [1, 2]), (-2, [3]))
+    held_tasks = holding((-1, [1, 2]), (-2, [3]))
 
-    holdings.forget([-1, -7])
+    held_tasks.forget([-1, -7])
 
-    assert found(holdings, 1) is None
-    assert found(holdings, 2) is None
-    assert found(holdings, 3) == [(3, -2)]
+    assert found(held_tasks, 1) is None
+    assert found(held_tasks, 2) is None
+    assert found(held_tasks, 3) == [(3, -2)]
 
 
 def test_add_when_a_task_was_taken_again_knows_it_in_its_new_lease_segment_only() -> None:
-    holdings = holding((-1, [1, 2]), (-2, [1, 3]))
+    held_tasks = holding((-1, [1, 2]), (-2, [1, 3]))
 
-    holdings.forget([-1])
+    held_tasks.forget([-1])
 
-    assert found(holdings, 1, 3) == [(1, -2), (3, -2)]
+    assert found(held_tasks, 1, 3) == [(1, -2), (3, -2)]
 
 
 def test_left_when_a_task_was_taken_again_does_not_trip_over_its_former_lease_segment() -> None:
-    holdings = holding((-1, [1, 2]), (-2, [1, 3]))
+    held_tasks = holding((-1, [1, 2]), (-2, [1, 3]))
 
-    holdings.left(TUBE, [1], {-2: -9})
-    holdings.left(TUBE, [2], {-1: -8})
+    held_tasks.left(TUBE, [1], {-2: -9})
+    held_tasks.left(TUBE, [2], {-1: -8})
 
-    assert found(holdings, 3) == [(3, -9)]
+    assert found(held_tasks, 3) == [(3, -9)]
 
 
 def test_any_at_counts_leases_that_last_and_batches() -> None:
-    holdings = Holdings()
-    assert not holdings.any_at(NOW)
+    held_tasks = HeldTasks()
+    assert not held_tasks.any_at(NOW)
 
-    holdings.add(TUBE, [row(1, -1, lease_until=NOW)])
-    assert not holdings.any_at(NOW)
-    assert holdings.any_at(NOW - 1)
+    held_tasks.add(TUBE, [row(1, -1, lease_until=NOW)])
+    assert not held_tasks.any_at(NOW)
+    assert held_tasks.any_at(NOW - 1)
 
-    holdings.add_batch(-5, NOW + 1)
-    assert holdings.any_at(NOW)
-    holdings.drop_batch(-5)
-    holdings.drop_batch(-5)
-    assert not holdings.any_at(NOW)
+    held_tasks.add_batch(-5, NOW + 1)
+    assert held_tasks.any_at(NOW)
+    held_tasks.drop_batch(-5)
+    held_tasks.drop_batch(-5)
+    assert not held_tasks.any_at(NOW)
 
-    holdings.add_batch(-6, None)
-    holdings.clear()
-    assert not holdings.any_at(0)
+    held_tasks.add_batch(-6, None)
+    held_tasks.clear()
+    assert not held_tasks.any_at(0)
 
 
 def test_left_when_a_lease_segment_that_does_not_move_had_more_forgets_it() -> None:
-    holdings = holding((-1, [1, 2]))
+    held_tasks = holding((-1, [1, 2]))
 
-    holdings.left(TUBE, [1], {})
+    held_tasks.left(TUBE, [1], {})
 
-    assert found(holdings, 2) is None
-    assert holdings.members(-1) is None
-    assert holdings.any_at(NOW)
+    assert found(held_tasks, 2) is None
+    assert held_tasks.members(-1) is None
+    assert held_tasks.any_at(NOW)
 
 
 def test_compare_when_only_the_lease_has_ended_keeps_the_lease_segment_whole() -> None:
-    holdings = holding((-1, [1, 2]))
+    held_tasks = holding((-1, [1, 2]))
 
-    holdings.compare(TUBE, 1, row(1, -1, lease_until=NOW), held=False)
+    held_tasks.compare(TUBE, 1, row(1, -1, lease_until=NOW), held=False)
 
-    assert sorted(holdings.members(-1) or []) == [1, 2]
+    assert sorted(held_tasks.members(-1) or []) == [1, 2]
 
 
 @pytest.mark.parametrize("stored", [None, row(1, -7)])
 def test_compare_when_a_task_is_elsewhere_forgets_its_lease_segment_but_not_that_the_rest_is_held(
     stored: StoredTask | None,
 ) -> None:
-    holdings = holding((-1, [1, 2]), (-2, [3]))
+    held_tasks = holding((-1, [1, 2]), (-2, [3]))
 
-    holdings.compare(TUBE, 1, stored, held=False)
+    held_tasks.compare(TUBE, 1, stored, held=False)
 
-    assert holdings.members(-1) is None
-    assert holdings.members(-2) == [3]
-    assert holdings.any_at(NOW)
-    holdings.left(TUBE, [2, 3], {})
-    assert not holdings.any_at(NOW)
+    assert held_tasks.members(-1) is None
+    assert held_tasks.members(-2) == [3]
+    assert held_tasks.any_at(NOW)
+    held_tasks.left(TUBE, [2, 3], {})
+    assert not held_tasks.any_at(NOW)
 
 
 def test_touched_moves_the_whole_lease_segment_and_knows_the_longer_lease() -> None:
-    holdings = Holdings()
-    holdings.add(TUBE, [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW)])
+    held_tasks = HeldTasks()
+    held_tasks.add(TUBE, [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW)])
 
-    holdings.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
+    held_tasks.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
 
-    assert found(holdings, 1, 2) == [(1, -9), (2, -9)]
-    assert sorted(holdings.members(-9) or []) == [1, 2]
-    assert holdings.any_at(NOW)
-    assert not holdings.any_at(NOW + 1)
+    assert found(held_tasks, 1, 2) == [(1, -9), (2, -9)]
+    assert sorted(held_tasks.members(-9) or []) == [1, 2]
+    assert held_tasks.any_at(NOW)
+    assert not held_tasks.any_at(NOW + 1)
 
 
 def test_touched_when_the_lease_segment_is_not_remembered_knows_no_more_than_the_lease() -> None:
-    holdings = Holdings()
+    held_tasks = HeldTasks()
 
-    holdings.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
+    held_tasks.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
 
-    assert found(holdings, 1) is None
-    assert holdings.members(-9) is None
-    assert holdings.any_at(NOW)
+    assert found(held_tasks, 1) is None
+    assert held_tasks.members(-9) is None
+    assert held_tasks.any_at(NOW)
 
 
 class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
@@ -195,7 +195,7 @@ class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.holdings = Holdings()
+        self.held_tasks = HeldTasks()
         self.numbers = itertools.count(1)
         #: The table: where each taken task is, and what each lease segment was made of.
         self.place: dict[int, int] = {}
@@ -226,7 +226,7 @@ class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
         if ids:
             lease_segment = self._make(ids)
             if mine:
-                self.holdings.add(
+                self.held_tasks.add(
                     TUBE, [row(task_id, lease_segment, NOW + lease_segment) for task_id in ids]
                 )
 
@@ -236,7 +236,7 @@ class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
         """An ack, a release and the like, by this queue object or another."""
         ids, moves = self._draw(data)
         if seen:
-            self.holdings.left(TUBE, ids, moves)
+            self.held_tasks.left(TUBE, ids, moves)
 
     @precondition(lambda self: self.place)
     @rule(data=st.data(), seen=st.booleans())
@@ -246,31 +246,31 @@ class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
         before = self.place[task_id]
         after = self._make(self.made[before])
         if seen:
-            self.holdings.touched(TUBE, row(task_id, after), {before: after})
+            self.held_tasks.touched(TUBE, row(task_id, after), {before: after})
 
     @rule(task_id=st.integers(1, 6), held=st.booleans())
     def read(self, task_id: int, *, held: bool) -> None:
         """A verb on a task that was refused, or not."""
         lease_segment = self.place.get(task_id)
         stored = None if lease_segment is None else row(task_id, lease_segment)
-        self.holdings.compare(TUBE, task_id, stored, held=held and stored is not None)
+        self.held_tasks.compare(TUBE, task_id, stored, held=held and stored is not None)
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
         """A statement has found nothing in a lease segment, or a sweep has ended its leases."""
         lease_segments = data.draw(st.lists(st.sampled_from([-1, *self.made])))
-        self.holdings.forget(lease_segments)
+        self.held_tasks.forget(lease_segments)
 
     @invariant()
     def what_is_remembered_of_a_lease_segment_is_all_of_it(self) -> None:
         """Never less, whatever was learned of single tasks."""
         for lease_segment, ids in self.made.items():
-            members = self.holdings.members(lease_segment)
+            members = self.held_tasks.members(lease_segment)
             assert members is None or sorted(members) == sorted(ids)
         for task_id in range(1, 7):
-            known = self.holdings.find(TUBE, [task_id])
+            known = self.held_tasks.find(TUBE, [task_id])
             if known is not None:
-                assert task_id in (self.holdings.members(known[0].segment) or [])
+                assert task_id in (self.held_tasks.members(known[0].segment) or [])
 
 
 def test_members_of_a_lease_segment_whatever_is_learned_are_all_that_it_was_made_of() -> None:

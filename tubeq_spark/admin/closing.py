@@ -84,5 +84,5 @@ def give_back(queue: QueueContext, may_hold: Callable[[], Iterable[TubeContext]]
             is_all = False
             if queue.engine.unreachable:
                 break
-    queue.holdings.clear()
+    queue.held_tasks.clear()
     return is_all

@@ -12,7 +12,7 @@ from tubeq_spark.rules.microseconds import US
 from tubeq_spark.rules.tube_types import BUILT_IN
 from tubeq_spark.runtime.context import QueueContext
 from tubeq_spark.runtime.counters import Counters
-from tubeq_spark.runtime.held_tasks import Holdings
+from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.storage.commit_loop import CommitLoop, Tally
@@ -49,11 +49,11 @@ def make_context(
         spark_loop = None
         if engines.spark is not None:
             spark_loop = CommitLoop(engines.spark, config, wall, source.random, tally)
-    counters, holdings = Counters(), Holdings()
+    counters, held_tasks = Counters(), HeldTasks()
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
-    session = Session(sessions, slots, clock, config, counters, name, holdings, tally.running)
+    session = Session(sessions, slots, clock, config, counters, name, held_tasks, tally.running)
     lapsed = LapsedSessions(
         sessions.views,
         sessions.version,
@@ -72,7 +72,7 @@ def make_context(
         session=session,
         sessions=sessions,
         slots=slots,
-        holdings=holdings,
+        held_tasks=held_tasks,
         lapsed=lapsed,
         counters=counters,
         random=source,

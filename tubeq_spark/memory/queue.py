@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
+from tubeq_spark.create_tube import CreatesTubes
 from tubeq_spark.errors import InvalidOptionError, SessionError
 from tubeq_spark.memory.context import MemoryContext, needs_spark
 from tubeq_spark.memory.known_tubes import KnownTubes
@@ -27,6 +28,7 @@ from tubeq_spark.runtime.counters import calls_of, tasks_of
 if TYPE_CHECKING:
     import datetime as dt
     import uuid
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
@@ -37,9 +39,8 @@ if TYPE_CHECKING:
     from tubeq_spark.queue import Queue
     from tubeq_spark.rules.reports import QueueMetrics, SweepReport
     from tubeq_spark.rules.tube_types import Driver
-    from tubeq_spark.runtime.events import Callback
 else:
-    Queue = object
+    Queue = CreatesTubes
 
 __all__ = ["InMemoryQueue"]
 
@@ -155,56 +156,24 @@ class InMemoryQueue(Queue):
 
     # -- tubes --------------------------------------------------------------------------------
 
-    def create_tube(  # noqa: PLR0913  (the contract)
-        self,
-        name: str,
-        type: str = "fifo",
-        *,
-        if_not_exists: bool = False,
-        temporary: bool = False,
-        on_task_change: Callback | None = None,
-        pri: int | None = None,
-        ttl: float | None = None,
-        ttr: float | None = None,
-        delay: float | None = None,
-        capacity: int | None = None,
-        storage_mode: str = "default",
-        schema: str | None = None,
-        max_attempts: int | None = None,
-        change_feed: bool = False,
-    ) -> InMemoryTube:
-        """As `Queue.create_tube`; a `schema` raises `StoreError`."""
+    def _create(self, name: str, type: str, options: Mapping[str, Any]) -> InMemoryTube:
         self._own.require_running()
-        options = {
-            "if_not_exists": if_not_exists,
-            "temporary": temporary,
-            "on_task_change": on_task_change,
-            "pri": pri,
-            "ttl": ttl,
-            "ttr": ttr,
-            "delay": delay,
-            "capacity": capacity,
-            "storage_mode": storage_mode,
-            "schema": schema,
-            "max_attempts": max_attempts,
-            "change_feed": change_feed,
-        }
         drivers = self._own.drivers
         new = check_new(drivers, name, type, options, in_replicaset=self._replicaset)
         if new.options.schema is not None:
             raise needs_spark("a payload with a schema")
         with self._own.place.lock:
-            owner = self._own.session.keep() if temporary else None
+            owner = self._own.session.keep() if new.options.temporary else None
             stored = self._known.living(new.name)
             if stored is None:
                 stored = self._own.place.add(new, owner)
-                if temporary:
+                if new.options.temporary:
                     self._known.temporary.append(stored)
             else:
-                refuse_other(stored.name, stored.type, new, if_not_exists=if_not_exists)
+                refuse_other(stored.name, stored.type, new, if_not_exists=options["if_not_exists"])
             tube = self._known.tube(stored)
-        if on_task_change is not None:
-            tube.on_task_change(on_task_change)
+        if options["on_task_change"] is not None:
+            tube.on_task_change(options["on_task_change"])
         return tube
 
     def tube(self, name: str) -> InMemoryTube:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tubeq_spark.memory.context import needs_spark
 from tubeq_spark.rules import arguments, json_payload, validation
 from tubeq_spark.runtime.waiting import wait_until_found
+from tubeq_spark.single_tasks import SingleTasks
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     # To a type checker it is a Tube, so that functions which take one take this, too.
     from tubeq_spark.tube import Tube
 else:
-    Tube = object
+    Tube = SingleTasks
 
 __all__ = ["InMemoryTube"]
 
@@ -76,22 +77,6 @@ class InMemoryTube(Tube):
 
     # -- putting ------------------------------------------------------------------------------
 
-    def put(
-        self,
-        data: Any,
-        *,
-        pri: int | None = None,
-        ttl: float | None = None,
-        ttr: float | None = None,
-        delay: float | None = None,
-        utube: str | int | None = None,
-        timeout: float = 0,
-    ) -> Task | None:
-        """As `Tube.put`."""
-        options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
-        tasks = self.put_many([data], timeout=timeout, **options)
-        return tasks[0] if tasks else None
-
     def put_many(self, items: Iterable[Any], **options: Any) -> list[Task]:
         """As `Tube.put_many`."""
         verbs = self._verbs
@@ -128,11 +113,6 @@ class InMemoryTube(Tube):
         raise needs_spark("a sink for streams")
 
     # -- taking -------------------------------------------------------------------------------
-
-    def take(self, timeout: float | None = None) -> Task | None:
-        """As `Tube.take`."""
-        tasks = self.take_many(1, timeout=timeout)
-        return tasks[0] if tasks else None
 
     def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
         """As `Tube.take_many`."""
@@ -188,18 +168,10 @@ class InMemoryTube(Tube):
 
     # -- settling -----------------------------------------------------------------------------
 
-    def ack(self, task_id: int) -> Task:
-        """As `Tube.ack`."""
-        return self.ack_many([task_id])[0]
-
     def ack_many(self, task_ids: Sequence[int]) -> list[Task]:
         """As `Tube.ack_many`."""
         ids = arguments.task_ids(task_ids)
         return self._do(lambda: self._verbs.ack(ids))
-
-    def release(self, task_id: int, *, delay: float = 0) -> Task:
-        """As `Tube.release`."""
-        return self.release_many([task_id], delay=delay)[0]
 
     def release_many(self, task_ids: Sequence[int], *, delay: float = 0) -> list[Task]:
         """As `Tube.release_many`."""
@@ -215,18 +187,10 @@ class InMemoryTube(Tube):
         number = validation.task_id(task_id)
         return self._do(lambda: self._verbs.touch(number, amount_us))
 
-    def bury(self, task_id: int) -> Task:
-        """As `Tube.bury`."""
-        return self.bury_many([task_id])[0]
-
     def bury_many(self, task_ids: Sequence[int]) -> list[Task]:
         """As `Tube.bury_many`."""
         ids = arguments.task_ids(task_ids)
         return self._do(lambda: self._verbs.bury(ids))
-
-    def delete(self, task_id: int) -> Task:
-        """As `Tube.delete`."""
-        return self.delete_many([task_id])[0]
 
     def delete_many(self, task_ids: Sequence[int]) -> list[Task]:
         """As `Tube.delete_many`."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.tube_types import Driver
     from tubeq_spark.runtime.codecs import PayloadCodec
     from tubeq_spark.runtime.counters import Counters
-    from tubeq_spark.runtime.held_tasks import Holdings
+    from tubeq_spark.runtime.held_tasks import HeldTasks
     from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
     from tubeq_spark.runtime.session import Session
     from tubeq_spark.storage.commit_loop import CommitLoop
@@ -78,7 +78,7 @@ class QueueContext:
     session: Session
     sessions: Sessions
     slots: Slots
-    holdings: Holdings
+    held_tasks: HeldTasks
     lapsed: LapsedSessions
     counters: Counters
     random: random.Random

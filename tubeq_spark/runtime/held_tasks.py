@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
 
-__all__ = ["Holdings"]
+__all__ = ["HeldTasks"]
 
 
-class Holdings:
+class HeldTasks:
     """Held tasks by tube and id, and the lease segments they sit in."""
 
     def __init__(self) -> None:

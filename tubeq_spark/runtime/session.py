@@ -48,7 +48,7 @@ class Session:
         config: QueueConfig,
         counters: Counters,
         name: SessionName,
-        holdings: HeldTasks,
+        held_tasks: HeldTasks,
         running: LongStatements,
     ) -> None:
         """Begin a session of its own; nothing is written before it is needed.
@@ -60,7 +60,7 @@ class Session:
             config: Its settings.
             counters: What is written with each heartbeat.
             name: A fresh one; changed by `join`.
-            holdings: What it has taken: the heart beats while there is any, and forgets it all when
+            held_tasks: What it has taken: the heart beats while there is any, and forgets it all when
                 the session was found dead.
             running: Its statements; VACUUM is asked to wait for the long ones.
         """
@@ -70,7 +70,7 @@ class Session:
         self._config = config
         self._counters = counters
         self._name = name
-        self._holdings = holdings
+        self._holdings = held_tasks
         self._running = running
         self.member = str(uuid4())
         self._holder = self.member

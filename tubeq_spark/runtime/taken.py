@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
-__all__ = ["LeasedBatch", "TakenRows", "read_back"]
+__all__ = ["LeasedBatch", "TakenRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,3 @@ class TakenRows:
             else:
                 rows.append(replace(after, segment=dest))
         return TakenRows(rows, renewal.lease) if rows else None
-
-
-def read_back(ctx: TubeContext, take_ids: list[int], owner: str) -> dict[int, list[StoredTask]]:
-    """What a take has moved, when that was not all it had chosen."""
-    moved: dict[int, list[StoredTask]] = {take_id: [] for take_id in take_ids}
-    for row in ctx.tasks.held_under(take_ids, owner):
-        if row.take_id is not None:
-            moved[row.take_id].append(row)
-    return moved

@@ -14,7 +14,6 @@ __all__ = [
     "SegmentSelection",
     "SegmentSpan",
     "SubqueueHead",
-    "SubqueueSelection",
     "UtubeLock",
     "Waiting",
 ]
@@ -22,7 +21,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SegmentSelection:
-    """What a selection found in one segment."""
+    """What a selection found in one segment, of one sub-queue where these are told apart."""
 
     segment: int
     count: int
@@ -30,6 +29,7 @@ class SegmentSelection:
     in_lease_segment: bool
     delayed: int
     shortest_ttr: int | None
+    utube: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +85,6 @@ class SubqueueHead:
     first: OrderPosition
     count: int
     in_lease_segment: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SubqueueSelection:
-    """What a selection found of one sub-queue in one segment."""
-
-    utube: str | None
-    segment: int
-    count: int
-    last: OrderPosition
-    in_lease_segment: bool
-    delayed: int
-    shortest_ttr: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.chosen import SubqueueShare
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["AcquiredSubqueues", "shared_out", "shares_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AcquiredSubqueues:
     """Sub-queues that were locked for some calls.
 
@@ -49,10 +50,16 @@ class AcquiredSubqueues:
         """How many tasks of each sub-queue; none is in two calls."""
         return {utube: n for quotas in self.quotas for utube, n in quotas.items()}
 
-    def take_id_of(self) -> dict[str | None, int]:
-        """The take id of each sub-queue."""
+    @cached_property
+    def lease_segment_of(self) -> dict[str | None, int]:
+        """The lease segment that the tasks of each sub-queue go to."""
         pairs = zip(self.take_ids, self.quotas, strict=True)
-        fresh = {u: take_id for take_id, quotas in pairs if take_id is not None for u in quotas}
+        return {u: take_id for take_id, quotas in pairs if take_id is not None for u in quotas}
+
+    @cached_property
+    def take_id_of(self) -> dict[str | None, int]:
+        """The take id of each sub-queue: the one that it is held under, or its lease segment."""
+        fresh = self.lease_segment_of
         return fresh | {u: take_id for u, take_id in self.kept.items() if u in fresh}
 
 
@@ -83,5 +90,5 @@ def shares_of(
     for utube, position in places:
         if utube not in last or position > last[utube]:
             last[utube] = position
-    take_id_of = acquired.take_id_of()
+    take_id_of = acquired.take_id_of
     return [SubqueueShare(utube, position, take_id_of[utube]) for utube, position in last.items()]

@@ -15,7 +15,7 @@ from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.tarantool15 import verbs
 from tubeq_spark.tarantool15.statistics import statistics15
-from tubeq_spark.tarantool15.task_index import Homes
+from tubeq_spark.tarantool15.task_index import TaskIndex
 from tubeq_spark.tarantool15.tasks import Task15, meta, put_options, task15
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Queue15:
     def __init__(self, queue: Queue) -> None:
         """Use a queue, which stays the program's to close."""
         self._queue = queue
-        self._homes = Homes(queue)
+        self._index = TaskIndex(queue)
 
     def __repr__(self) -> str:
         return f"Queue15({self._queue!r})"
@@ -75,7 +75,7 @@ class Queue15:
         Commits: 1, as `Tube.put`; creating the tube takes 1 to the registry before.
         """
         options = put_options(delay, ttl, ttr, pri)
-        return self._homes.in_tube(tube, lambda t: self._new(t, t.put(list(data), **options)))
+        return self._index.in_tube(tube, lambda t: self._new(t, t.put(list(data), **options)))
 
     def urgent(
         self,
@@ -114,7 +114,7 @@ class Queue15:
             put = perform(ctx, lambda: verbs.urgent(ctx, list(data), options))
             return self._new(to, put)
 
-        return self._homes.in_tube(tube, verb)
+        return self._index.in_tube(tube, verb)
 
     # -- consumers ----------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class Queue15:
                 context_of(source).require_there(look=True)
             return self._new(source, task)
 
-        return self._homes.in_tube(tube, verb)
+        return self._index.in_tube(tube, verb)
 
     def ack(self, task_id: int) -> Task15:
         """Remove a task that is done.
@@ -259,7 +259,7 @@ class Queue15:
 
         Commits: as `Tube.kick`.
         """
-        return self._homes.tube(tube).kick(count)
+        return self._index.tube(tube).kick(count)
 
     def delete(self, task_id: int) -> Task15:
         """Remove a task; from any state, by anybody.
@@ -280,7 +280,7 @@ class Queue15:
 
         Commits: as `Tube.truncate`.
         """
-        self._homes.tube(tube).truncate()
+        self._index.tube(tube).truncate()
 
     # -- looking ------------------------------------------------------------------------------
 
@@ -336,9 +336,9 @@ class Queue15:
         Commits: none.
         """
         if tube is not None:
-            found: dict[str, Any] = statistics15([self._homes.tube(tube)])[tube]
+            found: dict[str, Any] = statistics15([self._index.tube(tube)])[tube]
             return found
-        return statistics15(self._homes.tubes())
+        return statistics15(self._index.tubes())
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -346,17 +346,17 @@ class Queue15:
         """A task that came out of a tube; where it lives is remembered."""
         if task is None:
             return None
-        self._homes.remember(task.task_id, tube)
+        self._index.remember(task.task_id, tube)
         return task15(task, tube)
 
     def _by_id(self, task_id: int, verb: Callable[[Tube, int], T], missing: type[Exception]) -> T:
         number = validation.task_id(task_id)
-        tube = self._homes.home(number)
+        tube = self._index.home(number)
         if tube is not None:
             try:
                 return verb(tube, number)
             except TubeNotFoundError:
-                self._homes.forget(number)
+                self._index.forget(number)
         if missing is NotTakenError:
             msg = f"task {number} was not taken by this session, or its time to run has ended"
             raise NotTakenError(msg)
@@ -373,7 +373,7 @@ class Queue15:
         def settle(tube: Tube, number: int) -> Task15:
             task = verb(tube, number)
             if gone:
-                self._homes.forget(number)
+                self._index.forget(number)
             return task15(task, tube)
 
         return self._by_id(task_id, settle, missing)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.queue import Queue
     from tubeq_spark.tube import Tube
 
-__all__ = ["Homes"]
+__all__ = ["TaskIndex"]
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ _TTL, _TTR = 25 * 86_400.0, 60.0
 _MOST_HOMES = 100_000
 
 
-class Homes:
+class TaskIndex:
     """The tubes of a queue that suit the dialect, and the tubes of tasks that passed through it."""
 
     def __init__(self, queue: Queue) -> None:

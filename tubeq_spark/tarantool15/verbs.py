@@ -139,10 +139,15 @@ def _held(
     def attempt(memory: locate.Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found = locate.held(ctx, [task_id], now_us, remembered=memory.once())
-        dest, moves = locate.fresh_places(ctx, found)
         row = after(found.rows[0], now_us)
-        change = Become(dest, row, data=data, event=event, max_attempts=ctx.max_attempts)
-        return settle.changed(ctx, found, change, moves, lambda: tell(row))
+        return settle.changed(
+            ctx,
+            found,
+            lambda dest, _: Become(
+                dest, row, data=data, event=event, max_attempts=ctx.max_attempts
+            ),
+            lambda _: tell(row),
+        )
 
     tasks = settle.run(ctx, name, attempt)
     ctx.table_lock.changed()
@@ -165,15 +170,14 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
             msg = f"task {task_id} {there}"
             raise TaskNotFoundError(msg)
         found = locate.located(ctx, rows, remembered=False)
-        dest, moves = locate.fresh_places(ctx, found)
         ready = replace(seen, state=TaskState.READY, attempts=0)
 
-        def finish() -> list[Task]:
+        def finish(_change: Become) -> list[Task]:
             write_down(ctx, rows, now_us)
             return ctx.happened("kick", [ready])
 
-        change = Become(dest, ready, event=Event("kick", now_us, ctx.max_attempts))
-        return settle.changed(ctx, found, change, moves, finish)
+        event = Event("kick", now_us, ctx.max_attempts)
+        return settle.changed(ctx, found, lambda dest, _: Become(dest, ready, event=event), finish)
 
     tasks = settle.run(ctx, "dig", attempt)
     ctx.table_lock.changed()

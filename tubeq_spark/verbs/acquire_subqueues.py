@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.segment_facts import SubqueueHead, UtubeLock
 
-__all__ = ["Take"]
+__all__ = ["Acquisition"]
 
 T = TypeVar("T")
 
 
-class Take:
-    """One take, over all its attempts."""
+class Acquisition:
+    """The utube locks of one take, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls at once."""
-        self.ctx = ctx
+        """Lock for some calls at once."""
+        self._ctx = ctx
         self._requests = requests
         self._abandoned: list[int] = []
 
-    def run(self, attempt: Callable[[Take], Plan[T]], operation: str = "take") -> T:
+    def run(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
         """Commit what `attempt` decides; what was locked in vain is freed."""
         try:
-            result = self.ctx.queue.loop.run(operation, self.ctx.table_lock, lambda: attempt(self))
+            result = self._ctx.queue.loop.run(operation, self._ctx.table_lock, attempt)
         except (ConflictError, NotTakenError):
             self._free_abandoned()
             raise
@@ -51,7 +51,7 @@ class Take:
 
     def _free_abandoned(self) -> None:
         # Their MERGE has failed for good: nothing was, or will be, taken under these take ids.
-        locks.free_locks(self.ctx, self._abandoned)
+        locks.free_locks(self._ctx, self._abandoned)
         self._abandoned = []
 
     def acquire(self, mine: Mapping[str | None, int] | None = None) -> AcquiredSubqueues | None:
@@ -61,7 +61,7 @@ class Take:
             mine: Take ids of sub-queues that are held, and about to be free: these need no
                 lock.
         """
-        ctx, mine = self.ctx, mine or {}
+        ctx, mine = self._ctx, mine or {}
         self._free_abandoned()
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
@@ -80,7 +80,7 @@ class Take:
         alone = whole and none_busy and len(take_ids) == 1 and len(chosen) == len(heads)
         acquired = AcquiredSubqueues(owner, now_us, take_ids, mine, quotas, whole, alone)
         seen = {orphan.utube: orphan.take_id for orphan in met}
-        wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of().items() if u not in mine]
+        wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of.items() if u not in mine]
         if not wanted:
             return acquired
         # Before the commit: one that was made, though it raised, is freed with the others.
@@ -101,7 +101,7 @@ class Take:
             The heads of those that nobody holds, one more than is wanted; the orphaned locks
             among these; whether nobody holds any.
         """
-        ctx = self.ctx
+        ctx = self._ctx
         most = sum(request.count for request in self._requests)
         for _ in range(2):
             seen = locks.lock_states(ctx, now_us)
@@ -129,22 +129,27 @@ class Take:
         Returns:
             Whether it has given all tasks back.
         """
-        ctx = self.ctx
+        ctx = self._ctx
         if max(acquired.quota.values()) == 1 or not ctx.tasks.is_behind(
             acquired.used_take_ids, acquired.now_us, ctx.max_attempts
         ):
             return False
         # There are tasks under them, until they are given back.
         abandoned, self._abandoned = self._abandoned, []
-        give_back(ctx, set(acquired.take_id_of().values()), acquired.owner)
+        give_back(ctx, set(acquired.take_id_of.values()), acquired.owner)
         self._abandoned = abandoned
         return True
 
-    def taken(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
-        """The MERGE has committed: free what was locked for nothing."""
+    def landed(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
+        """The MERGE has committed: free what was locked for nothing.
+
+        Args:
+            acquired: What was locked.
+            utubes: The sub-queues that it took from.
+        """
         self._abandoned = []
-        take_id_of = dict(acquired.kept) | acquired.take_id_of()
+        take_id_of = dict(acquired.kept) | acquired.take_id_of
         empty = set(take_id_of).difference(utubes)
         if empty:
             take_ids = {take_id_of[utube] for utube in empty}
-            locks.free_locks(self.ctx, take_ids, empty, whole=False)
+            locks.free_locks(self._ctx, take_ids, empty, whole=False)

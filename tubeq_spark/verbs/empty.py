@@ -33,7 +33,7 @@ def truncate(ctx: TubeContext) -> None:
             last = max(span.last for span in spans) if bound is None else bound
 
             def finish(_affected: Affected) -> tuple[bool, int | None]:
-                ctx.queue.holdings.forget([span.segment for span in spans])
+                ctx.queue.held_tasks.forget([span.segment for span in spans])
                 return True, last
 
             return Plan(_truncation(ctx, spans, last), finish)

@@ -77,9 +77,9 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
         groups = ctx.tasks.due(now_us, ctx.max_attempts, _MOST)
         if not groups:
             return Plan(None, lambda _: Ended())
-        told: list[StoredTask] = []
+        for_callback: list[StoredTask] = []
         if ctx.callback is not None:
-            told = ctx.tasks.due_tasks(now_us, _MOST_TOLD)
+            for_callback = ctx.tasks.due_tasks(now_us, _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
         lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
         held.update(held_in(ctx, lease_segments))
@@ -100,8 +100,8 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
         statement = replace(statement, tasks=sum(group.count for group in groups))
 
         def finish(affected: Affected) -> Ended:
-            ctx.queue.holdings.forget(lease_segments)
-            for row in told:
+            ctx.queue.held_tasks.forget(lease_segments)
+            for row in for_callback:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
             back, removed = affected.updated, affected.deleted
             # Updated, too, but elsewhere: the rests of lease segments, and rows that are gone.
@@ -199,15 +199,15 @@ def _release_pass(
     held.update(held_in(ctx, lease_segments))
     if not lease_segments:
         return Plan(None, lambda _: (0, False))
-    told = ctx.tasks.in_lease_segments(lease_segments) if ctx.callback is not None else []
+    for_callback = ctx.tasks.in_lease_segments(lease_segments) if ctx.callback is not None else []
     released = GiveBack(ctx.queue.session.segments(1)[0], max_attempts=ctx.max_attempts)
     statement = ctx.statements.settle_segments(lease_segments, (Every(), released))
 
     def finish(affected: Affected) -> tuple[int, bool]:
-        ctx.queue.holdings.gone(lease_segments)
+        ctx.queue.held_tasks.gone(lease_segments)
         ctx.count("release", affected.updated)
         ctx.count("bury", worn)
-        for row in told:
+        for row in for_callback:
             after = released.of(row).task()
             if after.state is TaskState.BURIED:
                 ctx.remember("bury", [after])

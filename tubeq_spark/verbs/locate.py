@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
-__all__ = ["Located", "Memory", "anywhere", "confirm", "fresh_places", "held", "located"]
+__all__ = ["Located", "Memory", "anywhere", "confirm", "held", "located"]
 
 
 @dataclass(slots=True)
@@ -37,6 +37,11 @@ class Located:
     lease_segments: dict[int, list[int]] = field(default_factory=dict)
     #: Those of the lease segments whose ids are remembered, not read.
     remembered: set[int] = field(default_factory=set)
+
+    @property
+    def count(self) -> int:
+        """How many tasks are named."""
+        return len(self.rows)
 
     @property
     def segments(self) -> list[int]:
@@ -91,7 +96,7 @@ def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Lo
     found = Located(rows)
     unknown = []
     for lease_segment in lease_segments:
-        members = ctx.queue.holdings.members(lease_segment) if remembered else None
+        members = ctx.queue.held_tasks.members(lease_segment) if remembered else None
         if members is None:
             unknown.append(lease_segment)
         else:
@@ -114,10 +119,10 @@ def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[
     read: dict[int, list[int]] = defaultdict(list)
     for segment, task_id in ctx.tasks.ids_in(lease_segments):
         read[segment].append(task_id)
-    holdings = ctx.queue.holdings
-    known = {lease_segment: holdings.members(lease_segment) for lease_segment in lease_segments}
+    held_tasks = ctx.queue.held_tasks
+    known = {lease_segment: held_tasks.members(lease_segment) for lease_segment in lease_segments}
     wrong = [c for c, ids in known.items() if ids is not None and set(ids) != set(read.get(c, ()))]
-    holdings.forget(wrong)
+    held_tasks.forget(wrong)
     return read
 
 
@@ -128,7 +133,7 @@ def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool)
         NotTakenError: Any of them is not.
     """
     owner = ctx.queue.session.owner
-    known = ctx.queue.holdings.find(ctx.record.id, ids) if remembered else None
+    known = ctx.queue.held_tasks.find(ctx.record.id, ids) if remembered else None
     if known is not None and all(row.held_by(owner, now_us) for row in known):
         return located(ctx, known, remembered=True)
     rows = []
@@ -146,7 +151,7 @@ def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask 
     owner = ctx.queue.session.owner
     for task_id, row in zip(ids, rows, strict=True):
         holds = row is not None and row.held_by(owner, now_us)
-        ctx.queue.holdings.compare(ctx.record.id, task_id, row, held=holds)
+        ctx.queue.held_tasks.compare(ctx.record.id, task_id, row, held=holds)
     return rows
 
 
@@ -171,7 +176,7 @@ def anywhere(
     Raises:
         TaskNotFoundError: Any of them does not exist, or its life is over.
     """
-    known = ctx.queue.holdings.find(ctx.record.id, ids) if remembered else None
+    known = ctx.queue.held_tasks.find(ctx.record.id, ids) if remembered else None
     if known is not None:
         seen = [row.seen_at(now_us, ctx.max_attempts) for row in known]
         # Another queue object of this session may have given them more life: a refusal is read.
@@ -185,13 +190,6 @@ def anywhere(
         stored.append(row)
         now.append(by_now)
     return located(ctx, stored, remembered=False), now
-
-
-def fresh_places(ctx: TubeContext, found: Located) -> tuple[int, dict[int, int]]:
-    """For a MERGE: a fresh segment, and a fresh one for the rest of each lease segment."""
-    confirm(ctx, found)
-    dest, *fresh = ctx.queue.session.segments(1 + len(found.lease_segments))
-    return dest, dict(zip(found.lease_segments, fresh, strict=True))
 
 
 def confirm(ctx: TubeContext, found: Located) -> None:

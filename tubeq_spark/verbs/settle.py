@@ -1,11 +1,8 @@
 """ack, release, touch, bury, delete, kick: change or remove tasks that are stored.
 
-Each is one statement over literal segments. A whole lease segment is acked by deleting its
-partition: all of its tasks are known, and it is there as it was made, or gone. All else is a
-guarded MERGE that changes every task named or none, and fails where a lease segment holds more than
-is remembered of it. The rows of a lease segment that are not named move to a fresh lease segment
-with it. Stopped before the statement: nothing happened. Stopped after: done. A rival that moved the
-rows first makes the statement find nothing; then all is read anew.
+Each is one statement over literal segments (`settlement`), which fails where a lease segment holds more
+than is remembered of it. Stopped before the statement: nothing happened. Stopped after: done. A rival
+that moved the rows first makes the statement find nothing; then all is read anew.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
 from tubeq_spark.rules.row_changes import (
@@ -21,7 +18,6 @@ from tubeq_spark.rules.row_changes import (
     Change,
     Event,
     GiveBack,
-    Remove,
     Touch,
     released,
 )
@@ -30,14 +26,15 @@ from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.subqueues.locks import given_back
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.expire import end_due, write_down
-from tubeq_spark.verbs.locate import Memory, anywhere, fresh_places, held, located
+from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
+from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.statement import Affected, Statement
+    from tubeq_spark.storage.statement import Affected
     from tubeq_spark.verbs.locate import Located
 
 __all__ = [
@@ -53,26 +50,13 @@ __all__ = [
     "touch",
 ]
 
+C = TypeVar("C", bound=Change)
+
 
 def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
     """Run a verb that may begin with what is remembered, and reads anew when that was wrong."""
     memory = Memory()
     return ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
-
-
-def _removal(
-    ctx: TubeContext, found: Located, event: Event | None = None
-) -> tuple[Statement, dict[int, int]]:
-    """The statement that removes the named tasks: an ack, or what the feed of changes is told."""
-    told = event is not None and ctx.table.change_feed
-    if found.whole and len(found.lease_segments) == 1 and not told:
-        statement = ctx.statements.delete_lease_segment(found.segments[0])
-        return replace(statement, tasks=len(found.rows)), {}
-    dest, moves = fresh_places(ctx, found)
-    moves = {} if found.whole else moves
-    change = Remove() if event is None else Remove(dest, event)
-    statement = ctx.statements.settle(found.source(), [(found.chosen, change)], moves)
-    return replace(statement, tasks=len(found.rows)), moves
 
 
 def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> None:
@@ -88,16 +72,33 @@ def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> No
     """
     meant = len(found.rows)
     if affected.total == 0:
-        ctx.queue.holdings.forget(found.segments)
+        ctx.queue.held_tasks.forget(found.segments)
         raise Stale
     if found.whole and 0 < affected.total != meant:
-        ctx.queue.holdings.forget(found.segments)
+        ctx.queue.held_tasks.forget(found.segments)
         msg = f"{affected.total} tasks were removed where {meant} were to be: {found.segments}"
         raise StoreError(msg)
 
 
-def _left(ctx: TubeContext, found: Located, moves: dict[int, int]) -> None:
-    ctx.queue.holdings.left(ctx.record.id, (row.task_id for row in found.rows), moves)
+def _left(ctx: TubeContext, found: Located, moves: Mapping[int, int]) -> None:
+    ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in found.rows), moves)
+    given_back(ctx, found.rows, whole=found.whole)
+
+
+def _removed(
+    ctx: TubeContext, found: Located, event: Event | None, finish: Callable[[], list[Task]]
+) -> Plan[list[Task]]:
+    """Remove the named tasks; one commit, and the sub-queues' one."""
+    if not found.whole:
+        confirm(ctx, found)
+    settled = removal(ctx, found, event)
+
+    def done(affected: Affected) -> list[Task]:
+        _require_removed(ctx, found, affected)
+        _left(ctx, found, settled.moves)
+        return finish()
+
+    return Plan(settled.statement, done)
 
 
 def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
@@ -105,15 +106,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        statement, moves = _removal(ctx, found)
-
-        def finish(affected: Affected) -> list[Task]:
-            _require_removed(ctx, found, affected)
-            _left(ctx, found, moves)
-            given_back(ctx, found.rows, whole=found.whole)
-            return ctx.happened("ack", found.rows, TaskState.DONE)
-
-        return Plan(statement, finish)
+        return _removed(ctx, found, None, lambda: ctx.happened("ack", found.rows, TaskState.DONE))
 
     tasks = run(ctx, "ack", attempt)
     ctx.table_lock.changed()
@@ -133,28 +126,25 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
 def changed(
     ctx: TubeContext,
     found: Located,
-    change: Change,
-    moves: dict[int, int],
-    finish: Callable[[], list[Task]],
+    make_change: MakeChange[C],
+    finish: Callable[[C], list[Task]],
 ) -> Plan[list[Task]]:
     """Take the named tasks out of their lease segments; one commit, and the sub-queues' one.
 
     Args:
         ctx: The tube.
         found: The tasks, and what else is in their lease segments.
-        change: What becomes of them.
-        moves: Where the rest of each lease segment goes.
-        finish: Counts, tells, and makes the result.
+        make_change: What becomes of them.
+        finish: Counts, tells, and makes the result, by what became of them.
     """
-    moves = {} if found.whole else moves
-    statement = ctx.statements.settle(found.source(), [(found.chosen, change)], moves)
+    confirm(ctx, found)
+    settled = settlement(ctx, found, make_change)
 
     def done(_affected: Affected) -> list[Task]:
-        _left(ctx, found, moves)
-        given_back(ctx, found.rows, whole=found.whole)
-        return finish()
+        _left(ctx, found, settled.moves)
+        return finish(settled.change)
 
-    return Plan(replace(statement, tasks=len(found.rows)), done)
+    return Plan(settled.statement, done)
 
 
 def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[Task]:
@@ -163,10 +153,12 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
         found = held(ctx, ids, now_us, remembered=memory.once())
-        dest, moves = fresh_places(ctx, found)
-        change = released(dest, delay_us, now_us, ctx.max_attempts)
-        after = [change.of(row) for row in found.rows]
-        return changed(ctx, found, change, moves, lambda: ctx.events.released(after))
+        return changed(
+            ctx,
+            found,
+            lambda dest, _: released(dest, delay_us, now_us, ctx.max_attempts),
+            lambda change: ctx.events.released([change.of(row) for row in found.rows]),
+        )
 
     tasks = run(ctx, "release", attempt)
     ctx.table_lock.changed()
@@ -178,16 +170,15 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
-        moves = fresh_places(ctx, found)[1]
-        change = Touch(moves, increment_us)
-        after = change.of(found.rows[0])
+        confirm(ctx, found)
+        settled = settlement(ctx, found, lambda _, moves: Touch(moves, increment_us))
+        after = settled.change.of(found.rows[0])
 
         def finish(_affected: Affected) -> list[Task]:
-            ctx.queue.holdings.touched(ctx.record.id, after, moves)
+            ctx.queue.held_tasks.touched(ctx.record.id, after, settled.moves)
             return ctx.happened("touch", [after])
 
-        changes = [(found.chosen, change)]
-        return Plan(ctx.statements.settle(found.source(), changes, moves), finish)
+        return Plan(settled.statement, finish)
 
     return run(ctx, "touch", attempt)[0]
 
@@ -199,16 +190,12 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         now_us = ctx.queue.now_us()
         found, seen = anywhere(ctx, ids, now_us, remembered=memory.once())
         event = Event("delete", now_us, ctx.max_attempts)
-        statement, moves = _removal(ctx, found, event)
 
-        def finish(affected: Affected) -> list[Task]:
-            _require_removed(ctx, found, affected)
-            _left(ctx, found, moves)
-            given_back(ctx, found.rows, whole=found.whole)
+        def finish() -> list[Task]:
             write_down(ctx, found.rows, now_us)
             return ctx.happened("delete", seen, TaskState.DONE)
 
-        return Plan(statement, finish)
+        return _removed(ctx, found, event, finish)
 
     tasks = run(ctx, "delete", attempt)
     ctx.table_lock.changed()
@@ -245,15 +232,15 @@ def _burial(
     result = [row.task() for row in after]
     if not found.rows:
         return Plan(None, lambda _: result)
-    dest, moves = fresh_places(ctx, found)
 
-    def finish() -> list[Task]:
+    def finish(_change: GiveBack) -> list[Task]:
         write_down(ctx, found.rows, now_us)
         ctx.happened("bury", [row for row in after if row.task_id not in buried])
         return result
 
     event = Event("bury", now_us, ctx.max_attempts)
-    return changed(ctx, found, GiveBack(dest, TaskState.BURIED, event=event), moves, finish)
+    bury = lambda dest, _: GiveBack(dest, TaskState.BURIED, event=event)  # noqa: E731
+    return changed(ctx, found, bury, finish)
 
 
 def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
@@ -286,9 +273,9 @@ def kick(ctx: TubeContext, count: int) -> int:
         if not selections:
             return Plan(None, lambda _: 0)
         last = max(selection.last for selection in selections)
-        told = []
+        for_callback = []
         if ctx.callback is not None:
-            told = ctx.tasks.buried(now_us, last, count)
+            for_callback = ctx.tasks.buried(now_us, last, count)
         segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
         kicked = GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
@@ -299,7 +286,7 @@ def kick(ctx: TubeContext, count: int) -> int:
             if affected.updated == 0:
                 raise Stale
             ctx.count("kick", affected.updated)
-            ready = [replace(row, state=TaskState.READY, attempts=0) for row in told]
+            ready = [replace(row, state=TaskState.READY, attempts=0) for row in for_callback]
             ctx.remember("kick", [row.task() for row in ready])
             return affected.updated
 

@@ -1,109 +1,52 @@
 """take: move the next tasks, in order, to a lease segment, where this session holds them.
 
-Steps: make sure of the session's lease (at most one commit, none as a rule), read the candidates,
-one MERGE that moves them. Stopped before the MERGE: nothing happened. Stopped after it: the tasks
-belong to the session until their ttr, or the session's end, gives them back.
-Another take that commits between the reading and the MERGE leaves fewer rows to match (segments
-only lose rows), and what was moved is read back; one that commits during the MERGE conflicts, and
-all begins anew. Leases that have ended are written down first, by a commit of their own.
+Steps: make sure of the session's lease (at most one commit, none as a rule), choose the tasks, one
+MERGE that moves them. What is chosen first and what has to be done before differs in tubes with
+sub-queues (`take_subqueues`) and without (`take_in_order`); what is read of the tasks differs for
+single tasks and for batches (`chosen_tasks`). Stopped before the MERGE: nothing happened. Stopped after
+it: the tasks belong to the session until their ttr, or the session's end, gives them back.
+Another take that commits between the choice and the MERGE leaves fewer rows to match (segments only
+lose rows), and what was moved is read back; one that commits during the MERGE conflicts, and all
+begins anew.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.rules.order import position_of
-from tubeq_spark.rules.row_changes import taken
 from tubeq_spark.runtime.group_commit import each
-from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, read_back
+from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.runtime.waiting import wait_until_found
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs import take_subqueues
-from tubeq_spark.verbs.bury_unreadable import readable
-from tubeq_spark.verbs.expire import end_dead_sessions, end_due, end_lapsed_sessions, write_down
-from tubeq_spark.verbs.renew_leases import new_lease, out_of_order, take_lasting
+from tubeq_spark.verbs.chosen_tasks import ChosenRows, ChosenSegments, ChosenTasks
+from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
+from tubeq_spark.verbs.renew_leases import new_lease, take_lasting
+from tubeq_spark.verbs.take_in_order import TakeInOrder
+from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.rules.arguments import TakeRequest
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.task import Task
+    from tubeq_spark.verbs.take_in_order import OrderChoice
+    from tubeq_spark.verbs.take_subqueues import SubqueueChoice
 
-__all__ = ["ready", "take_batches", "take_group", "wait_for"]
+__all__ = ["begin_take", "moved", "take_batches", "take_group", "wait_for"]
 
 T = TypeVar("T")
+H = TypeVar("H", LeasedBatch, TakenRows)
 
 
 def take_group(ctx: TubeContext, requests: list[TakeRequest]) -> list[list[Task] | Exception]:
     """Take for several calls at once: each gets its own lease segment, in the order they came."""
-
-    def take(asked: Sequence[TakeRequest]) -> list[TakenRows | None]:
-        if ctx.driver.subqueues:
-            return take_subqueues.take_group(ctx, asked)
-        counts = [call.count for call in asked]
-        return ctx.queue.loop.run("take", ctx.table_lock, lambda: _plan(ctx, counts))
-
-    lasting = take_lasting(ctx, requests, take)
+    lasting = take_lasting(ctx, requests, lambda asked: _take(ctx, asked, ChosenRows))
     held = [[] if rows is None else rows.rows for rows in lasting]
-    ctx.queue.holdings.add(ctx.record.id, (row for rows in held for row in rows))
+    ctx.queue.held_tasks.add(ctx.record.id, (row for rows in held for row in rows))
     return [ctx.happened("take", rows) for rows in held]
-
-
-def _plan(ctx: TubeContext, counts: list[int]) -> Plan[list[TakenRows | None]]:
-    owner = ctx.queue.taker()
-    now_us = ctx.queue.now_us()
-    rows = ready(ctx, now_us, sum(counts))
-    if any(row.state is TaskState.TAKEN for row in rows):
-        end_due(ctx, now_us)
-        rows = ready(ctx, now_us, sum(counts))
-        if any(row.state is TaskState.TAKEN for row in rows):
-            raise Stale
-    if not rows:
-        return Plan(None, lambda _: [None] * len(counts))
-    shares: list[list[StoredTask]] = []
-    for share in counts:
-        shares.append(rows[:share])
-        rows = rows[share:]
-    filled = [share for share in shares if share]
-    lease_segments = ctx.queue.session.segments(len(filled))
-    positions = [
-        (position_of(share[-1]), lease_segment)
-        for share, lease_segment in zip(filled, lease_segments, strict=True)
-    ]
-    segments = sorted({row.segment for share in filled for row in share})
-    count = sum(map(len, filled))
-    lease = new_lease(ctx, owner)
-
-    def finish(affected: Affected) -> list[TakenRows | None]:
-        if affected.updated == 0:
-            raise Stale
-        if affected.updated == count:
-            moved = {
-                lease_segment: [taken(row, lease_segment, lease) for row in share]
-                for share, lease_segment in zip(filled, lease_segments, strict=True)
-            }
-        else:
-            moved = read_back(ctx, lease_segments, owner)
-        had = {row.task_id for share in moved.values() for row in share}
-        write_down(ctx, [r for share in filled for r in share if r.task_id in had], now_us)
-        if len(had) < count and out_of_order(ctx, lease_segments, owner, now_us):
-            raise Stale
-        given = [TakenRows(moved[c], lease) if moved[c] else None for c in lease_segments]
-        return given + [None] * (len(counts) - len(given))
-
-    return Plan(ctx.statements.take(segments, positions, lease, now_us, count), finish)
-
-
-def ready(ctx: TubeContext, now_us: int, count: int) -> list[StoredTask]:
-    """The next tasks in order, ended leases included; what cannot be handed out is buried first."""
-
-    def read(at_least: int = 0) -> list[StoredTask]:
-        return ctx.tasks.ready(now_us, max(count, at_least), ctx.max_attempts)
-
-    return readable(ctx, read(), read)
 
 
 def take_batches(
@@ -113,52 +56,70 @@ def take_batches(
 
     With sub-queues these takes share their commits; without, each is one anyway.
     """
+
+    def take(calls: Sequence[TakeRequest]) -> list[LeasedBatch | None]:
+        return take_lasting(ctx, calls, lambda asked: _take(ctx, asked, ChosenSegments))
+
     batches: Sequence[LeasedBatch | Exception | None]
-    if ctx.driver.subqueues:
-        batches = take_lasting(ctx, requests, lambda asked: take_subqueues.take_batches(ctx, asked))
-    else:
-        take = lambda asked: [_take_batch(ctx, call.count) for call in asked]  # noqa: E731
-        batches = each(lambda call: take_lasting(ctx, [call], take)[0], requests)
+    batches = (
+        take(requests) if ctx.driver.subqueues else each(lambda call: take([call])[0], requests)
+    )
     for batch in batches:
         if isinstance(batch, LeasedBatch):
-            ctx.queue.holdings.add_batch(batch.take_id, batch.until)
+            ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
             ctx.count("take", batch.count)
     return batches
 
 
-def _take_batch(ctx: TubeContext, count: int) -> LeasedBatch | None:
-    def attempt() -> Plan[LeasedBatch | None]:
-        owner = ctx.queue.taker()
-        now_us = ctx.queue.now_us()
-        selections = ctx.tasks.ready_segments(now_us, count, ctx.max_attempts)
-        if any(selection.in_lease_segment for selection in selections):
-            end_due(ctx, now_us)
-            selections = ctx.tasks.ready_segments(now_us, count, ctx.max_attempts)
-            if any(selection.in_lease_segment for selection in selections):
-                raise Stale
-        if not selections:
-            return Plan(None, lambda _: None)
-        lease_segment = ctx.queue.session.segments(1)[0]
-        last = max(selection.last for selection in selections)
-        shortest = min(
-            (c.shortest_ttr for c in selections if c.shortest_ttr is not None), default=None
-        )
-        segments = sorted(selection.segment for selection in selections)
-        size = sum(selection.count for selection in selections)
-        lease = new_lease(ctx, owner)
-        statement = ctx.statements.take(segments, [(last, lease_segment)], lease, now_us, size)
+def begin_take(ctx: TubeContext, requests: Sequence[TakeRequest]) -> TakeInOrder | TakeSubqueues:
+    """A take in this tube, of which no attempt was made yet."""
+    return (TakeSubqueues if ctx.driver.subqueues else TakeInOrder)(ctx, requests)
 
-        def finish(affected: Affected) -> LeasedBatch:
-            if affected.updated == 0:
-                raise Stale
-            if affected.updated < size and out_of_order(ctx, [lease_segment], owner, now_us):
-                raise Stale
-            ctx.count("delay", sum(selection.delayed for selection in selections))
-            return LeasedBatch(lease_segment, lease_segment, lease, affected.updated, shortest)
 
-        return Plan(statement, finish)
+def _take(
+    ctx: TubeContext, requests: Sequence[TakeRequest], kind: type[ChosenTasks[H]]
+) -> list[H | None]:
+    take = begin_take(ctx, requests)
 
-    return ctx.queue.loop.run("take", ctx.table_lock, attempt)
+    def attempt() -> Plan[list[H | None]]:
+        choice = take.choose(kind)
+        if choice is None:
+            return Plan(None, lambda _: [None] * len(requests))
+        lease = new_lease(ctx, choice.owner)
+
+        def finish(affected: Affected) -> list[H | None]:
+            held = moved(choice, lease, affected) if affected.updated else {}
+            if not held:
+                raise Stale
+            return [None if take_id is None else held.get(take_id) for take_id in choice.take_ids]
+
+        return Plan(choice.take(lease), finish)
+
+    return take.run("take", attempt)
+
+
+def moved(
+    choice: OrderChoice[H] | SubqueueChoice[H],
+    lease: NewLease,
+    affected: Affected,
+) -> dict[int, H]:
+    """What is held under each take id, now that a statement has moved what was chosen.
+
+    Nothing, where it had to be undone: it moved fewer tasks than were chosen, and one that it left is
+    ready still.
+    """
+    ctx, tasks = choice.ctx, choice.tasks
+    held = tasks.moved(choice.destination, lease)
+    complete = affected.updated == tasks.count
+    if not complete:
+        held = tasks.read_back(ctx, held, affected.updated) if affected.updated else {}
+    if held:
+        # What time had done to them is done, also where the take is undone.
+        tasks.write_down(ctx, held, choice.now_us)
+    if affected.updated and not complete and choice.undone():
+        held = {}
+    choice.landed(tasks.utubes(ctx, held, complete=complete) if held else set())
+    return held
 
 
 def wait_for(

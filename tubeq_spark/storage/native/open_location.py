@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
+from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
-from tubeq_spark.storage.sql.schema import new_registry, new_sessions
+from tubeq_spark.storage.sql.schema import new_system_tables
 from tubeq_spark.storage.writers import WRITERS, are_told_apart, require_writers
 
 if TYPE_CHECKING:
@@ -43,18 +42,12 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
         if is_new:
             log.info("creating the tables of a new queue at %s", location.text)
             with opened.table_lock(TUBES).changing(engine.committer):
-                _make(engine, opened, config)
+                # Where Spark and this engine must not both commit, the registry says who does.
+                writers = {WRITERS: "native"} if are_told_apart(uri) else {}
+                for table in new_system_tables(location, config, writers):
+                    engine.tables.create(table)
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
     require_writers(engine.tables, opened, "native")
     return opened
-
-
-def _make(engine: Engine, opened: OpenedLocation, config: QueueConfig) -> None:
-    engine.tables.create(new_sessions(opened.location.table(SESSIONS), config))
-    registry = new_registry(opened.location.table(TUBES), config)
-    if are_told_apart(opened.uri):
-        registry = replace(registry, properties={**registry.properties, WRITERS: "native"})
-    # Last: whoever sees the registry may rely on everything else.
-    engine.tables.create(registry)

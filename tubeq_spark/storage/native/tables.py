@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.commit_note import NEWEST, newest_write
 from tubeq_spark.storage.native import errors, maintenance
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.sql.schema import NewTable
 
 __all__ = ["NativeTables"]
-
-#: Commits that are no write of rows, by both engines, and how many of the newest are looked through.
-_CLEANING = frozenset(
-    {"SET TBLPROPERTIES", "SET TABLE PROPERTIES", "VACUUM END", "VACUUM START", "METADATA CLEANUP"}
-)
-_NEWEST = 10
 
 
 class NativeTables:
@@ -140,9 +135,8 @@ class NativeTables:
 
     def last_write(self, table: str) -> int:
         """The storage's time of a table's newest commit but for those of removing dead files."""
-        commits = self.history_rows(table, _NEWEST)
-        newest = next((row for row in commits if row["operation"] not in _CLEANING), commits[-1])
-        return int(newest["timestamp"])
+        commits = self.history_rows(table, NEWEST)
+        return newest_write([(row["operation"], int(row["timestamp"])) for row in commits])
 
 
 def _struct(payload: str | None) -> str:

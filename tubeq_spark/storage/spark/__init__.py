@@ -1,3 +1,3 @@
-"""Storage on Spark and Delta: the only place that speaks SQL."""
+"""The engine that reads and writes the queue's tables through Spark, and what only Spark can do."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.storage.location import SESSIONS, TUBES, Location, local_directory
+from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.locking import remove_lock_files, table_lock_of
 from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
 from tubeq_spark.storage.spark.conflicts import is_missing_table
@@ -23,7 +23,7 @@ from tubeq_spark.storage.spark.spark_settings import (
     on_databricks,
     require_spark,
 )
-from tubeq_spark.storage.sql.schema import new_registry, new_sessions
+from tubeq_spark.storage.sql.schema import new_system_tables
 from tubeq_spark.storage.writers import require_writers
 
 if TYPE_CHECKING:
@@ -96,9 +96,8 @@ def _ensure(engine: SparkEngine, location: Location, config: QueueConfig) -> tup
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location):
-            engine.tables.create(new_sessions(location.table(SESSIONS), config))
-            # Last: whoever sees the registry may rely on everything else.
-            engine.tables.create(new_registry(table, config))
+            for new in new_system_tables(location, config):
+                engine.tables.create(new)
         found = engine.rows(detail)
     return str(found[0]["location"]), is_new
 

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.commit_note import NEWEST, newest_write
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
@@ -35,10 +36,6 @@ _CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
 #: A commit's file in a log, and a checkpoint of any kind.
 _COMMIT = r"/(\d{20})\.json$"
 _CHECKPOINT = r"/(\d{20})\.checkpoint"
-
-#: Commits of the removal of dead files, and how many of the newest commits are looked at for another.
-_CLEANING = frozenset({"SET TBLPROPERTIES", "VACUUM END", "VACUUM START"})
-_NEWEST = 10
 
 #: The table feature of catalog-managed commits, by today's name and by that of Delta 4.0.0.
 _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
@@ -214,16 +211,10 @@ class SparkTables:
         return version, committed_us
 
     def last_write(self, table: str) -> int:
-        """The storage's time of a table's newest commit but for those of removing dead files.
-
-        Where the newest commits are all of that kind: the time of the oldest of them.
-        """
-        history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT {_NEWEST}")
+        """The storage's time of a table's newest commit but for those of removing dead files."""
+        history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT {NEWEST}")
         made = history.select("operation", F.unix_micros("timestamp").alias("at"))
-        commits = self._engine.collect(made)
-        newest = next((row for row in commits if row["operation"] not in _CLEANING), commits[-1])
-        at: int = newest["at"]
-        return at
+        return newest_write([(row["operation"], row["at"]) for row in self._engine.collect(made)])
 
     def _log(self, log: str) -> tuple[int, int] | None:
         """The newest version of a log and its last checkpoint, -1 when there is none yet."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tubeq_spark.rules.order import OrderPosition
 
-__all__ = ["HEAD_SEGMENTS", "Heads", "SegmentHead"]
+__all__ = ["HEAD_SEGMENTS", "HeadHint", "SegmentHead"]
 
 #: Segments that a look remembers; a tube with fewer of them, and not many rows, needs no hint.
 HEAD_SEGMENTS = 64
@@ -30,7 +30,7 @@ class SegmentHead:
 
 
 @dataclass(slots=True)
-class Heads:
+class HeadHint:
     """What is remembered of one tube."""
 
     heads: list[SegmentHead] = field(default_factory=list)

@@ -86,7 +86,7 @@ def _sets(table: TubeTable, change: Change) -> dict[str, str] | None:  # noqa: P
         case GiveBack():
             return _given_back(table, change)
         case Delay():
-            return _delayed(change) | _told(table, None, change.max_attempts)
+            return _delayed(change) | _event_of(table, None, change.max_attempts)
         case Touch(moves, increment_us):
             return {
                 "segment": _moved(moves),
@@ -104,7 +104,7 @@ def _sets(table: TubeTable, change: Change) -> dict[str, str] | None:  # noqa: P
             segment = bigint(to) if isinstance(to, int) else _moved(to)
             return {"segment": segment} | _noted(table, string(None))
         case Become():
-            return _become(change) | _told(table, change.event, change.max_attempts)
+            return _become(change) | _event_of(table, change.event, change.max_attempts)
         case Take(lease_segments, lease):
             branches = "".join(
                 f"WHEN {table.up_to(position, 't.')} THEN {bigint(lease_segment)} "
@@ -150,7 +150,7 @@ def _given_back(table: TubeTable, change: GiveBack) -> dict[str, str]:
         sets["attempts"] = integer(change.attempts)
     elif change.untaken:
         sets["attempts"] = "t.attempts - 1"
-    return sets | _told(table, change.event, change.max_attempts)
+    return sets | _event_of(table, change.event, change.max_attempts)
 
 
 def _delayed(change: Delay) -> dict[str, str]:
@@ -194,7 +194,7 @@ def _removal(table: TubeTable, gone: int | None, event: Event | None) -> dict[st
     } | _noted(table, events)
 
 
-# -- what the change feed is told --------------------------------------------------------------------
+# -- what the change feed notes -----------------------------------------------------------------------
 
 
 def _noted(table: TubeTable, events: str) -> dict[str, str]:
@@ -202,7 +202,7 @@ def _noted(table: TubeTable, events: str) -> dict[str, str]:
     return {"change": events} if table.change_feed else {}
 
 
-def _told(table: TubeTable, event: Event | None, max_attempts: int | None) -> dict[str, str]:
+def _event_of(table: TubeTable, event: Event | None, max_attempts: int | None) -> dict[str, str]:
     """The events of a change; `None` is a release, which buries what has used up its attempts."""
     if event is not None:
         return _noted(table, _events(event))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.sql.quoting import string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.location import Location
 
 __all__ = [
     "CHANGE_FEED",
@@ -20,6 +22,7 @@ __all__ = [
     "NewTable",
     "new_registry",
     "new_sessions",
+    "new_system_tables",
     "new_taken_utubes",
     "new_tube_table",
 ]
@@ -174,6 +177,19 @@ def new_tube_table(
         CHANGE_FEED: "true" if change_feed else "false",
     }
     return NewTable(table, _columns(columns), (PARTITION,), _properties(config) | properties)
+
+
+def new_system_tables(
+    location: Location, config: QueueConfig, registry_properties: Mapping[str, str] | None = None
+) -> list[NewTable]:
+    """The tables of a new queue, in the order in which they are made.
+
+    The registry is the last: whoever sees it may rely on everything else.
+    """
+    registry = new_registry(location.table(TUBES), config)
+    properties = {**registry.properties, **(registry_properties or {})}
+    sessions = new_sessions(location.table(SESSIONS), config)
+    return [sessions, replace(registry, properties=properties)]
 
 
 def new_registry(table: str, config: QueueConfig) -> NewTable:

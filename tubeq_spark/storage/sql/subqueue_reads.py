@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
-from tubeq_spark.storage.segment_facts import SubqueueHead, SubqueueSelection
+from tubeq_spark.storage.segment_facts import SubqueueHead
 from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.inline_rows import rows_source
 from tubeq_spark.storage.sql.quoting import bigints, limited, moment, string
+from tubeq_spark.storage.sql.selections import selection_query, selections_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.segment_facts import SegmentSelection
     from tubeq_spark.storage.sql.tube_table import TubeTable
     from tubeq_spark.storage.statement import Source
 
@@ -75,7 +77,7 @@ class Subqueues:
         quotas: Mapping[str | None, int],
         *,
         whole: bool = False,
-    ) -> list[SubqueueSelection]:
+    ) -> list[SegmentSelection]:
         """Where the next tasks of some sub-queues are, without their rows.
 
         Args:
@@ -94,7 +96,7 @@ class Subqueues:
 
     def all_selections(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
-    ) -> list[SubqueueSelection] | None:
+    ) -> list[SegmentSelection] | None:
         """All that is ready in the tube, where these quotas have room for all of it.
 
         Returns:
@@ -111,26 +113,9 @@ class Subqueues:
         quotas: Mapping[str | None, int],
         frames: dict[str, Source],
         at_most: str = "",
-    ) -> list[SubqueueSelection]:
-        found = self._engine.arrow(
-            "SELECT utube, segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
-            "bool_or(state = 't') AS in_lease_segment, count_if(state = '~') AS delayed, "
-            f"min(ttr) AS ttr FROM ({rows}) GROUP BY utube, segment {at_most}",
-            frames,
-            sum(quotas.values()),
-        )
-        return [
-            SubqueueSelection(
-                r["utube"],
-                r["segment"],
-                r["n"],
-                OrderPosition(**r["last"]),
-                r["in_lease_segment"],
-                r["delayed"],
-                r["ttr"],
-            )
-            for r in found.to_pylist()
-        ]
+    ) -> list[SegmentSelection]:
+        query = selection_query(rows, "utube, segment", at_most)
+        return selections_of(self._engine.arrow(query, frames, sum(quotas.values())))
 
     def _ready_among(
         self, now_us: int, max_attempts: int | None, utubes: Collection[str | None]
@@ -203,7 +188,7 @@ def _none_of(utubes: Collection[str | None]) -> str:
     return f"utube IS NOT NULL AND {named}" if None in utubes else f"(utube IS NULL OR ({named}))"
 
 
-def _are_within(selections: Iterable[SubqueueSelection], quotas: Mapping[str | None, int]) -> bool:
+def _are_within(selections: Iterable[SegmentSelection], quotas: Mapping[str | None, int]) -> bool:
     found: Counter[str | None] = Counter()
     for selection in selections:
         found[selection.utube] += selection.count

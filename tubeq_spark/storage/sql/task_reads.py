@@ -8,12 +8,13 @@ from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.rules.shown_table import shown_table
 from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
-from tubeq_spark.storage.segment_facts import DueGroup, SegmentSelection, SegmentSpan, Waiting
+from tubeq_spark.storage.segment_facts import DueGroup, SegmentSpan, Waiting
 from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, Heads, SegmentHead
+from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
 from tubeq_spark.storage.sql.inline_rows import rows_source
 from tubeq_spark.storage.sql.quoting import bigint, bigints, integer, limited, string
 from tubeq_spark.storage.sql.row_change_text import GONE
+from tubeq_spark.storage.sql.selections import selection_query, selections_of
 from tubeq_spark.storage.sql.task_counts import counts
 from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.segment_facts import SegmentSelection
 
 __all__ = ["Tasks"]
 
@@ -42,7 +44,7 @@ class Tasks:
         """Read `table` through `engine`."""
         self.engine = engine
         self._table = table
-        self._heads = Heads()
+        self._heads = HeadHint()
 
     def select(self, where: str, order: str = "", limit: int | None = None) -> str:
         """A query for whole rows."""
@@ -127,28 +129,14 @@ class Tasks:
 
     def segments(self, where: str, limit: int, expected: int = 0) -> list[SegmentSelection]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
-        found = self.engine.arrow(
-            "SELECT segment, count(*) AS n, max(struct(pri, task_id)) AS last, "
-            "bool_or(state = 't') AS in_lease_segment, count_if(state = '~') AS delayed, "
-            "min(ttr) AS ttr FROM ("
+        rows = (
             f"SELECT segment, pri, task_id, state, ttr FROM {self._table.name} "
             f"WHERE {self._table.mine()} AND {where} "
-            f"ORDER BY {self._table.in_order} {limited(limit)}) GROUP BY segment",
-            expected=expected,
+            f"ORDER BY {self._table.in_order} {limited(limit)}"
         )
-        return [
-            SegmentSelection(
-                r["segment"],
-                r["n"],
-                OrderPosition(**r["last"]),
-                r["in_lease_segment"],
-                r["delayed"],
-                r["ttr"],
-            )
-            for r in found.to_pylist()
-        ]
+        return selections_of(self.engine.arrow(selection_query(rows), expected=expected))
 
-    def held_under(self, take_ids: Sequence[int], owner: str | None = None) -> list[StoredTask]:
+    def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
         """All tasks that were taken under these take ids and still are, wherever they moved."""
         holder = "" if owner is None else f" AND owner = {string(owner)}"
         where = f"state = 't' AND claim IN ({bigints(take_ids)}){holder}"

@@ -1,0 +1,275 @@
+"""What a take has chosen: rows that were read, or segments of which only counts were read.
+
+Both tell the same of themselves, so that a take is one algorithm for single tasks and for batches: how
+many tasks they are, where they are, and what a call holds once the statement has moved them: as they
+were chosen or, where a rival moved some of them first, as it is read back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+
+from tubeq_spark.rules.order import position_of
+from tubeq_spark.rules.row_changes import taken
+from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
+from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.bury_unreadable import readable
+from tubeq_spark.verbs.expire import write_down
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from tubeq_spark.rules.lease_times import NewLease
+    from tubeq_spark.rules.order import OrderPosition
+    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.segment_facts import SegmentSelection
+    from tubeq_spark.subqueues.shares import AcquiredSubqueues
+
+    #: For a task's sub-queue and place in the order: the lease segment and the take id it gets.
+    Destination: TypeAlias = Callable[[str | None, OrderPosition], tuple[int, int]]
+
+__all__ = ["ChosenRows", "ChosenSegments", "ChosenTasks"]
+
+T = TypeVar("T")
+
+
+class ChosenTasks(Protocol[T]):
+    """Tasks that a take is about to move; `T` is what a call holds of them then."""
+
+    @classmethod
+    def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
+        """Choose what comes first in the order, ended leases included."""
+        ...
+
+    @classmethod
+    def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
+        """Choose what comes first in sub-queues that were locked."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many tasks."""
+        ...
+
+    @property
+    def segments(self) -> list[int]:
+        """Where they are."""
+        ...
+
+    @property
+    def in_lease_segment(self) -> bool:
+        """Whether some are in leases that have ended, which is written down before they are taken."""
+        ...
+
+    @property
+    def is_all_that_is_ready(self) -> bool:
+        """Whether the tube has nothing else that is ready, so that sub-queues need not be told apart."""
+        ...
+
+    @property
+    def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
+        """Sub-queue and place in the order, of each task or of the last ones."""
+        ...
+
+    def shares(self, counts: Sequence[int]) -> list[OrderPosition]:
+        """The last place of each call, of those calls that get anything."""
+        ...
+
+    def moved(self, to: Destination, lease: NewLease) -> dict[int, T]:
+        """What is held under each take id, when all of it was moved."""
+        ...
+
+    def read_back(self, ctx: TubeContext, meant: Mapping[int, T], count: int) -> dict[int, T]:
+        """What is held under each take id, when only `count` of the tasks were moved."""
+        ...
+
+    def write_down(self, ctx: TubeContext, held: Mapping[int, T], now_us: int) -> None:
+        """Count and tell what time had done to the tasks that are held now."""
+        ...
+
+    def utubes(self, ctx: TubeContext, held: Mapping[int, T], *, complete: bool) -> set[str | None]:
+        """The sub-queues of the tasks that are held now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """Tasks whose rows were read, in the tube's order."""
+
+    rows: list[StoredTask]
+
+    @classmethod
+    def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
+        """Choose what comes first in the order; what cannot be handed out is buried before."""
+
+        def read(at_least: int = 0) -> list[StoredTask]:
+            return ctx.tasks.ready(now_us, max(count, at_least), ctx.max_attempts)
+
+        return cls(readable(ctx, read(), read))
+
+    @classmethod
+    def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
+        """Choose what comes first in locked sub-queues; what cannot be handed out is buried before."""
+
+        def read(at_least: int = 0) -> list[StoredTask]:
+            each = at_least // len(acquired.quota)
+            quota = {utube: max(count, each) for utube, count in acquired.quota.items()}
+            return ctx.subqueues.rows(acquired.now_us, ctx.max_attempts, quota)
+
+        return cls(readable(ctx, read(), read))
+
+    @property
+    def count(self) -> int:
+        """How many tasks."""
+        return len(self.rows)
+
+    @property
+    def segments(self) -> list[int]:
+        """Where they are."""
+        return sorted({row.segment for row in self.rows})
+
+    @property
+    def in_lease_segment(self) -> bool:
+        """Whether some are in leases that have ended."""
+        return any(row.state is TaskState.TAKEN for row in self.rows)
+
+    @property
+    def is_all_that_is_ready(self) -> bool:
+        """Not asked for rows."""
+        return False
+
+    @property
+    def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
+        """Sub-queue and place in the order of each."""
+        return ((row.utube, position_of(row)) for row in self.rows)
+
+    def shares(self, counts: Sequence[int]) -> list[OrderPosition]:
+        """The last place of each call, of those calls that get anything."""
+        lasts, begin = [], 0
+        for count in counts:
+            share = self.rows[begin : begin + count]
+            begin += count
+            if share:
+                lasts.append(position_of(share[-1]))
+        return lasts
+
+    def moved(self, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
+        """What is held under each take id, when all of it was moved."""
+        held: dict[int, list[StoredTask]] = defaultdict(list)
+        for row in self.rows:
+            segment, take_id = to(row.utube, position_of(row))
+            held[take_id].append(taken(row, segment, lease, take_id))
+        return {take_id: TakenRows(rows, lease) for take_id, rows in held.items()}
+
+    def read_back(
+        self, ctx: TubeContext, meant: Mapping[int, TakenRows], _count: int
+    ) -> dict[int, TakenRows]:
+        """What is held under each take id: by that, as others may have moved it by now."""
+        lease = next(iter(meant.values())).lease
+        held: dict[int, list[StoredTask]] = defaultdict(list)
+        for row in ctx.tasks.held_under(list(meant), lease.owner):
+            if row.take_id is not None:
+                held[row.take_id].append(row)
+        return {take_id: TakenRows(rows, lease) for take_id, rows in held.items()}
+
+    def write_down(self, ctx: TubeContext, held: Mapping[int, TakenRows], now_us: int) -> None:
+        """Count and tell what time had done to the tasks that are held now."""
+        ids = {row.task_id for taken in held.values() for row in taken.rows}
+        write_down(ctx, [row for row in self.rows if row.task_id in ids], now_us)
+
+    def utubes(
+        self, _ctx: TubeContext, held: Mapping[int, TakenRows], *, complete: bool
+    ) -> set[str | None]:
+        """The sub-queues of the tasks that are held now."""
+        del complete
+        return {row.utube for taken in held.values() for row in taken.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenSegments:
+    """Tasks whose rows were not read: how many there are in each segment, and the last of them."""
+
+    selections: Sequence[SegmentSelection]
+    is_all_that_is_ready: bool = False
+
+    @classmethod
+    def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
+        """Choose what comes first in the order."""
+        return cls(ctx.tasks.ready_segments(now_us, count, ctx.max_attempts))
+
+    @classmethod
+    def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
+        """Choose what comes first in locked sub-queues."""
+        now_us, quota = acquired.now_us, acquired.quota
+        if acquired.alone:
+            everything = ctx.subqueues.all_selections(now_us, ctx.max_attempts, quota)
+            if everything:
+                return cls(everything, is_all_that_is_ready=True)
+        return cls(ctx.subqueues.selections(now_us, ctx.max_attempts, quota, whole=acquired.whole))
+
+    @property
+    def count(self) -> int:
+        """How many tasks."""
+        return sum(selection.count for selection in self.selections)
+
+    @property
+    def segments(self) -> list[int]:
+        """Where they are."""
+        return sorted({selection.segment for selection in self.selections})
+
+    @property
+    def in_lease_segment(self) -> bool:
+        """Whether some are in leases that have ended."""
+        return any(selection.in_lease_segment for selection in self.selections)
+
+    @property
+    def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
+        """Sub-queue and place in the order of the last task of each segment."""
+        return ((selection.utube, selection.last) for selection in self.selections)
+
+    def shares(self, _counts: Sequence[int]) -> list[OrderPosition]:
+        """The last place of all: segments are not divided between calls."""
+        return [max(selection.last for selection in self.selections)] if self.selections else []
+
+    def moved(self, to: Destination, lease: NewLease) -> dict[int, LeasedBatch]:
+        """What is held under each take id, when all of it was moved."""
+        parts: dict[tuple[int, int], list[SegmentSelection]] = defaultdict(list)
+        for selection in self.selections:
+            parts[to(selection.utube, selection.last)].append(selection)
+        return {
+            take_id: LeasedBatch(
+                take_id,
+                segment,
+                lease,
+                sum(selection.count for selection in part),
+                min((s.shortest_ttr for s in part if s.shortest_ttr is not None), default=None),
+            )
+            for (segment, take_id), part in parts.items()
+        }
+
+    def read_back(
+        self, ctx: TubeContext, meant: Mapping[int, LeasedBatch], count: int
+    ) -> dict[int, LeasedBatch]:
+        """What is held under each take id: counted, where that is not known."""
+        held = {}
+        for take_id, batch in meant.items():
+            n = count if len(meant) == 1 else ctx.tasks.count_of(take_id, batch.lease.owner)
+            if n:
+                held[take_id] = replace(batch, count=n)
+        return held
+
+    def write_down(self, ctx: TubeContext, _held: Mapping[int, LeasedBatch], _now_us: int) -> None:
+        """Count delays that have ended; who they were is not known."""
+        ctx.count("delay", sum(selection.delayed for selection in self.selections))
+
+    def utubes(
+        self, ctx: TubeContext, held: Mapping[int, LeasedBatch], *, complete: bool
+    ) -> set[str | None]:
+        """The sub-queues of the tasks that are held now."""
+        if complete:
+            return {selection.utube for selection in self.selections}
+        return {utube for _, utube in ctx.subqueues.taken_under(held)}

@@ -1,0 +1,255 @@
+"""ack, release, bury, touch of a batch: as `settle`, of what is left of one take, without its ids.
+
+What was taken together is one lease segment, unless others took some of it out; then it is looked for.
+When the first lease has ended nothing can be settled any more: what is held in longer leases goes back
+at once. Stopped before the statement: nothing happened. Stopped after it: done.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import NotTakenError, TubeqError
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.lifecycle import due
+from tubeq_spark.rules.microseconds import plus
+from tubeq_spark.rules.named_ids import not_in_batch
+from tubeq_spark.rules.row_changes import Every, GiveBack, Named
+from tubeq_spark.runtime.group_commit import each
+from tubeq_spark.runtime.taken import LeasedBatch
+from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.subqueues.locks import free_held, free_locks
+from tubeq_spark.verbs.expire import end_due
+from tubeq_spark.verbs.locate import Memory
+from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tubeq_spark.rules.row_changes import Change, Which
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.statement import Affected
+
+__all__ = ["HeldBatch", "ack_whole"]
+
+log = logging.getLogger(__name__)
+
+#: What an empty batch holds.
+_NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
+
+
+def ack_whole(ctx: TubeContext, batches: Sequence[HeldBatch]) -> list[int | Exception]:
+    """Ack what is left of batches of several threads: a commit each, and one that frees sub-queues."""
+    # Held to the end: a take in between would find utube locks without tasks, and fence them.
+    with ctx.table_lock.writing(ctx.queue.engine.committer):
+        acked = each(lambda batch: batch.settle("ack", None, frees=False), batches)
+        done = [b.take_id for b, n in zip(batches, acked, strict=True) if isinstance(n, int)]
+        if ctx.driver.subqueues:
+            free_locks(ctx, done)
+    return acked
+
+
+@dataclass(frozen=True, slots=True)
+class _AllLeft:
+    """All that is in some lease segments."""
+
+    lease_segments: Sequence[int]
+    count: int | None = None
+    whole: bool = True
+
+    @property
+    def chosen(self) -> Which:
+        """All of it."""
+        return Every()
+
+    def source(self) -> list[Chosen]:
+        """The lease segments."""
+        return [Chosen(segment, None) for segment in self.lease_segments]
+
+
+@dataclass(frozen=True, slots=True)
+class _Some:
+    """Named tasks of some lease segments, of which all was read."""
+
+    lease_segments: Sequence[int]
+    rows: Sequence[tuple[int, int]]
+    named: Collection[int]
+
+    @property
+    def count(self) -> int:
+        """How many are named."""
+        return len(self.named)
+
+    @property
+    def whole(self) -> bool:
+        """Whether that is all."""
+        return len(self.named) == len(self.rows)
+
+    @property
+    def chosen(self) -> Which:
+        """Those that are named."""
+        return Named()
+
+    def source(self) -> list[Chosen]:
+        """All rows of the lease segments."""
+        return [Chosen(segment, task_id, task_id in self.named) for segment, task_id in self.rows]
+
+
+class HeldBatch:
+    """What this session holds of one take."""
+
+    def __init__(self, ctx: TubeContext, leased: LeasedBatch | None) -> None:
+        """Hold what was taken; `None` is nothing."""
+        self._ctx = ctx
+        leased = leased or _NOTHING_LEASED
+        self.count = leased.count
+        self.take_id = leased.take_id
+        self.owner = leased.lease.owner
+        #: Where its tasks are: the segment it was handed out in, unless others took some out of it.
+        self._lease_segments = leased.segments
+        self._until = leased.until
+        self.is_left = leased.count > 0
+
+    def settle(
+        self,
+        event: str,
+        named: set[int] | None,
+        make_change: MakeChange[Change] | None = None,
+        *,
+        frees: bool = True,
+    ) -> int:
+        """Settle what is left, or the tasks that are named. One commit, and the sub-queues' one.
+
+        Args:
+            event: What is counted, and how history calls it.
+            named: Ids; `None` is all that is left.
+            make_change: What becomes of the tasks; `None`: they are removed.
+            frees: Whether the sub-queues of a whole batch are freed: else the caller does it.
+
+        Returns:
+            The number of tasks.
+
+        Raises:
+            NotTakenError: A lease has ended, or a task that is named is not in the batch.
+        """
+        memory, worn = Memory(), 0
+
+        def attempt() -> Plan[int]:
+            nonlocal worn
+            # What lost to others may have been moved by them: look where it is.
+            if not memory.once():
+                self._find()
+            self._require_lease()
+            worn = self._worn(named) if event == "release" else 0
+            return self._plan(named, make_change, keeps=event == "touch", frees=frees)
+
+        settled = self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
+        self._ctx.count(event, settled, settled if make_change is None else 0)
+        self._ctx.count("bury", worn)
+        if event != "touch":
+            self._ctx.table_lock.changed()
+        return settled
+
+    def longer(self, amount_us: int) -> None:
+        """Its leases last longer, by a touch of all that is left."""
+        self._until = plus(self._until, amount_us)
+        if self.is_left:
+            self._ctx.queue.held_tasks.add_batch(self.take_id, self._until)
+
+    def _plan(
+        self,
+        named: set[int] | None,
+        make_change: MakeChange[Change] | None,
+        *,
+        keeps: bool,
+        frees: bool,
+    ) -> Plan[int]:
+        selection = _AllLeft(self._lease_segments) if named is None else self._some(named)
+        if selection.count == 0:
+            return Plan(None, lambda _: 0)
+        ctx = self._ctx
+        settled = (
+            removal(ctx, selection)
+            if make_change is None
+            else settlement(ctx, selection, make_change)
+        )
+
+        def finish(affected: Affected) -> int:
+            if affected.total == 0:
+                raise Stale
+            if keeps or not selection.whole:
+                self._lease_segments = list(settled.moves.values())
+            else:
+                self._forget()
+            if frees and not keeps:
+                free_held(ctx, self.take_id, whole=selection.whole)
+            return affected.total if selection.count is None else selection.count
+
+        return Plan(settled.statement, finish)
+
+    def _some(self, named: set[int]) -> _Some:
+        rows = self._ctx.tasks.ids_in(self._lease_segments)
+        if not rows:
+            raise Stale
+        foreign = named.difference(task_id for _, task_id in rows)
+        if foreign:
+            raise not_in_batch(foreign)
+        return _Some(self._lease_segments, rows, named)
+
+    def _worn(self, named: set[int] | None) -> int:
+        """How many of the tasks a release buries."""
+        if self._ctx.max_attempts is None:
+            return 0
+        worn = self._ctx.tasks.worn_in(self._lease_segments, self._ctx.max_attempts)
+        return len(worn if named is None else named.intersection(worn))
+
+    def _require_lease(self) -> None:
+        if due(self._until, self._ctx.queue.now_us()):
+            self._forget()
+            try:
+                self._give_up()
+            except TubeqError:
+                log.warning("what is left of a batch is held until the session ends", exc_info=True)
+            msg = f"the batch's lease has ended: the first of its {self.count} tasks ran out of ttr"
+            raise NotTakenError(msg)
+
+    def _give_up(self) -> None:
+        """Release what is held in longer leases: nobody can settle it through this batch any more."""
+        ctx = self._ctx
+        end_due(ctx, ctx.queue.now_us())
+
+        def attempt() -> Plan[int]:
+            selection = _AllLeft(ctx.tasks.lease_segments_of(self.take_id, self.owner))
+            if not selection.lease_segments:
+                return Plan(None, lambda _: 0)
+            self._lease_segments = list(selection.lease_segments)
+            worn = self._worn(None)
+            give_back = settlement(
+                ctx, selection, lambda dest, _: GiveBack(dest, max_attempts=ctx.max_attempts)
+            )
+
+            def finish(affected: Affected) -> int:
+                ctx.count("bury", worn)
+                return affected.total
+
+            return Plan(give_back.statement, finish)
+
+        ctx.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
+        free_held(ctx, self.take_id, whole=True)
+        ctx.table_lock.changed()
+
+    def _forget(self) -> None:
+        self.is_left = False
+        self._ctx.queue.held_tasks.drop_batch(self.take_id)
+
+    def _find(self) -> None:
+        """Find out where the tasks are, when others took some out of the lease segment."""
+        segments = self._ctx.tasks.lease_segments_of(self.take_id, self.owner)
+        if not segments:
+            self._forget()
+            msg = "the batch's tasks are no longer held by this session"
+            raise NotTakenError(msg)
+        self._lease_segments = segments

@@ -1,0 +1,102 @@
+"""The statement that settles tasks: removes them, or makes something else of them.
+
+The tasks are named by their ids (`settle`) or are what is left of a batch (`settle_batch`). A whole lease
+segment is removed by deleting its partition: it is there as it was made, or gone. All else is a guarded
+MERGE over literal segments that changes every task selected or none; the rows of a lease segment that
+are not selected move to a fresh lease segment with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+
+from tubeq_spark.rules.row_changes import Change, Remove
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tubeq_spark.rules.row_changes import Event, Which
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.chosen import Chosen
+    from tubeq_spark.storage.statement import Statement
+
+__all__ = ["MakeChange", "Selection", "Settlement", "removal", "settlement"]
+
+C = TypeVar("C", bound=Change)
+#: Makes a change from a fresh segment, and from where each lease segment moves to.
+MakeChange: TypeAlias = Callable[[int, dict[int, int]], C]
+
+
+class Selection(Protocol):
+    """Stored tasks, and what else is in the lease segments that they are in."""
+
+    @property
+    def count(self) -> int | None:
+        """How many are selected; `None`: all of some segments, which were not counted."""
+        ...
+
+    @property
+    def lease_segments(self) -> Collection[int]:
+        """The lease segments that they are in."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """Whether they are whole lease segments and nothing else."""
+        ...
+
+    @property
+    def chosen(self) -> Which:
+        """The selected tasks among the rows of `source`."""
+        ...
+
+    def source(self) -> Sequence[Chosen]:
+        """Source rows for a MERGE: the selected tasks, and the rest of their lease segments."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement(Generic[C]):
+    """A statement that settles tasks.
+
+    Attributes:
+        statement: The statement.
+        change: What becomes of the tasks.
+        moves: For each lease segment the fresh one that what stays held moves to.
+    """
+
+    statement: Statement
+    change: C
+    moves: dict[int, int]
+
+
+def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C]) -> Settlement[C]:
+    """Make something else of tasks."""
+    lease_segments = selection.lease_segments
+    dest, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
+    moves = dict(zip(lease_segments, fresh, strict=True))
+    change = make_change(dest, moves)
+    statement = ctx.statements.settle(
+        selection.source(), [(selection.chosen, change)], {} if selection.whole else moves
+    )
+    return Settlement(_counted(statement, selection), change, moves)
+
+
+def removal(
+    ctx: TubeContext, selection: Selection, event: Event | None = None
+) -> Settlement[Remove]:
+    """Remove tasks: by an ack, or with an event that the feed of changes is told."""
+    in_feed = event is not None and ctx.table.change_feed
+    if not selection.whole or len(selection.lease_segments) != 1 or in_feed:
+        return settlement(
+            ctx, selection, lambda dest, _: Remove() if event is None else Remove(dest, event)
+        )
+    (lease_segment,) = selection.lease_segments
+    statement = ctx.statements.delete_lease_segment(lease_segment)
+    return Settlement(_counted(statement, selection), Remove(), {})
+
+
+def _counted(statement: Statement, selection: Selection) -> Statement:
+    return statement if selection.count is None else replace(statement, tasks=selection.count)
