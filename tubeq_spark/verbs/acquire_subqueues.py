@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.errors import ConflictError, NotTakenError
-from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.subqueues import locks
 from tubeq_spark.subqueues.shares import AcquiredSubqueues, shared_out
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.renew_leases import give_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
@@ -38,19 +37,8 @@ class Acquisition:
         self._requests = requests
         self._abandoned: list[int] = []
 
-    def run(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
-        """Commit what `attempt` decides; what was locked in vain is freed."""
-        try:
-            result = self._ctx.queue.loop.run(operation, self._ctx.table_lock, attempt)
-        except (ConflictError, NotTakenError):
-            self._free_abandoned()
-            raise
-        # Of an attempt that was repeated, and then found nothing to do.
-        self._free_abandoned()
-        return result
-
-    def _free_abandoned(self) -> None:
-        # Their MERGE has failed for good: nothing was, or will be, taken under these take ids.
+    def free_abandoned(self) -> None:
+        """Free what was locked for a MERGE that has failed for good: nothing is taken under it."""
         locks.free_locks(self._ctx, self._abandoned)
         self._abandoned = []
 
@@ -62,7 +50,7 @@ class Acquisition:
                 lock.
         """
         ctx, mine = self._ctx, mine or {}
-        self._free_abandoned()
+        self.free_abandoned()
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
         heads, orphans, none_busy = self._free(now_us, mine)

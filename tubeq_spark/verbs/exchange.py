@@ -14,7 +14,7 @@ from tubeq_spark.verbs.chosen_tasks import ChosenRows
 from tubeq_spark.verbs.locate import Located, Memory, confirm, held
 from tubeq_spark.verbs.renew_leases import new_lease, outlast
 from tubeq_spark.verbs.settle import ack
-from tubeq_spark.verbs.take import begin_take, moved
+from tubeq_spark.verbs.take import begin_take, moved, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,4 +88,4 @@ def _exchange(
 
         return Plan(choice.exchange(found, lease), finish)
 
-    return take.run("exchange", attempt)
+    return run(ctx, take, "exchange", attempt)

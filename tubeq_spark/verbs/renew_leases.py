@@ -26,58 +26,22 @@ from tubeq_spark.subqueues.locks import free_held
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection, Sequence
 
-    from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
 
-__all__ = ["give_back", "new_lease", "out_of_order", "outlast", "take_lasting"]
+__all__ = ["give_back", "new_lease", "out_of_order", "outlast"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", LeasedBatch, TakenRows)
 #: How often leases are renewed before the tasks are given back instead.
 _RENEWALS = 3
-#: How often a call takes again at once that lost to others what it had taken.
-_ROUNDS = 3
 
 
 def new_lease(ctx: TubeContext, owner: str) -> NewLease:
     """The leases of a statement that is about to be committed."""
     return NewLease(owner, ctx.queue.now_us(), ctx.headroom.expected_us)
-
-
-def take_lasting(
-    ctx: TubeContext,
-    requests: Sequence[TakeRequest],
-    take: Callable[[Sequence[TakeRequest]], Sequence[T | None]],
-) -> list[T | None]:
-    """Take for several calls; one that loses all it has taken before it has it takes again.
-
-    Args:
-        ctx: The tube.
-        requests: What each call asks for.
-        take: Takes for some of them: for each what it got, `None` when it found nothing.
-    """
-    results: list[T | None] = [None] * len(requests)
-    asking = list(range(len(requests)))
-    for _ in range(_ROUNDS):
-        try:
-            taken = take([requests[call] for call in asking])
-            lasting = outlast(ctx, taken)
-        except TubeqError:
-            if not any(results):
-                raise
-            # What the other calls have is theirs.
-            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
-            break
-        for call, batch in zip(asking, lasting, strict=True):
-            results[call] = batch
-        pairs = zip(asking, taken, lasting, strict=True)
-        asking = [call for call, before, after in pairs if before is not None and after is None]
-        if not asking:
-            break
-    return results
 
 
 def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:

@@ -12,15 +12,17 @@ begins anew.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
+from tubeq_spark.errors import ConflictError, NotTakenError, TubeqError
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.runtime.waiting import wait_until_found
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.verbs.chosen_tasks import ChosenRows, ChosenSegments, ChosenTasks
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
-from tubeq_spark.verbs.renew_leases import new_lease, take_lasting
+from tubeq_spark.verbs.renew_leases import new_lease, outlast
 from tubeq_spark.verbs.take_in_order import TakeInOrder
 from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
@@ -35,15 +37,19 @@ if TYPE_CHECKING:
     from tubeq_spark.verbs.take_in_order import OrderChoice
     from tubeq_spark.verbs.take_subqueues import SubqueueChoice
 
-__all__ = ["begin_take", "moved", "take_batches", "take_group", "wait_for"]
+__all__ = ["begin_take", "moved", "run", "take_batches", "take_group", "wait_for"]
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
+
+#: How often a call takes again at once that lost to others what it had taken.
+_ROUNDS = 3
 
 
 def take_group(ctx: TubeContext, requests: list[TakeRequest]) -> list[list[Task] | Exception]:
     """Take for several calls at once: each gets its own lease segment, in the order they came."""
-    lasting = take_lasting(ctx, requests, lambda asked: _take(ctx, asked, ChosenRows))
+    lasting = _lasting(ctx, requests, ChosenRows)
     held = [[] if rows is None else rows.rows for rows in lasting]
     ctx.queue.held_tasks.add(ctx.record.id, (row for rows in held for row in rows))
     return [ctx.happened("take", rows) for rows in held]
@@ -56,19 +62,52 @@ def take_batches(
 
     With sub-queues these takes share their commits; without, each is one anyway.
     """
-
-    def take(calls: Sequence[TakeRequest]) -> list[LeasedBatch | None]:
-        return take_lasting(ctx, calls, lambda asked: _take(ctx, asked, ChosenSegments))
-
     batches: Sequence[LeasedBatch | Exception | None]
-    batches = (
-        take(requests) if ctx.driver.subqueues else each(lambda call: take([call])[0], requests)
-    )
+    if ctx.driver.subqueues:
+        batches = _lasting(ctx, requests, ChosenSegments)
+    else:
+        batches = each(lambda call: _lasting(ctx, [call], ChosenSegments)[0], requests)
     for batch in batches:
         if isinstance(batch, LeasedBatch):
             ctx.queue.held_tasks.add_batch(batch.take_id, batch.until)
             ctx.count("take", batch.count)
     return batches
+
+
+def _lasting(
+    ctx: TubeContext,
+    requests: Sequence[TakeRequest],
+    kind: type[ChosenTasks[H]],
+) -> list[H | None]:
+    """Take for several calls; one that loses all it has taken before it has it takes again.
+
+    Args:
+        ctx: The tube.
+        requests: What each call asks for.
+        kind: What is read of the tasks.
+
+    Returns:
+        For each call what it got; `None` when it found nothing.
+    """
+    results: list[H | None] = [None] * len(requests)
+    asking = list(range(len(requests)))
+    for _ in range(_ROUNDS):
+        try:
+            taken = _take(ctx, [requests[call] for call in asking], kind)
+            lasting = outlast(ctx, taken)
+        except TubeqError:
+            if not any(results):
+                raise
+            # What the other calls have is theirs.
+            log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
+            break
+        for call, batch in zip(asking, lasting, strict=True):
+            results[call] = batch
+        pairs = zip(asking, taken, lasting, strict=True)
+        asking = [call for call, before, after in pairs if before is not None and after is None]
+        if not asking:
+            break
+    return results
 
 
 def begin_take(ctx: TubeContext, requests: Sequence[TakeRequest]) -> TakeInOrder | TakeSubqueues:
@@ -95,7 +134,24 @@ def _take(
 
         return Plan(choice.take(lease), finish)
 
-    return take.run("take", attempt)
+    return run(ctx, take, "take", attempt)
+
+
+def run(
+    ctx: TubeContext,
+    take: TakeInOrder | TakeSubqueues,
+    operation: str,
+    attempt: Callable[[], Plan[T]],
+) -> T:
+    """Commit what `attempt` decides; what was prepared in vain is undone."""
+    try:
+        result = ctx.queue.loop.run(operation, ctx.table_lock, attempt)
+    except (ConflictError, NotTakenError):
+        take.give_up()
+        raise
+    # Of an attempt that was repeated, and then found nothing to do.
+    take.give_up()
+    return result
 
 
 def moved(

@@ -17,14 +17,13 @@ from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.renew_leases import out_of_order
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.order import OrderPosition
     from tubeq_spark.rules.row_changes import Change, Which
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.commit_loop import Plan
     from tubeq_spark.storage.statement import Statement
     from tubeq_spark.verbs.chosen_tasks import ChosenTasks
     from tubeq_spark.verbs.locate import Located
@@ -43,9 +42,8 @@ class TakeInOrder:
         self._ctx = ctx
         self._counts = [request.count for request in requests]
 
-    def run(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
-        """Commit what `attempt` decides."""
-        return self._ctx.queue.loop.run(operation, self._ctx.table_lock, attempt)
+    def give_up(self) -> None:
+        """Undo what failed attempts have prepared: nothing."""
 
     def kept(self, _ids: Sequence[int], _found: Located) -> dict[str | None, int]:
         """The utube locks that an exchange keeps: none."""

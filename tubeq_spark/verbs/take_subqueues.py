@@ -19,13 +19,12 @@ from tubeq_spark.subqueues.shares import AcquiredSubqueues, shares_of
 from tubeq_spark.verbs.acquire_subqueues import Acquisition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.rules.arguments import TakeRequest
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.order import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.commit_loop import Plan
     from tubeq_spark.storage.statement import Statement
     from tubeq_spark.verbs.chosen_tasks import ChosenTasks
     from tubeq_spark.verbs.locate import Located
@@ -44,9 +43,9 @@ class TakeSubqueues:
         self._ctx = ctx
         self._acquisition = Acquisition(ctx, requests)
 
-    def run(self, operation: str, attempt: Callable[[], Plan[T]]) -> T:
-        """Commit what `attempt` decides; what was locked in vain is freed."""
-        return self._acquisition.run(operation, attempt)
+    def give_up(self) -> None:
+        """Undo what failed attempts have prepared: free the sub-queues that were locked in vain."""
+        self._acquisition.free_abandoned()
 
     def kept(self, ids: Sequence[int], found: Located) -> dict[str | None, int] | None:
         """The utube locks that an exchange keeps; `None` where it must not go on with them."""
