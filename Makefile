@@ -32,7 +32,7 @@ ON_OLD_SPARK = -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExce
 # Where Spark itself looks for Java.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
 
-.PHONY: help setup demo check fmt test test-unit test-rest test-all test-connect test-compat wheel bench docs clean java
+.PHONY: help setup demo check fmt test test-unit test-rest test-all test-connect test-model test-compat wheel bench docs clean java
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1@\2/p' $(firstword $(MAKEFILE_LIST)) \
@@ -77,6 +77,9 @@ test-connect: java setup ## Run the tests of all cases on Spark Connect
 
 test-unit: setup ## Run the tests that need no Spark (seconds)
 	$(BIN)/python -m pytest -m "not benchmark" --engine memory tests/unit $(CASES) $(ARGS)
+
+test-model: setup ## Run the state machines without Spark, by 100 times the examples that it can afford
+	TUBEQ_EXAMPLES=$(or $(TIMES),100) $(BIN)/python -m pytest --engine native -n $(WORKERS) tests/stateful $(ARGS)
 
 test-compat: java $(PAIRS:%=.compat/%/.installed) ## Run a choice of tests on older Sparks and Deltas
 	@status=0; \

@@ -12,7 +12,6 @@ After every step each task must be in the state that the model has it in.
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -31,6 +30,7 @@ from hypothesis.stateful import (
 )
 
 from tests.concurrency.support import FOR_EVER, end_heartbeat, rows_of
+from tests.stateful.examples import examples_on
 from tests.stateful.model import Model, agree
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, QueueConfig, Task
 from tubeq_spark.rules.microseconds import to_us
@@ -62,10 +62,6 @@ NIGHTLY = settings(
     print_blob=True,
     suppress_health_check=list(HealthCheck),
 )
-#: On the native engine a step takes milliseconds, so there are so many times the examples: in each
-#: run, and with the nightly profile.
-TIMES, TIMES_NIGHTLY = 5, 10
-
 #: Who calls a verb; `joined` is of `main`'s session.
 CALLERS = st.sampled_from(["main", "main", "main", "joined", "rival"])
 ITEMS = st.lists(
@@ -405,10 +401,7 @@ def _asked_again(verb: Callable[[], T]) -> T:
 def run(engine: OnSpark, place: str, type_name: str, max_attempts: int | None) -> int:
     """Run examples of the machine; returns the number of steps after which all tasks were compared."""
     LeasesAgainstModel.place = Place(engine, place, type_name, max_attempts)
-    nightly = os.environ.get("TUBEQ_HYPOTHESIS_PROFILE") == "nightly"
-    profile, times = (NIGHTLY, TIMES_NIGHTLY) if nightly else (SAME, TIMES)
-    if engine.spark is None:
-        profile = settings(profile, max_examples=times * profile.max_examples)
+    profile = examples_on(engine, SAME, NIGHTLY, times=5)
     run_state_machine_as_test(LeasesAgainstModel, settings=profile)
     return LeasesAgainstModel.place.steps
 

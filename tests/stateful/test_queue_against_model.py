@@ -10,7 +10,6 @@ for many and new ones.
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from hypothesis.stateful import (
 )
 
 from tests.concurrency.support import rows_of
+from tests.stateful.examples import examples_on
 from tests.stateful.model import Model, agree
 from tubeq_spark import PutItem, Task
 from tubeq_spark.rules.microseconds import to_us
@@ -65,8 +65,6 @@ PROFILES = {
         suppress_health_check=list(HealthCheck),
     ),
 }
-#: On the native engine there are so many times the examples: a step takes milliseconds.
-TIMES = 10
 
 SESSIONS = st.sampled_from(["main", "main", "mortal"])
 DATA = st.one_of(st.none(), st.integers(0, 9), st.text("aé'\\\"`", max_size=3))
@@ -349,9 +347,7 @@ def test_queue_against_model_agrees_in_every_result_and_count(
 ) -> None:
     clock = ManualClock()
     numbers = itertools.count()
-    profile = PROFILES[os.environ.get("TUBEQ_HYPOTHESIS_PROFILE", "ci")]
-    if engine.spark is None:
-        profile = settings(profile, max_examples=TIMES * profile.max_examples)
+    profile = examples_on(engine, PROFILES["ci"], PROFILES["nightly"])
     with engine.open(location, clock=clock) as main:
         main.cfg(ttr=TTR_OF_MAIN)
 

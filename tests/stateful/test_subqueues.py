@@ -8,7 +8,6 @@ The sessions are on hosts of their own: no lock keeps them apart. Profiles as in
 from __future__ import annotations
 
 import itertools
-import os
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from hypothesis.stateful import (
 )
 
 from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat, on_another_host, rows_of
+from tests.stateful.examples import examples_on
 from tubeq_spark import ConflictError, NotTakenError, PutItem, QueueConfig
 from tubeq_spark.testing import ManualClock
 
@@ -53,8 +53,6 @@ PROFILES = {
         suppress_health_check=list(HealthCheck),
     ),
 }
-#: On the native engine there are so many times the examples: a step takes milliseconds.
-TIMES = 10
 
 sessions = st.integers(0, SESSIONS - 1)
 #: Steps of a take: it stops, or another comes in between, before or after any of its commits.
@@ -223,8 +221,6 @@ class FourSessions(RuleBasedStateMachine):
 def test_subqueues_when_four_sessions_interleave_and_stop_are_held_once_and_in_order(
     engine: OnSpark, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    profile = PROFILES[os.environ.get("TUBEQ_HYPOTHESIS_PROFILE", "ci")]
-    if engine.spark is None:
-        profile = settings(profile, max_examples=TIMES * profile.max_examples)
+    profile = examples_on(engine, PROFILES["ci"], PROFILES["nightly"])
     FourSessions.hosts = Hosts(engine, str(tmp_path_factory.mktemp("queue")))
     run_state_machine_as_test(FourSessions, settings=profile)
