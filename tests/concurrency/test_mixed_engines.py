@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 from tests.concurrency.meetings import (
+    DROP,
+    OF_SUBQUEUES,
     VERBS,
     Line,
     assert_serial,
@@ -131,6 +133,49 @@ def test_verb_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_aft
         table.lay(native_side(table))
         mine, theirs = (verb, VERBS[verb]), (rival, VERBS[rival])
         assert meet(table, both.probes[engine_of_mine], point, mine, theirs)
+
+
+#: The same of sub-queues, which are locked by a commit of its own.
+MEETINGS_OF_SUBQUEUES = {
+    "take": "take_all",
+    "take_all": "take",
+    "exchange": "take",
+    "ack": "bury_held_by_other",
+}
+
+
+@pytest.mark.parametrize("engine_of_mine", ENGINES)
+@pytest.mark.parametrize("verb", ["take", *thorough("take_all", "exchange", "ack")])
+def test_verb_of_subqueues_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other(
+    both: Both, engine_of_mine: str, verb: str
+) -> None:
+    rival = MEETINGS_OF_SUBQUEUES[verb]
+    mine, theirs = (verb, OF_SUBQUEUES[verb]), (rival, OF_SUBQUEUES[rival])
+    for point in itertools.count():
+        table = both.table(engine_of_mine, "utube", ("ab", "cd"))
+        table.lay_subqueues(native_side(table))
+        if not meet(table, both.probes[engine_of_mine], point, mine, theirs):
+            break
+
+    assert point >= 3
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine_of_mine", ENGINES)
+@pytest.mark.parametrize(
+    "verbs", [("drop", "put"), ("put", "drop"), ("take", "drop"), ("drop", "drop")]
+)
+def test_drop_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other(
+    both: Both, engine_of_mine: str, verbs: tuple[str, str]
+) -> None:
+    mine, theirs = ((verb, DROP[verb]) for verb in verbs)
+    for point in itertools.count():
+        table = both.table(engine_of_mine, "fifottl", ("", ""))
+        table.lay(native_side(table))
+        if not meet(table, both.probes[engine_of_mine], point, mine, theirs):
+            break
+
+    assert point >= 2
 
 
 @pytest.mark.parametrize("verb", ["take", "exchange", *thorough("release_some", "sweep")])
