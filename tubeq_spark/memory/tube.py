@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.memory.context import needs_spark
 from tubeq_spark.rules import arguments, json_payload, validation
-from tubeq_spark.runtime.waiting import wait_until_found
+from tubeq_spark.runtime.waiting import looks
 from tubeq_spark.single_tasks import SingleTasks
 
 if TYPE_CHECKING:
@@ -260,12 +260,14 @@ class InMemoryTube(Tube):
 
     def _wait_for(self, look: Callable[[], list[T] | None], timeout: float | None) -> list[T]:
         queue, tube = self._verbs.queue, self._verbs.tube
-        found = wait_until_found(
-            lambda: self._do(look),
+        for _ in looks(
             timeout,
             clock=queue.clock,
             config=queue.config,
             changes=lambda: tube.changes,
             require_running=queue.require_running,
-        )
-        return found or []
+        ):
+            found = self._do(look)
+            if found is not None:
+                return found
+        return []

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
 
-__all__ = ["wait_until_found"]
-
-T = TypeVar("T")
+__all__ = ["looks"]
 
 #: Longest nap of a blocking take: how soon it sees a put of its own process, in seconds.
 _NAP = 0.02
@@ -21,36 +19,37 @@ _NAP = 0.02
 _INSTANT = 1e-6
 
 
-def wait_until_found(
-    look: Callable[[], T | None],
+def looks(
     timeout: float | None,
     *,
     clock: Clock,
     config: QueueConfig,
     changes: Callable[[], int],
     require_running: Callable[[], None],
-) -> T | None:
-    """Look for something until it is there, or `timeout` seconds have passed.
+) -> Iterator[None]:
+    """Tell when to look for something, until `timeout` seconds have passed.
 
-    Looks at once, whenever this process has changed the tube, and else at growing intervals.
+    Now, whenever this process has changed the tube, and else at growing intervals.
 
     Args:
-        look: Returns what it found, or `None`.
-        timeout: Seconds; `None` is for ever, 0 looks once.
+        timeout: Seconds; `None` is for ever, 0 is one look.
         clock: Measures the time, and sleeps.
         config: Says how long to wait between two looks.
         changes: How often this process has changed the tube.
         require_running: Raises once the queue object is closed.
+
+    Yields:
+        Nothing; whoever has found it asks no more.
     """
     deadline = None if timeout is None else clock.monotonic() + timeout
     pause = config.poll_first
     while True:
         require_running()
         seen = changes()
-        found = look()
+        yield
         left = math.inf if deadline is None else deadline - clock.monotonic()
-        if found is not None or left < _INSTANT:
-            return found
+        if left < _INSTANT:
+            return
         until = clock.monotonic() + min(pause, left)
         while changes() == seen:
             require_running()

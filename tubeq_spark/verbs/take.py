@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.errors import ConflictError, NotTakenError, TubeqError
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
-from tubeq_spark.runtime.waiting import wait_until_found
+from tubeq_spark.runtime.waiting import looks
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.verbs.chosen_tasks import ChosenRows, ChosenSegments, ChosenTasks
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
@@ -198,18 +198,18 @@ def wait_for(
     Raises:
         QueueStateError: The queue was closed meanwhile.
     """
-
-    def look_well() -> T | None:
-        if for_tasks:
-            end_lapsed_sessions(ctx)
-        found = look()
-        return look() if found is None and end_dead_sessions(ctx) else found
-
-    return wait_until_found(
-        look_well,
+    for _ in looks(
         timeout,
         clock=ctx.queue.clock,
         config=ctx.queue.config,
         changes=lambda: ctx.table_lock.changes,
         require_running=ctx.queue.require_running,
-    )
+    ):
+        if for_tasks:
+            end_lapsed_sessions(ctx)
+        found = look()
+        if found is None and end_dead_sessions(ctx):
+            found = look()
+        if found is not None:
+            return found
+    return None
