@@ -55,7 +55,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave nothing that runs without Spark to the thorough tests: it takes milliseconds."""
+    """Leave nothing that runs without Spark to the thorough tests: it takes milliseconds.
+
+    And what `without_spark` marks is not run there: the code that it is about knows no engine.
+    """
     kept, left_out = [], []
     for item in items:
         name, fixtures = engine_of(item), getattr(item, "fixturenames", ())
@@ -63,7 +66,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
         needs = "native" if name == "native" else "spark"
         is_ours = item.path.parent.name in _FOLDERS and (name or "spark" in fixtures)
-        (left_out if is_ours and needs not in _chosen(config) else kept).append(item)
+        runs = needs in _chosen(config) and not (
+            needs == "spark" and item.get_closest_marker("without_spark")
+        )
+        (left_out if is_ours and not runs else kept).append(item)
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
 

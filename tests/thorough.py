@@ -40,6 +40,14 @@ def with_thorough(cases: Iterable[Named], more: Collection[str]) -> list[object]
     return [case if case.name not in more else thorough(case)[0] for case in cases]
 
 
+def on_spark(cases: Iterable[Named], few: Collection[str], more: Collection[str]) -> list[object]:
+    """A table of cases as parameters: those of `few` run on Spark, those of `more` when there is time."""
+    return [
+        case if case.name in few else (thorough if case.name in more else without_spark)(case)[0]
+        for case in cases
+    ]
+
+
 def _marked(mark: pytest.MarkDecorator, cases: Iterable[object]) -> list[ParameterSet]:
     return [
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark) for case in cases

@@ -1,8 +1,8 @@
 """Fixtures of the acceptance tests: one queue on a clock of its own a module, new tubes a test.
 
 The cases (`test_case_*.py`) and the verbs on Arrow tables run on each engine, all of them in memory,
-where all are fast: `--engine memory` runs nothing else, and starts no Spark. What the mark `frames` is
-on needs Spark.
+where all are fast: `--engine memory` runs nothing else, and starts no Spark. What is about leases and
+the 1.5 dialect runs on both that store tables. What the mark `frames` is on needs Spark.
 """
 
 from __future__ import annotations
@@ -28,22 +28,33 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue, Tube
 
 _numbers = itertools.count(1)
+#: Which tests run on more than Spark, by how the names of their files begin.
+ON = {
+    "test_case_": ENGINES,
+    "test_arrow": ENGINES,
+    "test_leases": ENGINES[:2],
+    "test_neighbours": ENGINES[:2],
+    "test_tarantool15": ENGINES[:2],
+}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run each case on each engine that was asked for."""
-    is_case = Path(metafunc.definition.path).name.startswith(("test_case_", "test_arrow"))
-    if not is_case or "engine" not in metafunc.fixturenames:
+    file = Path(metafunc.definition.path).name
+    engines = next((on for name, on in ON.items() if file.startswith(name)), None)
+    if engines is None or "engine" not in metafunc.fixturenames:
         return
     config = metafunc.config
     chosen = config.getoption("--engine") or (
         ENGINES[:1] if config.getoption("--connect") else ENGINES
     )
+    if "spark" in metafunc.fixturenames:
+        engines = ENGINES[:1]
     frames = metafunc.definition.get_closest_marker("frames") is not None
     no_frames = pytest.mark.skip(reason="it is about DataFrames, which need Spark")
     params = [
         pytest.param(name, marks=[no_frames] if frames and name != "spark" else [])
-        for name in ENGINES
+        for name in engines
         if name in chosen
     ]
     metafunc.parametrize("engine", params, indirect=True, scope="module")

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import calls, counts, data_of, ids_of, take
-from tests.thorough import thorough
-from tubeq_spark import NotTakenError, PutItem, Queue
+from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from tests.acceptance.support import NewTube, Session
-    from tubeq_spark import Tube
+    from tests.acceptance.support import Engine, NewTube, Session
+    from tubeq_spark import Queue, Tube
 
 TTR = 60.0
 
@@ -52,7 +49,7 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
     tube = new_tube("fifottl", ttr=30)
     tube.put("long work")
     mine = session(ttr=TTR)
-    batch = mine[tube.name].take_df(1)
+    batch = mine[tube.name].take_arrow(1)
 
     batch.touch(3600)
     pass_time(clock, mine)
@@ -61,8 +58,8 @@ def test_session_lives_as_long_as_its_batch_was_touched_for(
     assert batch.ack() == 1
 
 
-@pytest.mark.parametrize("goes_on", [True, *thorough(False)])
-@pytest.mark.thorough
+@pytest.mark.parametrize("goes_on", [True, False])
+@pytest.mark.without_spark
 def test_session_lives_for_a_task_whose_neighbour_was_lost(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube, *, goes_on: bool
 ) -> None:
@@ -83,9 +80,9 @@ def test_session_lives_for_a_task_whose_neighbour_was_lost(
     assert mine[tube.name].ack(ids[1]).data == "long"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_beat(
-    spark: SparkSession,
+    engine: Engine,
     queue: Queue,
     other: Queue,
     session: Session,
@@ -97,7 +94,7 @@ def test_session_that_a_fast_clock_has_declared_dead_begins_anew_with_its_next_b
     mine = session(ttr=TTR)
     take(mine[tube.name])
     ahead = ManualClock(clock.now() + dt.timedelta(seconds=TTR + 1))
-    with Queue(spark, queue.location, clock=ahead) as fast:
+    with engine.open(queue.location, clock=ahead) as fast:
         assert take(fast[tube.name]).data == "a"
 
     mine._context.session.beat_if_needed()
@@ -113,7 +110,7 @@ def test_batch_whose_first_lease_has_ended_gives_the_others_back(
 ) -> None:
     tube = new_tube("fifottl")
     tube.put_many([PutItem("short", ttr=10), PutItem("long", ttr=3600)])
-    batch = tube.take_df(2)
+    batch = tube.take_arrow(2)
     clock.advance(11)
 
     with pytest.raises(NotTakenError):
@@ -123,20 +120,20 @@ def test_batch_whose_first_lease_has_ended_gives_the_others_back(
     assert data_of(tube.take_many(2)) == ["short", "long"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_batch_release_that_buries_counts_both(queue: Queue, new_tube: NewTube) -> None:
     tube = new_tube("fifo", max_attempts=1)
     tube.put_many(list("abc"))
-    batch = tube.take_df(3)
+    batch = tube.take_arrow(3)
 
-    batch.release(batch.df.limit(1))
+    batch.release(batch.table.slice(0, 1))
     batch.release()
 
     assert calls(queue, tube) == {"put": 3, "take": 3, "release": 3, "bury": 3}
     assert counts(queue, tube) == {"buried": 3, "total": 3}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Session) -> None:
     made: Tube = queue.create_tube("of_the_first", temporary=True)
     made.put("a")
@@ -150,13 +147,12 @@ def test_close_leaves_the_temporary_tubes_of_others(queue: Queue, session: Sessi
     assert "of_the_first" not in queue
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_counts_beyond_any_table_are_as_good_as_all(new_tube: NewTube) -> None:
     tube = new_tube("fifo")
     tube.put_many(["a", "b"])
 
     assert data_of(tube.take_many(2**40)) == ["a", "b"]
     tube.release_all()
-    assert tube.take_df(2**40).bury() == 2
+    assert tube.take_arrow(2**40).bury() == 2
     assert tube.kick(2**40) == 2
-    assert tube.history(2**40).count() > 4

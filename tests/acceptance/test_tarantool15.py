@@ -23,9 +23,7 @@ from tubeq_spark.tarantool15 import Queue15, Task15
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
-
-    from tests.acceptance.support import Session
+    from tests.acceptance.support import Engine, Session
     from tubeq_spark.testing import ManualClock
 
 JOBS = "jobs"
@@ -94,7 +92,7 @@ def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     assert take(old).data == ["a", [1, None], "c"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_gives_the_higher_priority_first_then_what_was_put_first(old: Queue15) -> None:
     for name, pri in [("e", 0), ("c", None), ("d", 127), ("b", 128), ("a", 255)]:
         old.put(JOBS, name, pri=pri)
@@ -136,7 +134,7 @@ def test_requeue_puts_a_task_behind_all_that_are_there_with_its_id_and_priority(
     assert drained(old) == ["b", "later", "a", "c"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_requeue_when_it_is_one_of_a_lease_segment_leaves_the_rest_held(
     queue: Queue, old: Queue15
 ) -> None:
@@ -186,7 +184,7 @@ def test_done_keeps_a_task_with_other_data_which_nobody_gets(
         foreign.peek(task_id)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_done_task_when_its_life_ends_is_gone_and_is_not_counted_again(
     queue: Queue, old: Queue15, clock: ManualClock
 ) -> None:
@@ -249,7 +247,7 @@ def test_release_with_a_ttl_begins_a_new_life_after_the_delay(
     assert old.take(JOBS, 0) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_verbs_of_holders_when_a_task_is_not_held_are_refused(
     old: Queue15, foreign: Queue15, clock: ManualClock
 ) -> None:
@@ -264,7 +262,7 @@ def test_verbs_of_holders_when_a_task_is_not_held_are_refused(
     assert [foreign.peek(i).status for i in (ready, lost, theirs)] == ["delayed", "ready", "taken"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_meta_tells_what_is_known_of_a_task(queue: Queue, old: Queue15, clock: ManualClock) -> None:
     task_id = held(old, "a", ttl=100, ttr=30, pri=5)
     created = clock.now()
@@ -295,7 +293,7 @@ def test_meta_tells_what_is_known_of_a_task(queue: Queue, old: Queue15, clock: M
         old.meta(UNKNOWN)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     queue: Queue, old: Queue15, other: Queue
 ) -> None:
@@ -323,7 +321,7 @@ def test_verbs_by_id_find_tasks_of_any_tube_that_anybody_put(
     assert queue["elsewhere"].type == "fifottl"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
     queue: Queue, session: Session
 ) -> None:
@@ -342,7 +340,7 @@ def test_tube_when_another_host_drops_and_makes_it_anew_is_the_new_one(
     assert far.kick("again") == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> None:
     queue.create_tube("no_pri", "utube")
 
@@ -354,7 +352,7 @@ def test_tubes_without_priorities_are_refused(queue: Queue, old: Queue15) -> Non
             verb("nowhere")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_arguments_that_are_none_are_refused_before_anything_is_written(
     old: Queue15, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -384,7 +382,7 @@ def test_arguments_that_are_none_are_refused_before_anything_is_written(
     assert (task.ttl, task.ttr) == (25 * 86_400.0, 60.0)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_verbs_make_one_commit_each_and_are_counted_in_the_old_names(
     queue: Queue, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -423,13 +421,11 @@ def test_verbs_make_one_commit_each_and_are_counted_in_the_old_names(
 
 
 @pytest.fixture(scope="module")
-def stopping(
-    spark: SparkSession, queue: Queue, clock: ManualClock
-) -> Iterator[tuple[Probe, Queue15]]:
+def stopping(engine: Engine, queue: Queue, clock: ManualClock) -> Iterator[tuple[Probe, Queue15]]:
     """A session that can be stopped, with a tube of sub-queues; its lease has begun."""
     probe = Probe()
     config = QueueConfig(observer=probe, number_horizon=FOR_EVER)
-    with Queue(spark, queue.location, clock=clock, config=config) as opened:
+    with engine.open(queue.location, clock=clock, config=config) as opened:
         opened.cfg(ttr=FOR_EVER)
         old = Queue15(opened)
         opened.create_tube("subs", "utubettl", ttr=60)

@@ -244,14 +244,15 @@ class World:
         """How often the interrupted queue had to begin anew so far."""
         return self.mine._context.loop.conflicts
 
-    def ids(self, names: str) -> DataFrame:
-        """A frame that names tasks of the tube by their data."""
-        rows = self.rival.df().where(
-            f"""data IN ({", ".join(f"'{json.dumps(n)}'" for n in names)})"""
-        )
-        ids = [row["task_id"] for row in rows.select("task_id").collect()]
+    def ids(self, names: str) -> DataFrame | list[int]:
+        """What names tasks of the tube by their data: a frame, and where there are none the ids."""
+        named = {json.dumps(name) for name in names}
+        rows = rows_of(self.rival, "task_id", "data")
+        ids = [row["task_id"] for row in rows if row["data"] in named]
         assert len(ids) == len(names)
-        return self.spark.sql(" UNION ALL ".join(f"SELECT {i}L AS task_id" for i in ids))
+        if self.session is None:
+            return ids
+        return self.session.sql(" UNION ALL ".join(f"SELECT {i}L AS task_id" for i in ids))
 
 
 def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[str, Any]]:

@@ -47,7 +47,7 @@ def test_put_when_a_rival_fills_the_tube_first_finds_it_full(
     assert stored(tube) == "ar br"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_when_a_rival_makes_room_after_the_count_begins_anew_or_leaves_it_for_the_next(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:
@@ -79,7 +79,7 @@ def test_puts_of_takers_and_ackers_never_conflict(tubes: tuple[Probe, Tube, Tube
     assert stored(tube) == "cr"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_when_it_stops_at_any_step_has_put_or_not_and_leaves_the_room_right(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:
@@ -114,7 +114,7 @@ def test_four_producers_at_once_fill_the_tube_and_never_exceed_it(open_queue: Op
     assert len(rows_of(sessions[0][name], "task_id")) == capacity
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_when_rivals_always_come_first_gives_up_and_has_written_nothing(
     tubes: tuple[Probe, Tube, Tube],
 ) -> None:

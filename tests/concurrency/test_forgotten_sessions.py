@@ -78,7 +78,7 @@ def test_sweep_when_sessions_have_ended_forgets_them_and_keeps_their_counts(plac
     assert "member" not in place.rows()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_a_session_has_members_left_forgets_none_of_them(place: Place) -> None:
     host = place.open()
     task = host["mail"].put("a")
@@ -98,7 +98,7 @@ def test_sweep_when_a_session_has_members_left_forgets_none_of_them(place: Place
     assert place.puts() == 3
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_it_stops_while_it_forgets_counts_nothing_twice(place: Place) -> None:
     place.visit(1)
     place.visit(2)
@@ -117,7 +117,7 @@ def test_sweep_when_it_stops_while_it_forgets_counts_nothing_twice(place: Place)
     assert "member" not in place.rows()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("rival", ["another sweep", "a new session"])
 def test_sweep_when_a_rival_writes_while_it_forgets_loses_and_doubles_nothing(
     place: Place, rival: str

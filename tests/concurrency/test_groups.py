@@ -41,7 +41,7 @@ def while_one_commits(
     return futures
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_acks_of_threads_while_one_commits_share_the_next_commit(world: World) -> None:
     taken: list[list[int]] = []
 
@@ -67,7 +67,7 @@ def test_acks_of_threads_while_one_commits_share_the_next_commit(world: World) -
     assert world.stored() == ""
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_acks_that_share_a_commit_when_one_is_not_held_fail_alone(world: World) -> None:
     world.rival.put_many(list("abc"))
     foreign = ids_of(world.rival.take_many(1))
@@ -88,7 +88,7 @@ def test_acks_that_share_a_commit_when_one_is_not_held_fail_alone(world: World) 
     assert world.stored() == "at"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_takes_of_threads_while_one_commits_share_the_next_commit(world: World) -> None:
     world.rival.put_many(list("abcd"))
     before = world.version()

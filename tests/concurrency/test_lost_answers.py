@@ -511,7 +511,7 @@ def test_batch_when_its_statement_is_never_run_says_so_and_can_be_repeated(
     world: World, unheard: Tube, losing: LosesRequests
 ) -> None:
     put(world, "ab")
-    batch = unheard.take_df(2)
+    batch = unheard.take_arrow(2)
 
     with failing(losing, "engine"):
         batch.release()

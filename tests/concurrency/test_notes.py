@@ -42,7 +42,7 @@ def test_notes_of_all_verbs_tell_the_verb_the_session_and_the_tasks(world: World
     tube.ack(e)
     tube.kick(2)
     tube.delete(b)
-    with tube.take_df(2):
+    with tube.take_arrow(2):
         pass
     held = ids_of(tube.take_many(2))
     tube.exchange(ack=held, take=1)

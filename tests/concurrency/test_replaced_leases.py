@@ -80,7 +80,7 @@ def test_sweep_when_leases_were_replaced_keeps_the_highest_bound(place: Place) -
     assert place.each_number_came_once()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_it_stops_while_it_removes_leases_keeps_the_highest_bound(place: Place) -> None:
     for _ in range(3):
         place.visit()
@@ -101,7 +101,7 @@ def test_sweep_when_it_stops_while_it_removes_leases_keeps_the_highest_bound(pla
     assert place.each_number_came_once()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("rival", ["another sweep", "a lease"])
 def test_sweep_when_a_rival_writes_while_it_removes_leases_gives_no_number_twice(
     place: Place, rival: str
@@ -119,7 +119,7 @@ def test_sweep_when_a_rival_writes_while_it_removes_leases_gives_no_number_twice
     assert place.each_number_came_once()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_when_a_sweep_removes_leases_in_the_middle_of_its_own_gives_no_number_twice(
     place: Place,
 ) -> None:

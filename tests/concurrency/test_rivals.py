@@ -25,7 +25,7 @@ from tests.concurrency.support import (
     rows_of,
     stored,
 )
-from tests.thorough import thorough
+from tests.thorough import without_spark
 from tubeq_spark import (
     NotTakenError,
     PutItem,
@@ -74,7 +74,7 @@ def test_take_when_a_rival_takes_all_candidates_looks_at_the_next(world: World) 
     assert [task.attempts for task in mine] == [1]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_a_rival_takes_some_candidates_gets_the_others(world: World) -> None:
     put(world, "abc")
 
@@ -86,19 +86,19 @@ def test_take_when_a_rival_takes_some_candidates_gets_the_others(world: World) -
     assert world.stored() == "at"
 
 
-@pytest.mark.thorough
-def test_take_df_when_a_rival_takes_some_candidates_counts_what_it_got(world: World) -> None:
+@pytest.mark.without_spark
+def test_take_arrow_when_a_rival_takes_some_candidates_counts_what_it_got(world: World) -> None:
     put(world, "abc")
 
     with world.probe.interrupted("decided", "take", lambda: world.rival.take_many(1)):
-        batch = world.tube.take_df(3)
+        batch = world.tube.take_arrow(3)
 
     assert batch.count == 2
     assert batch.ack() == 2
     assert world.stored() == "at"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_of_some_when_a_rival_then_buries_one_of_them_knows_what_it_holds(
     world: World,
 ) -> None:
@@ -116,7 +116,7 @@ def test_take_of_some_when_a_rival_then_buries_one_of_them_knows_what_it_holds(
     assert world.stored() == "at b!"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_of_ended_leases_when_a_rival_takes_them_first_gets_the_next(world: World) -> None:
     taken(world, "a")
     world.clock.advance(PAST_TTR)
@@ -130,7 +130,7 @@ def test_take_of_ended_leases_when_a_rival_takes_them_first_gets_the_next(world:
     assert world.rival.peek(mine[0].task_id).attempts == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_exchange_when_a_rival_exchanges_for_the_same_task_takes_the_next(world: World) -> None:
     put(world, "abcd")
     mine = ids_of(world.tube.take_many(1))
@@ -170,7 +170,7 @@ def sibling_of(world: World) -> Tube:
     return queue["shared"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_when_a_member_of_its_session_acks_one_of_the_lease_segment_acks_all_or_none(
     world: World,
 ) -> None:
@@ -189,12 +189,12 @@ def test_ack_when_a_member_of_its_session_acks_one_of_the_lease_segment_acks_all
     assert world.stored() == ""
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_of_one_task_of_a_batch_after_its_touch_leaves_the_rest_of_the_batch(
     world: World,
 ) -> None:
     a, *_ = put(world, "abc")
-    batch = world.tube.take_df(3)
+    batch = world.tube.take_arrow(3)
 
     world.tube.touch(a, 10)
     world.tube.ack(a)
@@ -229,7 +229,7 @@ def test_ack_of_all_when_a_rival_takes_one_out_of_the_lease_segment_acks_none(
     assert world.stored() == "bt ct"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_of_one_when_a_rival_takes_another_out_of_the_lease_segment_releases_it(
     world: World,
 ) -> None:
@@ -244,7 +244,7 @@ def test_release_of_one_when_a_rival_takes_another_out_of_the_lease_segment_rele
 #: Each kind of statement, and each way in which a rival ends a lease.
 LEASE_ENDS = [
     ("ack whole", "sweep"),
-    *thorough(("ack part", "take"), ("release", "release_all")),
+    *without_spark(("ack part", "take"), ("release", "release_all")),
 ]
 
 
@@ -283,7 +283,7 @@ def test_owners_verb_when_a_rival_ends_the_lease_first_changes_nothing(
         assert world.rival.ack(ids[0]).data == "a"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_bury_when_the_owner_acks_first_says_not_found(world: World) -> None:
     a, b = ids_of(world.rival.put_many(list("ab")))
     world.rival.take_many(2)
@@ -300,13 +300,13 @@ def test_bury_when_the_owner_acks_first_says_not_found(world: World) -> None:
 # -- batches --------------------------------------------------------------------------------------
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["ack", "release"])
 def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     world: World, verb: str
 ) -> None:
     a, *_ = put(world, "abc")
-    batch = world.tube.take_df(3)
+    batch = world.tube.take_arrow(3)
     world.rival.bury(a)
 
     assert getattr(batch, verb)() == 2
@@ -314,10 +314,10 @@ def test_batch_when_a_rival_takes_one_out_of_it_goes_on_with_the_rest(
     assert world.stored() == ("a!" if verb == "ack" else "a! br cr")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_batch_when_a_rival_has_released_all_of_it_says_not_taken(world: World) -> None:
     put(world, "ab")
-    batch = world.tube.take_df(2)
+    batch = world.tube.take_arrow(2)
     world.rival.release_all()
 
     with pytest.raises(NotTakenError):
@@ -344,7 +344,7 @@ def test_batch_ack_of_some_when_a_rival_takes_one_out_meanwhile_acks_the_named(
     world: World,
 ) -> None:
     a, *_ = put(world, "abc")
-    batch = world.tube.take_df(3)
+    batch = world.tube.take_arrow(3)
     named = world.ids("bc")
 
     with world.probe.interrupted("decided", "ack", lambda: world.rival.bury(a)):
@@ -366,7 +366,7 @@ def test_kick_when_a_rival_kicks_the_same_tasks_kicks_the_next(world: World) -> 
     assert world.stored() == "ar br cr"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_all_when_a_rival_does_the_same_counts_each_task_once(world: World) -> None:
     taken(world, "ab")
     before = world.told("release")["release"]
@@ -404,7 +404,7 @@ def test_truncate_when_a_rival_puts_and_takes_meanwhile_keeps_what_was_put_after
     assert names(world.rival.ack_many(ids_of(world.rival.tasks_by_state("t")))) == "c"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_a_rival_sweeps_meanwhile_writes_each_thing_down_once(world: World) -> None:
     world.rival.put_many([PutItem("a", delay=TTR), PutItem("b", ttl=TTR), PutItem("c")])
     assert names(world.tube.take_many(1)) == "b"
@@ -420,7 +420,7 @@ def test_sweep_when_a_rival_sweeps_meanwhile_writes_each_thing_down_once(world: 
     assert world.told("delay", "ttl", "ttr") == {key: value + 1 for key, value in before.items()}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_a_compaction_moves_its_candidates_takes_what_is_left_in_place(
     world: World,
 ) -> None:
@@ -500,7 +500,7 @@ def test_renewal_when_a_rival_marks_the_session_dead_first_begins_anew(world: Wo
     lives_on(world, queue)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_heartbeat_when_the_session_is_marked_dead_before_it_lands_does_not_deceive(
     world: World,
 ) -> None:
@@ -519,7 +519,7 @@ def test_heartbeat_when_the_session_is_marked_dead_before_it_lands_does_not_dece
     lives_on(world, queue)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_identify_when_the_session_dies_before_it_has_joined_is_refused_or_works(
     world: World,
 ) -> None:
@@ -561,7 +561,7 @@ def numbered(engine: OnSpark, tmp_path: Path, clock: ManualClock) -> Iterator[Nu
         end_heartbeat(queue)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ids_when_another_holder_has_taken_the_slot_over_are_never_equal(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -608,7 +608,7 @@ def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
     assert [ids.slot_of(task_id) for task_id in put] == [0, 0, 1, 0]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_lease_of_a_slot_when_all_that_are_tried_are_in_use_finds_a_free_one(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -636,7 +636,7 @@ def new_tube(world: World, name: str, letters: str) -> tuple[Tube, Tube]:
     return world.mine[name], rival
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
     world: World,
 ) -> None:
@@ -684,7 +684,7 @@ def test_drop_when_two_sweeps_disagree_whether_it_is_busy_is_done_or_undone(
     assert again.put("c") is not None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_the_tube_was_dropped_and_made_anew_meanwhile_keeps_the_new_tasks(
     world: World,
 ) -> None:
@@ -701,7 +701,7 @@ def test_sweep_when_the_tube_was_dropped_and_made_anew_meanwhile_keeps_the_new_t
     assert stored(world.rivals["made_anew"]) == "br"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_when_a_rival_drops_the_tube_is_refused(world: World) -> None:
     mine, rival = new_tube(world, "dropped_for_put", "a")
 
@@ -789,7 +789,7 @@ def test_drop_in_a_catalog_when_the_tube_is_made_anew_before_it_ends_keeps_the_n
         end_heartbeat(queue)
 
 
-@pytest.mark.parametrize("name", ["made_twice", *thorough("MADE_once")])
+@pytest.mark.parametrize("name", ["made_twice", *without_spark("MADE_once")])
 def test_create_tube_when_a_rival_creates_it_first_says_that_it_exists(
     world: World, name: str
 ) -> None:
@@ -806,7 +806,7 @@ def test_create_tube_when_a_rival_creates_it_first_says_that_it_exists(
     assert [n for n in world.mine.tubes() if n.lower() == rivals_name] == [rivals_name]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_create_tube_if_not_exists_when_a_rival_creates_it_first_is_the_same_tube(
     world: World,
 ) -> None:

@@ -63,8 +63,8 @@ class Sides(Hosts):
         if form == "exchange":
             held = self._held
             return tube.exchange(ack=ids_of(held), take=count, per_utube=per_utube)
-        batch = tube.take_df(count, per_utube=per_utube)
-        tasks = [tube.peek(row["task_id"]) for row in batch.df.select("task_id").collect()]
+        batch = tube.take_arrow(count, per_utube=per_utube)
+        tasks = [tube.peek(task_id) for task_id in batch.table.column("task_id").to_pylist()]
         assert batch.count == len(tasks)
         return sorted(tasks, key=lambda task: task.task_id)
 
@@ -171,7 +171,7 @@ def test_take_when_most_of_the_ttr_is_left_makes_one_commit(
     assert sides.left(taken[0]) >= 0.75 * TTR
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @plain
 def test_take_when_takes_go_on_being_slow_begins_their_leases_later(sides: Sides) -> None:
     slow = lambda: sides.clock.advance(PAST_TTR)  # noqa: E731
@@ -187,7 +187,7 @@ def test_take_when_takes_go_on_being_slow_begins_their_leases_later(sides: Sides
     assert commits == [["take", "renew"], ["take", "renew"], ["take"]]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @of_types(("utubettl", "many"), ("fifottl", "df"), ("utubettl", "exchange"))
 def test_take_when_rivals_have_its_tasks_before_it_does_takes_the_next(
     sides: Sides, form: str
@@ -207,7 +207,7 @@ def test_take_when_rivals_have_its_tasks_before_it_does_takes_the_next(
     assert stored(sides.rival) == "at bt"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @two_forms
 def test_take_when_only_its_first_lease_has_ended_and_a_sweep_moves_that_keeps_the_order(
     sides: Sides, form: str
@@ -227,7 +227,7 @@ def test_take_when_only_its_first_lease_has_ended_and_a_sweep_moves_that_keeps_t
     assert sides.left(tasks[0]) > 7
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @plain
 def test_take_when_a_rival_takes_one_whose_lease_has_ended_hands_out_the_rest(
     sides: Sides,
@@ -246,7 +246,7 @@ def test_take_when_a_rival_takes_one_whose_lease_has_ended_hands_out_the_rest(
     assert stored(sides.rival) == "at"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @two_forms
 def test_take_when_a_task_outlives_neither_lease_nor_life_hands_it_to_nobody(
     sides: Sides, form: str
@@ -265,7 +265,7 @@ def test_take_when_a_task_outlives_neither_lease_nor_life_hands_it_to_nobody(
     assert after["tasks"]["done"] - before["tasks"]["done"] == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @with_subqueues
 def test_take_when_its_renewals_outlast_the_longest_lease_gives_all_back(
     sides: Sides,
@@ -288,7 +288,7 @@ def test_take_when_its_renewals_outlast_the_longest_lease_gives_all_back(
     assert [task.attempts for task in tasks] == [1, 1]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @with_subqueues
 def test_take_when_it_stops_between_any_two_commits_of_a_slow_one_loses_nothing(
     sides: Sides,
@@ -306,7 +306,7 @@ def test_take_when_it_stops_between_any_two_commits_of_a_slow_one_loses_nothing(
     assert commits > 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @plain
 @pytest.mark.parametrize("is_found_dead", [False, True])
 def test_take_when_it_takes_longer_than_its_sessions_lease_holds_what_it_hands_out(
@@ -334,7 +334,7 @@ def test_take_when_it_takes_longer_than_its_sessions_lease_holds_what_it_hands_o
 # -- what others move while a take commits --------------------------------------------------------
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("form", FORMS)
 @plain
 def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
@@ -353,7 +353,7 @@ def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
     assert stored(sides.rival) == "at bt cr"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @plain
 def test_take_when_a_rival_takes_the_first_of_several_gives_nothing_back(sides: Sides) -> None:
     sides.put("a", "b", "c")
@@ -365,7 +365,7 @@ def test_take_when_a_rival_takes_the_first_of_several_gives_nothing_back(sides: 
     assert stored(sides.rival) == "at bt ct"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @plain
 def test_take_when_it_stops_before_it_gives_back_what_is_out_of_order_loses_nothing(
     sides: Sides,

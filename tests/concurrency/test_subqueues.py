@@ -91,7 +91,7 @@ def test_take_when_its_lock_was_taken_over_while_it_paused_takes_nothing(hosts: 
     assert hosts.locks() == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_its_lock_was_taken_over_and_given_back_gets_the_next_one(
     hosts: Subqueues,
 ) -> None:
@@ -107,7 +107,7 @@ def test_take_when_its_lock_was_taken_over_and_given_back_gets_the_next_one(
     assert hosts.rival.take(0) is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_a_rival_takes_and_acks_the_head_it_chose_gets_the_one_after(
     hosts: Subqueues,
 ) -> None:
@@ -130,7 +130,7 @@ def test_take_when_a_rival_locks_the_subqueue_first_looks_elsewhere(hosts: Subqu
     assert stored(hosts.tube) == "at br xt"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_of_two_subqueues_when_a_rival_locks_one_of_them_first_takes_the_other(
     hosts: Subqueues,
 ) -> None:
@@ -144,7 +144,7 @@ def test_take_of_two_subqueues_when_a_rival_locks_one_of_them_first_takes_the_ot
     assert hosts.locks() == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_it_stops_after_it_locked_one_of_two_subqueues_blocks_neither(
     hosts: Subqueues,
 ) -> None:
@@ -175,12 +175,12 @@ def test_take_of_all_when_its_lock_was_taken_over_while_it_paused_takes_nothing(
     hosts.put("ab")
 
     with hosts.probe.interrupted("committed", "claim", lambda: hosts.rival.take(0)):
-        assert hosts.tube.take_df(9, per_utube=9).count == 0
+        assert hosts.tube.take_arrow(9, per_utube=9).count == 0
 
     assert stored(hosts.tube) == "at br"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize(("step", "operation"), [("committed", "claim"), ("decided", "take")])
 def test_take_of_all_when_more_is_put_after_its_lock_leaves_what_it_has_not_locked(
     hosts: Subqueues, step: str, operation: str
@@ -192,19 +192,19 @@ def test_take_of_all_when_more_is_put_after_its_lock_leaves_what_it_has_not_lock
         hosts.rival.put_many([PutItem("d", utube="one"), PutItem("x", utube="three")])
 
     with hosts.probe.interrupted(step, operation, put_more):
-        assert hosts.tube.take_df(9, per_utube=9).count == 3
+        assert hosts.tube.take_arrow(9, per_utube=9).count == 3
 
     assert stored(hosts.tube) == "at bt ct dr xr"
     assert names(hosts.rival.take_many(9)) == "x"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_of_all_when_a_rival_deletes_one_of_them_counts_what_it_got(hosts: Subqueues) -> None:
     hosts.put("a", "one")
     ids = hosts.put("b", "two")
 
     with hosts.probe.interrupted("decided", "take", lambda: hosts.rival.delete_many(ids)):
-        batch = hosts.tube.take_df(9)
+        batch = hosts.tube.take_arrow(9)
 
     assert batch.count == 1
     assert hosts.locks() == 1
@@ -212,7 +212,7 @@ def test_take_of_all_when_a_rival_deletes_one_of_them_counts_what_it_got(hosts: 
     assert hosts.locks() == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("form", ["many", "df"])
 def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
     hosts: Subqueues, open_queue: OpenQueue, form: str
@@ -228,14 +228,14 @@ def test_take_when_a_sweep_moves_the_first_of_several_tasks_keeps_their_order(
             assert names(taken) == "ab"
             assert [task.attempts for task in taken] == [1, 1]
         else:
-            assert hosts.tube.take_df(2, per_utube=2).count == 2
+            assert hosts.tube.take_arrow(2, per_utube=2).count == 2
 
     assert ("committed", "give_back") in hosts.probe.events[-30:]
     assert stored(hosts.tube) == "at bt cr"
     assert hosts.locks() == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_a_rival_removes_the_first_of_several_tasks_keeps_the_others(
     hosts: Subqueues,
 ) -> None:
@@ -252,7 +252,7 @@ def test_take_when_a_rival_removes_the_first_of_several_tasks_keeps_the_others(
     assert hosts.locks() == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_it_is_undone_counts_the_delay_that_it_ended(hosts: Subqueues) -> None:
     first = hosts.put("a")[0]
     hosts.rival.put("b", utube="u", delay=1)
@@ -271,7 +271,7 @@ def test_take_when_it_is_undone_counts_the_delay_that_it_ended(hosts: Subqueues)
     assert hosts.mine.statistics(hosts.tube.name)["calls"]["delay"] == before + 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_its_subqueue_is_emptied_after_the_lock_leaves_no_lock(
     hosts: Subqueues,
 ) -> None:
@@ -283,7 +283,7 @@ def test_take_when_its_subqueue_is_emptied_after_the_lock_leaves_no_lock(
     assert hosts.locks() == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_touched_task_keeps_its_subqueue_until_all_of_the_take_are_done(hosts: Subqueues) -> None:
     hosts.put("abc")
     first, second = hosts.tube.take_many(2, per_utube=2)
@@ -296,7 +296,7 @@ def test_touched_task_keeps_its_subqueue_until_all_of_the_take_are_done(hosts: S
     assert names(hosts.rival.take_many(1)) == "c"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
     hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
@@ -316,7 +316,7 @@ def test_two_acks_of_the_last_two_tasks_of_a_take_free_the_subqueue(
 # Clocks differ, and time passes while a verb commits: a lease that seems over may be touched yet.
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["take", "sweep"])
 def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_fences_its_take_id_is_not_doubled(
     hosts: Subqueues, open_queue: OpenQueue, verb: str
@@ -363,13 +363,19 @@ def test_late_taker_when_its_lease_is_over_by_the_clock_of_who_fences_its_take_i
     assert stored(hosts.rival) == "at br"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_of_some_of_a_batch_when_the_other_lease_has_just_ended_frees_only_its_own(
     hosts: Subqueues,
 ) -> None:
     hosts.rival.put_many([PutItem("a", utube="u", ttr=10), PutItem("b", utube="v")])
-    batch = hosts.tube.take_df(9)
-    some = hosts.tube.df().where("utube = 'v'").select("task_id")
+    batch = hosts.tube.take_arrow(9)
+    some = [
+        task_id
+        for task_id, utube in zip(
+            *batch.table.select(["task_id", "utube"]).to_pydict().values(), strict=True
+        )
+        if utube == "v"
+    ]
 
     with hosts.probe.interrupted("committed", "release", lambda: hosts.clock.advance(11)):
         assert batch.release(some) == 1
@@ -378,7 +384,7 @@ def test_release_of_some_of_a_batch_when_the_other_lease_has_just_ended_frees_on
     assert names(hosts.rival.take_many(2)) == "ab"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_its_lock_was_made_long_after_it_began_is_left_the_time(
     hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
@@ -396,7 +402,7 @@ def test_take_when_its_lock_was_made_long_after_it_began_is_left_the_time(
     assert stored(hosts.rival) == "at br"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_orphan_when_somebody_goes_on_seeing_it_is_taken_over_after_the_grace(
     hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
@@ -410,7 +416,7 @@ def test_orphan_when_somebody_goes_on_seeing_it_is_taken_over_after_the_grace(
     assert names(looker.take_many(1)) == "a"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_orphan_when_each_sweep_sees_it_for_the_first_time_is_freed_in_the_end(
     hosts: Subqueues, open_queue: OpenQueue
 ) -> None:
@@ -453,7 +459,7 @@ def test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_n
     assert commits > 2
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_it_stops_before_or_after_it_buries_the_head_leaves_the_subqueue_to_the_next(
     hosts: Subqueues,
 ) -> None:
@@ -506,7 +512,7 @@ def test_take_when_leases_have_ended_frees_their_subqueues_and_fences_no_take_id
     assert hosts.locks() == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_of_ended_leases_when_it_stops_between_any_two_commits_blocks_no_subqueue(
     hosts: Subqueues,
 ) -> None:
@@ -525,7 +531,7 @@ def test_sweep_of_ended_leases_when_it_stops_between_any_two_commits_blocks_no_s
     assert hosts.locks() == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_frees_the_lock_of_a_take_that_stopped_and_its_take_never_lands(
     hosts: Subqueues,
 ) -> None:
@@ -535,7 +541,7 @@ def test_sweep_frees_the_lock_of_a_take_that_stopped_and_its_take_never_lands(
     assert hosts.locks() == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Subqueues) -> None:
     hosts.put("abc")
     held = hosts.tube.take_many(1)
@@ -557,7 +563,7 @@ def test_exchange_within_a_subqueue_keeps_it_and_is_one_commit(hosts: Subqueues)
     assert hosts.locks() == 0
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_exchange_when_another_subqueue_comes_first_frees_its_own(hosts: Subqueues) -> None:
     hosts.put("a", "u")
     held = hosts.tube.take_many(1)
@@ -591,7 +597,7 @@ def test_exchange_when_its_lease_ended_and_a_rival_took_over_takes_nothing(
     assert stored(hosts.rival) == "at br"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_exchange_when_a_sweep_moves_the_first_of_several_keeps_their_order(
     hosts: Subqueues,
 ) -> None:

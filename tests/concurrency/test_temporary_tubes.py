@@ -49,7 +49,7 @@ def test_sweep_when_the_creator_of_a_temporary_tube_is_dead_drops_it(
     assert watcher.sweep().dropped == []
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_the_creator_of_a_temporary_tube_never_took_leaves_it(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:
@@ -66,7 +66,7 @@ def test_sweep_when_the_creator_of_a_temporary_tube_never_took_leaves_it(
     assert name not in watcher
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_heartbeat_when_the_last_temporary_tube_was_dropped_ends(
     open_queue: OpenQueue, clock: ManualClock, place: str
 ) -> None:
@@ -91,7 +91,7 @@ def test_heartbeat_when_the_last_temporary_tube_was_dropped_ends(
     assert beats()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_create_tube_when_a_dead_sessions_temporary_tube_has_the_name_takes_its_place(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:
@@ -107,7 +107,7 @@ def test_create_tube_when_a_dead_sessions_temporary_tube_has_the_name_takes_its_
     assert watcher.statistics(name)["tasks"]["total"] == 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @pytest.mark.parametrize("end", ["close", "death"])
 def test_temporary_tube_when_its_creator_joined_another_session_ends_with_that(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue, end: str
@@ -129,7 +129,7 @@ def test_temporary_tube_when_its_creator_joined_another_session_ends_with_that(
     host.close()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_temporary_tube_when_its_creator_could_not_join_stays(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:
@@ -153,7 +153,7 @@ def test_temporary_tube_when_its_creator_could_not_join_stays(
     assert name not in watcher
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_sweep_when_it_stops_while_it_drops_a_temporary_tube_is_gone_on_with(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:
@@ -174,7 +174,7 @@ def test_sweep_when_it_stops_while_it_drops_a_temporary_tube_is_gone_on_with(
     assert name not in watcher
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_open_when_a_temporary_tube_has_no_owner_leaves_it(
     open_queue: OpenQueue, clock: ManualClock, watcher: Queue
 ) -> None:

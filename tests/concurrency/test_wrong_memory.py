@@ -87,7 +87,7 @@ def test_verb_when_the_memory_of_its_lease_segment_lacks_tasks_leaves_these_alon
     assert world.conflicts() == conflicts + 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_of_two_takes_when_the_memory_of_one_lacks_a_task_leaves_it_alone(
     world: World,
 ) -> None:
@@ -103,7 +103,7 @@ def test_ack_of_two_takes_when_the_memory_of_one_lacks_a_task_leaves_it_alone(
     assert world.conflicts() == conflicts + 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_touch_when_the_memory_of_its_lease_segment_has_one_too_many_is_decided_anew(
     world: World,
 ) -> None:
@@ -118,7 +118,7 @@ def test_touch_when_the_memory_of_its_lease_segment_has_one_too_many_is_decided_
     assert world.conflicts() == conflicts + 1
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_ack_of_a_whole_take_when_its_memory_has_one_too_many_does_not_say_it_was_acked(
     world: World,
 ) -> None:
@@ -133,7 +133,7 @@ def test_ack_of_a_whole_take_when_its_memory_has_one_too_many_does_not_say_it_wa
     assert world.stored() == "dt"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_of_more_tasks_than_a_statement_names_is_decided_on_what_is_read(
     world: World,
 ) -> None:
