@@ -112,9 +112,11 @@ def test_put_arrow_makes_of_options_what_put_many_makes(
         {"ttl": pa.array([1, 2], pa.decimal128(10, 2)), "ttr": pa.array([1, 2], pa.int8())},
         {"utube": pa.array([1, None], pa.int16())},
         {"utube": pa.array(["a", None]).dictionary_encode()},
-        {"utube": pa.array(["a", None], pa.large_string())},
-        {"data": pa.array(["1", "2"], pa.large_string())},
-        {"data": pa.array(["1", "2"]).dictionary_encode()},
+        *without_spark(
+            {"utube": pa.array(["a", None], pa.large_string())},
+            {"data": pa.array(["1", "2"], pa.large_string())},
+            {"data": pa.array(["1", "2"]).dictionary_encode()},
+        ),
     ],
     ids=["uint64", "decimal", "int16", "dictionary", "large", "large data", "dictionary data"],
 )
@@ -253,6 +255,7 @@ def test_put_arrow_with_a_key_that_was_used_adds_nothing(new_tube: NewTube, type
             tube.put_arrow(texts("8"), key=key)  # type: ignore[arg-type]
 
 
+@pytest.mark.without_spark
 def test_put_arrow_into_a_tube_without_room_for_all_puts_none(new_tube: NewTube) -> None:
     tube = new_tube("limfifottl", capacity=3)
 
@@ -277,6 +280,7 @@ def test_put_arrow_into_a_tube_that_was_dropped_says_so(
         tube.put_arrow(texts("1"), key=key)
 
 
+@pytest.mark.without_spark
 def test_put_arrow_and_take_arrow_count_by_task_and_call_no_callback(
     queue: Queue, new_tube: NewTube
 ) -> None:
@@ -470,6 +474,7 @@ def test_batch_of_nothing_is_empty_and_does_nothing(
     assert versions() == before
 
 
+@pytest.mark.without_spark
 def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
     queue: Queue, new_tube: NewTube
 ) -> None:
@@ -489,6 +494,7 @@ def test_batch_as_a_context_acks_what_is_left_and_releases_on_an_error(
     assert counts(queue, tube) == {"ready": 3, "done": 1, "total": 3}
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["ack", "release", "bury"])
 def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     fifottl: Tube, versions: Callable[[], dict[str, int]], verb: str
@@ -509,6 +515,7 @@ def test_batch_refuses_tasks_that_are_not_in_it_and_what_names_none(
     assert settle() == 2
 
 
+@pytest.mark.without_spark
 def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fifo: Tube) -> None:
     for tube in (fifottl, fifo):
         tube.put_arrow(texts("1"))
@@ -527,6 +534,7 @@ def test_batch_takes_bad_numbers_for_no_delay_and_no_increment(fifottl: Tube, fi
     assert (batch.ack(), untimed.ack()) == (1, 1)
 
 
+@pytest.mark.without_spark
 def test_batch_whose_first_lease_has_ended_gives_the_others_back(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -547,6 +555,7 @@ def test_batch_whose_first_lease_has_ended_gives_the_others_back(
     assert (found["ttr"], found["release"]) == (1, 1)
 
 
+@pytest.mark.without_spark
 def test_batch_that_others_took_a_task_out_of_acks_the_rest(
     new_tube: NewTube, queue: Queue
 ) -> None:

@@ -64,6 +64,7 @@ def test_take_order_is_put_order(fifo: Tube) -> None:
     assert {task.state for task in tasks} == {TaskState.TAKEN}
 
 
+@pytest.mark.thorough
 def test_take_when_all_is_taken_waits_for_a_put(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -107,6 +108,7 @@ def test_release_wakes_a_waiting_take(
     assert again.data == "test123"
 
 
+@pytest.mark.thorough
 def test_kick_revives_the_oldest_buried_for_waiting_takes(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -149,6 +151,7 @@ def test_temporary_tube_when_its_queue_closes_is_dropped(session: Session, queue
         queue.tube("passing")
 
 
+@pytest.mark.thorough
 def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -> None:
     """Case 010-11."""
     ids = ids_of(fifo.put_many([1, 2, 3]))

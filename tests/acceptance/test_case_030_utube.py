@@ -80,6 +80,7 @@ def test_subqueue_with_a_taken_task_is_busy_until_its_ack(
     assert take(tube).data == 345
 
 
+@pytest.mark.thorough
 def test_end_of_the_ttr_readies_the_task(shared_tube: SharedTube, clock: ManualClock) -> None:
     """Case 040-4."""
     tube = shared_tube("utubettl")
@@ -98,6 +99,7 @@ ENDS: dict[str, Callable[[Tube, Task], object]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("end", "type_name", "then"),
     [

@@ -95,6 +95,7 @@ def test_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
     assert calls(queue, tube)["put"] == 2
 
 
+@pytest.mark.thorough
 def test_taken_buried_and_delayed_tasks_occupy_capacity(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
+@pytest.mark.thorough
 def test_drop_after_the_consumer_closed_is_not_refused(
     new_tube: NewTube, session: Session, queue: Queue
 ) -> None:
@@ -44,6 +45,7 @@ def test_close_while_its_own_take_waits_does_not_take_what_it_releases(
     assert tube.peek(put.task_id).state == "r"
 
 
+@pytest.mark.thorough
 def test_close_and_start_anew_makes_all_taken_tasks_ready(
     new_tube: NewTube, session: Session
 ) -> None:

@@ -41,6 +41,7 @@ def test_ack_by_another_member_of_a_shared_session_works(fifo: Tube, session: Se
     assert (done.task_id, done.state) == (task.task_id, "-")
 
 
+@pytest.mark.thorough
 def test_join_within_the_ttr_of_a_silent_session_allows_ack(
     fifo: Tube, session: Session, clock: ManualClock
 ) -> None:
@@ -55,6 +56,7 @@ def test_join_within_the_ttr_of_a_silent_session_allows_ack(
     assert (done.task_id, done.state) == (task.task_id, "-")
 
 
+@pytest.mark.thorough
 def test_sweep_after_the_ttr_of_a_silent_session_releases_its_tasks(
     fifo: Tube, queue: Queue, session: Session, clock: ManualClock
 ) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
+@pytest.mark.thorough
 def test_foreign_session_may_bury_and_delete_but_nothing_else(fifottl: Tube, other: Queue) -> None:
     """Case X-G1."""
     ids = ids_of(fifottl.put_many(["buried", "deleted", "kept"]))
@@ -33,6 +34,7 @@ def test_foreign_session_may_bury_and_delete_but_nothing_else(fifottl: Tube, oth
     assert fifottl.ack(ids[2]).state == "-"
 
 
+@pytest.mark.thorough
 def test_close_releases_at_once_and_ends_the_takes_that_wait(
     engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:

@@ -165,6 +165,7 @@ def test_commits_of_a_batch_are_as_its_docstrings_say(world: World) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_looking_makes_no_commit_to_any_table(world: World) -> None:
     task = world.tube.put("a")
     assert task is not None

@@ -114,7 +114,7 @@ def test_verb_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
 def test_verb_of_subqueues_when_a_rival_commits_at_any_step_of_it_is_as_one_after_the_other(
     pair: tuple[Probe, Queue, Queue], clock: ManualClock, verb: str
 ) -> None:
-    for name in some(verb, OF_SUBQUEUES, count=4):
+    for name in some(verb, OF_SUBQUEUES, count=3):
         for point in range(20):
             table = table_of(pair, clock, "utubettl", ("ab", "de"))
             lay_subqueues(table)

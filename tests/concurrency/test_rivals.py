@@ -378,6 +378,7 @@ def test_release_all_when_a_rival_does_the_same_counts_each_task_once(world: Wor
     assert world.told("release")["release"] == before + 2
 
 
+@pytest.mark.thorough
 def test_put_when_a_rival_truncates_meanwhile_is_there(world: World) -> None:
     put(world, "a")
 
@@ -740,6 +741,7 @@ def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: 
     mine.drop()
 
 
+@pytest.mark.thorough
 def test_drop_when_a_sweep_finds_it_busy_and_undoes_it_first_is_refused_and_the_tube_lives(
     world: World,
 ) -> None:

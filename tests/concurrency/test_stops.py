@@ -306,10 +306,9 @@ ON_SPARK = {
     "take_where_leases_have_ended",
     "ack_whole_lease_segment",
     "exchange_in_two_commits",
-    "close",
 }
 #: More of them: a statement of its own, and a verb of many steps.
-MORE_ON_SPARK = {"put_df", "kick", "exchange_in_one_commit", "sweep_that_compacts"}
+MORE_ON_SPARK = {"close", "put_df", "kick", "exchange_in_one_commit", "sweep_that_compacts"}
 
 
 @pytest.mark.parametrize(
@@ -454,6 +453,7 @@ def test_drop_when_it_stops_while_tasks_are_taken_is_finished_or_undone_after_th
     assert stored(anew) in ("br", "ar br")
 
 
+@pytest.mark.thorough
 def test_drop_when_it_stops_between_any_two_commits_is_finished_by_a_sweep_or_was_not_begun(
     registry: tuple[Probe, Queue, Queue],
 ) -> None:

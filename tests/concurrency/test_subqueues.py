@@ -476,6 +476,7 @@ def test_take_when_it_stops_before_or_after_it_buries_the_head_leaves_the_subque
     assert commits > 3
 
 
+@pytest.mark.thorough
 def test_ack_when_it_stops_between_any_two_commits_has_acked_or_not_and_blocks_nobody(
     hosts: Subqueues,
 ) -> None:

@@ -401,7 +401,7 @@ def _asked_again(verb: Callable[[], T]) -> T:
 def run(engine: OnSpark, place: str, type_name: str, max_attempts: int | None) -> int:
     """Run examples of the machine; returns the number of steps after which all tasks were compared."""
     LeasesAgainstModel.place = Place(engine, place, type_name, max_attempts)
-    profile = examples_on(engine, SAME, NIGHTLY, times=5)
+    profile = examples_on(engine, SAME, NIGHTLY, times=3)
     run_state_machine_as_test(LeasesAgainstModel, settings=profile)
     return LeasesAgainstModel.place.steps
 
