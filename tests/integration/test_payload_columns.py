@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from pyspark.sql import types as T
 
 from tests.native.test_typed_tubes import SCHEMA
-from tubeq_spark import Queue
+from tubeq_spark import InvalidOptionError, Queue
 from tubeq_spark.storage.native.ddl import columns_of
 
 if TYPE_CHECKING:
@@ -25,10 +26,8 @@ def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location
     for ddl in DDLS:
         kinds = T.StructType.fromDDL(ddl)
         assert columns_of(ddl)[0] == kinds.jsonValue()["fields"]
-    # Spark drops no tube whose payload has columns that are NOT NULL: a tombstone has none.
-    schema = SCHEMA.replace(" NOT NULL", "")
     with Queue(None, location, engine="native") as queue:
-        queue.create_tube("typed", "fifottl", schema=schema).put({"n": 1, "big": 2})
+        queue.create_tube("typed", "fifottl", schema=SCHEMA).put({"n": 1, "big": 2})
     with Queue(spark, location, engine="spark") as queue:
         task = queue["typed"].take(0)
         assert task is not None
@@ -38,8 +37,52 @@ def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location
         assert queue["typed"].take_df(1).df.select("n", "big").collect() == [(3, 4)]
         queue["typed"].release_all()
         queue["typed"].drop()
-        queue.create_tube("typed", "fifottl", schema=schema).put({"n": 5, "big": 6})
+        queue.create_tube("typed", "fifottl", schema=SCHEMA).put({"n": 5, "big": 6})
     with Queue(None, location, engine="native") as queue:
         task = queue["typed"].take(0)
         assert task is not None
         assert task.data["n"] == 5
+
+
+@pytest.mark.parametrize("type_name", ["limfifottl", "utubettl"])
+def test_tube_when_its_payload_must_have_values_works_and_refuses_rows_without(
+    spark: SparkSession, location: str, type_name: str
+) -> None:
+    """What is no task has no payload: the sequence of a capacity, fences, tombstones."""
+    schema = (
+        "n INT NOT NULL, inner STRUCT<a: STRING NOT NULL>, parts ARRAY<STRUCT<b: INT NOT NULL>>"
+    )
+    options = {"capacity": 9} if type_name == "limfifottl" else {}
+    bad = (
+        "SELECT CAST(NULL AS INT) AS n, NULL AS inner, NULL AS parts",
+        "SELECT 1 AS n, named_struct('a', CAST(NULL AS STRING)) AS inner, NULL AS parts",
+        "SELECT 1 AS n, NULL AS inner, array(named_struct('b', CAST(NULL AS INT))) AS parts",
+    )
+    frames = [
+        spark.sql(
+            f"SELECT n, CAST(inner AS STRUCT<a: STRING>) AS inner, "
+            f"CAST(parts AS ARRAY<STRUCT<b: INT>>) AS parts FROM ({query})"
+        )
+        for query in bad
+    ]
+    with Queue(spark, location, engine="spark") as queue:
+        tube = queue.create_tube("needs", type_name, schema=schema, **options)
+        for frame in frames:
+            with pytest.raises(InvalidOptionError, match="NOT NULL"):
+                tube.put_df(frame)
+        for data in ({}, {"n": None}, {"n": 1, "inner": {}}, {"n": 1, "parts": [{"b": None}]}):
+            with pytest.raises(InvalidOptionError, match="data"):
+                tube.put(data)
+        good = spark.sql(
+            "SELECT 1 AS n, CAST(NULL AS STRUCT<a: STRING>) AS inner, "
+            "array(CAST(NULL AS STRUCT<b: INT>)) AS parts"
+        )
+        assert tube.put_df(good).count == 1
+        tube.put({"n": 2, "inner": {"a": "x"}, "parts": [{"b": 1}]})
+        first, second = tube.take_many(1), tube.take_many(1)
+        taken = [task.data["n"] for task in (*first, *second)]
+        assert taken == ([1, 2] if type_name == "limfifottl" else [1])
+        tube.release_all()
+        tube.drop()
+        queue.create_tube("needs", type_name, schema=schema, **options).put({"n": 3})
+        queue["needs"].drop()

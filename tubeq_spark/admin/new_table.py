@@ -15,8 +15,11 @@ import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from tubeq_spark.admin import tube_engine
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.rules.required_columns import asks_for_values, with_required, without_not_null
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.sql.schema import (
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
 
-__all__ = ["finish_creation", "make_fitting_table", "make_table", "payload_ddl"]
+__all__ = ["finish_creation", "make_fitting_table", "make_table", "payload_ddl", "payload_type"]
 
 #: Delta's transaction id of the commits that make a table fit a tube.
 _APP = "tubeq/create"
@@ -69,7 +72,21 @@ def payload_ddl(queue: QueueContext, schema: str) -> str:
 
 def _payload(queue: QueueContext, record: TubeRecord) -> str | None:
     schema = record.options.schema
-    return None if schema is None else payload_ddl(queue, schema)
+    return None if schema is None else payload_ddl(queue, without_not_null(schema))
+
+
+def payload_type(queue: QueueContext, table: str, schema: str) -> pa.DataType:
+    """The Arrow type of a table's payload, with the columns that the tube's schema wants values of."""
+    kind = queue.engine.tables.column_type(table, "data")
+    if not isinstance(kind, pa.StructType) or not asks_for_values(schema):
+        return kind
+    if queue.spark is None:
+        from tubeq_spark.storage.native.ddl import columns_of  # noqa: PLC0415  it is optional
+
+        return with_required(kind, columns_of(schema)[0])
+    from tubeq_spark.runtime.payload_schema import payload_struct  # noqa: PLC0415  rarely needed
+
+    return with_required(kind, payload_struct(schema).jsonValue()["fields"])
 
 
 def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:

@@ -198,7 +198,7 @@ def make_context(
         new_table.make_table(queue, opened, record)
     columns: tuple[str, ...] | None = None
     if record.options.schema is not None:
-        arrow = queue.engine.tables.column_type(table, "data")
+        arrow = new_table.payload_type(queue, table, record.options.schema)
         if isinstance(arrow, pa.StructType):
             codec = TypedCodec(arrow)
             columns = tuple(arrow.field(i).name for i in range(arrow.num_fields))

@@ -19,6 +19,7 @@ __all__ = [
     "LEAST",
     "MOST",
     "NOT_IN_NAMES",
+    "NOT_NULL_VALUES",
     "PYTHON_VALUES",
     "refuse_bad",
     "require_columns",
@@ -37,6 +38,7 @@ ALLOWED = {
 LEAST = {"pri": 0.0, "ttl": 0.0, "ttr": 1e-6, "delay": 0.0}
 MOST = {"pri": float(PRI_MAX), "ttl": 1.7e308, "ttr": 1.7e308, "delay": 1.7e308}
 JSON_ALLOWED = f"JSON text that is not NULL, at most {DEPTH_MAX} deep"
+NOT_NULL_VALUES = "values: the schema says NOT NULL"
 PYTHON_VALUES = "values that Python can hold: years 1 to 9999 (in UTC), texts in UTF-8"
 #: Microseconds of the first and the last moment that Python knows, in UTC.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -22,6 +22,7 @@ from tubeq_spark.rules.put_columns import (
     JSON_ALLOWED,
     LEAST,
     MOST,
+    NOT_NULL_VALUES,
     PYTHON_VALUES,
     refuse_bad,
     require_columns,
@@ -200,7 +201,7 @@ def _typed(given: Mapping[str, pa.ChunkedArray], part: pa.Field) -> pa.ChunkedAr
     if column is None:
         refuse(f"table column {part.name}", str(given[part.name].type), str(part.type))
     if not part.nullable:
-        refuse_bad("table", part.name, column.null_count, "values: the schema says NOT NULL")
+        refuse_bad("table", part.name, column.null_count, NOT_NULL_VALUES)
     return column
 
 

@@ -18,6 +18,7 @@ from tubeq_spark.rules.put_columns import (
     LAST_US,
     LEAST,
     MOST,
+    NOT_NULL_VALUES,
     PYTHON_VALUES,
     require_columns,
     require_known,
@@ -113,6 +114,8 @@ def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check
             for field in expected
         ]
         checks = [Check(name, is_bad, PYTHON_VALUES) for name, is_bad in conditions if is_bad]
+        lacking = [(field.name, _lacks_one(field, identifier(field.name))) for field in expected]
+        checks += [Check(name, is_bad, NOT_NULL_VALUES) for name, is_bad in lacking if is_bad]
     options = set(df.columns).difference(payload)
     for name in ("pri", "ttl", "ttr", "delay"):
         if name in options:
@@ -195,6 +198,27 @@ def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
         fields = [(field.dataType, f"{value}.{identifier(field.name)}") for field in kind.fields]
         return _either(*(_is_unreadable(of, field, depth) for of, field in fields))
     return _is_no_python_value(kind, value)
+
+
+def _lacks_one(field: T.StructField, value: str, depth: int = 0) -> str | None:
+    """The condition for a column that has no value, or not all within it; `None`: it needs none."""
+    within = _lacks_within(field.dataType, value, depth)
+    return within if field.nullable else _either(f"{value} IS NULL", within)
+
+
+def _lacks_within(kind: T.DataType, value: str, depth: int) -> str | None:
+    if isinstance(kind, T.StructType):
+        parts = [_lacks_one(f, f"{value}.{identifier(f.name)}", depth) for f in kind.fields]
+        lacks = _either(*parts)
+        return None if lacks is None else f"({value} IS NOT NULL AND {lacks})"
+    if isinstance(kind, T.ArrayType):
+        values, of = value, kind.elementType
+    elif isinstance(kind, T.MapType):
+        values, of = f"map_values({value})", kind.valueType
+    else:
+        return None
+    lacks = _lacks_within(of, f"v{depth}", depth + 1)
+    return None if lacks is None else f"coalesce(exists({values}, v{depth} -> {lacks}), FALSE)"
 
 
 def _is_no_python_value(kind: T.DataType, value: str) -> str | None:
