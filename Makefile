@@ -15,14 +15,12 @@ PYTEST = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # Each test is in one of two halves: what proves the product, and what is left to test-rest.
 QUICK = not benchmark and not thorough
 REST = not benchmark and thorough
-# Spark Connect: what is about it alone, and of the cases one module for each kind of tube, and for
-# sessions; the verbs do not know which kind of session they run in. With make test it is one worker:
-# all of it is done before a second server is warm.
+# Spark Connect is left to test-rest: what is about it alone, and of the cases one module for each kind of
+# tube, and for sessions; the verbs do not know which kind of session they run in.
 CASES = $(wildcard tests/acceptance/test_case_*.py)
-QUICK_CASES = tests/acceptance/test_case_190_buried_ttl.py tests/acceptance/test_case_220_concurrency.py
 CASES_ON_CONNECT = $(patsubst %,tests/acceptance/test_case_%.py, \
-	010_fifo 020_fifottl 030_utube 100_limfifottl x_g_sessions)
-REST_ON_CONNECT = not benchmark and (connect and thorough or not connect and not thorough)
+	010_fifo 020_fifottl 030_utube 100_limfifottl 190_buried_ttl 220_concurrency x_g_sessions)
+ON_CONNECT = not benchmark and (connect or not thorough)
 # Older pairs of pyspark and delta-spark, the oldest first; each has an environment under .compat.
 PAIRS ?= 4.0.1-4.0.1 4.0.2-4.4.0 4.1.1-4.2.0 4.1.3-4.4.0
 # What the oldest has of the other packages: the oldest that pyproject.toml allows.
@@ -53,15 +51,12 @@ fmt: setup ## Format the code and fix what ruff can fix
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: java setup ## Run the tests that prove the product, a part of them on Spark Connect, too
-	@status=0; \
-	$(if $(ARGS),,$(PYTEST) --connect -n 1 -m "$(QUICK)" tests/connect $(QUICK_CASES) || status=1;) \
-	$(PYTEST) -n $(WORKERS) -m "$(QUICK) and not connect" $(ARGS) || status=1; \
-	exit $$status
+test: java setup ## Run the tests that prove the product
+	$(PYTEST) -n $(WORKERS) -m "$(QUICK) and not connect" $(ARGS)
 
 test-rest: java setup ## Run all tests that make test leaves out, some cases on Spark Connect, too
 	@status=0; \
-	$(if $(ARGS),,$(PYTEST) --connect -n $(WORKERS) -m "$(REST_ON_CONNECT)" \
+	$(if $(ARGS),,$(PYTEST) --connect -n $(WORKERS) -m "$(ON_CONNECT)" \
 		tests/connect $(CASES_ON_CONNECT) || status=1;) \
 	$(PYTEST) -n $(WORKERS) -m "$(REST) and not connect" $(ARGS) || status=1; \
 	exit $$status

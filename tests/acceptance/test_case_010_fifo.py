@@ -29,6 +29,7 @@ def test_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
     assert queue[fifo.name].type == "fifo"
 
 
+@pytest.mark.thorough
 def test_statistics_after_the_script_count_tasks_and_calls(new_tube: NewTube, queue: Queue) -> None:
     """Case 010-2."""
     fifo = new_tube("fifo")

@@ -253,6 +253,7 @@ def test_int_names_the_subqueue_of_its_text_and_none_is_a_subqueue_of_its_own(
     assert data_of(tube.take_many(10)) == ["a", "e", "g"]
 
 
+@pytest.mark.thorough
 def test_per_utube_takes_the_next_tasks_of_a_subqueue_in_order(
     shared_tube: SharedTube, other: Queue
 ) -> None:

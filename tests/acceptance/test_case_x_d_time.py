@@ -87,6 +87,7 @@ def test_delay_of_nothing_is_ready_at_once_and_a_negative_one_refused(
         fifottl.put("x", delay=-1)
 
 
+@pytest.mark.thorough
 def test_taken_task_outlives_its_ttl_until_its_ttr(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:

@@ -131,6 +131,7 @@ def test_tasks_of_a_dead_session_are_ready_at_once_in_their_place_in_the_order(
         silent[fifottl.name].ack(first)
 
 
+@pytest.mark.thorough
 def test_dead_session_loses_its_tasks_for_good_and_starts_anew(
     new_tube: NewTube, queue: Queue, session: Session, clock: ManualClock
 ) -> None:

@@ -183,6 +183,7 @@ def test_looking_makes_no_commit_to_any_table(world: World) -> None:
     assert [world.version(table) for table in TABLES] == before
 
 
+@pytest.mark.thorough
 def test_sweep_without_due_work_makes_no_commit_to_any_table(world: World) -> None:
     world.tube.put_many([PutItem("a"), PutItem("b", delay=TTR), PutItem("c", ttl=TTR)])
     world.tube.take(0)

@@ -145,7 +145,8 @@ MEETINGS_OF_SUBQUEUES = {
 
 
 @pytest.mark.parametrize("engine_of_mine", ENGINES)
-@pytest.mark.parametrize("verb", ["take", *thorough("take_all", "exchange", "ack")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("verb", MEETINGS_OF_SUBQUEUES)
 def test_verb_of_subqueues_when_a_rival_of_the_other_engine_commits_at_any_step_is_as_one_after_the_other(
     both: Both, engine_of_mine: str, verb: str
 ) -> None:

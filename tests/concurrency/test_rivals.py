@@ -468,6 +468,7 @@ def lives_on(world: World, queue: Queue) -> None:
     assert queue["shared"].ack(task.task_id).task_id == task.task_id
 
 
+@pytest.mark.thorough
 def test_mark_dead_when_the_session_renews_its_lease_first_leaves_it_its_tasks(
     world: World,
 ) -> None:

@@ -303,12 +303,18 @@ CASES = (
 #: between two commits is the same code on both engines.
 ON_SPARK = {
     "put_df_with_a_key",
-    "take_where_leases_have_ended",
     "ack_whole_lease_segment",
     "exchange_in_two_commits",
 }
 #: More of them: a statement of its own, and a verb of many steps.
-MORE_ON_SPARK = {"close", "put_df", "kick", "exchange_in_one_commit", "sweep_that_compacts"}
+MORE_ON_SPARK = {
+    "close",
+    "take_where_leases_have_ended",
+    "put_df",
+    "kick",
+    "exchange_in_one_commit",
+    "sweep_that_compacts",
+}
 
 
 @pytest.mark.parametrize(

@@ -443,6 +443,7 @@ def test_bury_of_a_task_that_another_holds_frees_its_subqueue(hosts: Subqueues) 
     assert names(hosts.tube.take_many(1)) == "b"
 
 
+@pytest.mark.thorough
 def test_take_when_it_stops_between_any_two_commits_leaves_the_subqueue_to_the_next(
     hosts: Subqueues,
 ) -> None:
