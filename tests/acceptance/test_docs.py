@@ -112,8 +112,9 @@ def reader(
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Reader]:
-    """Somebody who follows a page."""
-    for name in ("TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_CONFIG", "TUBEQ_SESSION"):
+    """Somebody who follows a page, and has set nothing: also not the engine, as other tests have."""
+    names = ("TUBEQ_CONFIG", "TUBEQ_ENGINE", "TUBEQ_LOCATION", "TUBEQ_REMOTE", "TUBEQ_SESSION")
+    for name in names:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

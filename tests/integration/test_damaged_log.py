@@ -124,4 +124,6 @@ def test_health_when_the_log_of_the_sessions_is_damaged_says_so(
 
     found = [problem for problem in queue.health().problems if problem.kind == "unreadable"]
 
-    assert [(problem.tube, CAUSE in problem.message) for problem in found] == [(None, True)]
+    # What of a tube is ready depends on whose sessions are over.
+    assert [problem.tube for problem in found] == ["sound", None]
+    assert all(CAUSE in problem.message for problem in found)

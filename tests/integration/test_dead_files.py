@@ -82,7 +82,7 @@ def test_sweep_when_there_is_nothing_to_do_reads_each_tube_once_and_says_so(
             tube = queue.create_tube(kind, kind)
             tube.ack(put_and_take(tube, "a").task_id)
         end_heartbeat(queue)
-        for name in ("rows", "arrow", "run", "execute", "is_table"):
+        for name in ("rows", "arrow", "run", "execute"):
             counted(name)
 
         report = queue.sweep()

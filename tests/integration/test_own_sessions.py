@@ -47,8 +47,10 @@ def plain(spark: SparkSession) -> SparkSession:
 
 
 def opened(spark: SparkSession, place: str) -> Queue:
-    # No beat and no further lease of numbers may come in between: its jobs would be counted, too.
-    queue = Queue(spark, place, config=QueueConfig(number_horizon=FOR_EVER, vacuum_hours=0))
+    # No beat, no further lease of numbers and no look for dead sessions may come in between: its jobs would
+    # be counted, too.
+    config = QueueConfig(number_horizon=FOR_EVER, vacuum_hours=0)
+    queue = Queue(spark, place, clock=ManualClock(), config=config)
     queue.cfg(ttr=FOR_EVER)
     end_heartbeat(queue)
     return queue
