@@ -170,18 +170,14 @@ def test_quick_run_of_both_engines_yields_each_beside_a_floor_of_its_own(tmp_pat
         assert word in result.stdout
 
 
-@pytest.mark.parametrize(
-    "engine",
-    ["native", pytest.param("spark", marks=[pytest.mark.thorough, pytest.mark.slow])],
-)
-def test_run_that_is_stopped_shows_what_it_has_measured(engine: str, tmp_path: Path) -> None:
+def test_run_that_is_stopped_shows_what_it_has_measured(tmp_path: Path) -> None:
     found = tmp_path / "found.json"
-    options = ["--quick", f"--engine={engine}", "--only=batches,utubes,default,start"]
+    options = ["--quick", "--engine=native", "--only=batches,utubes,default,start"]
     options += ["--batches=2", "--n=10000", f"--location={tmp_path}/tables", f"--json={found}"]
 
     with started_benchmark(*options) as program:
         # A terminal would have said which round it is; a table of the queue says it, too.
-        queue = tmp_path / "tables" / ("native" if engine == "native" else "recommended") / "queue"
+        queue = tmp_path / "tables" / "native" / "queue"
         wait_for(lambda: versions_of_tubes(queue) > 30, program)
         program.send_signal(signal.SIGTERM)
         output, sentences = program.communicate(timeout=300)

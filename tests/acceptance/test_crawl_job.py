@@ -45,6 +45,8 @@ BOTH = pytest.mark.parametrize(
     ["native", pytest.param("spark", marks=[pytest.mark.thorough, pytest.mark.slow])],
     indirect=True,
 )
+#: Signals are those of `program`, which knows no engine.
+NATIVE = pytest.mark.parametrize("spark_or_none", ["native"], indirect=True)
 
 
 class CountingHandler(TreeHandler):
@@ -421,7 +423,7 @@ def test_program_that_is_killed_is_finished_by_the_next_one_and_no_page_is_store
     assert tasks(location)["total"] == 0
 
 
-@BOTH
+@NATIVE
 @pytest.mark.processes
 @pytest.mark.timeout(4 * DEADLINE_S)
 def test_program_that_is_stopped_twice_gives_back_what_it_is_fetching(
