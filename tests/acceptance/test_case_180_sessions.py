@@ -25,6 +25,7 @@ def test_identify_with_a_malformed_uuid_is_refused(queue: Queue, session_uuid: s
     assert queue.identify() == own
 
 
+@pytest.mark.thorough
 def test_ack_by_another_member_of_a_shared_session_works(fifo: Tube, session: Session) -> None:
     """Case 180-2."""
     with session() as first:

@@ -141,6 +141,7 @@ def test_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
     assert tube.kick() == 0
 
 
+@pytest.mark.thorough
 def test_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-B5."""
     tube = fresh_tube

@@ -726,6 +726,7 @@ def test_take_when_a_rival_drops_the_tube_gets_nothing(world: World) -> None:
     assert "dropped_for_take" not in world.rivals.tubes()
 
 
+@pytest.mark.thorough
 def test_drop_when_a_rival_takes_meanwhile_is_refused_and_the_tube_lives(world: World) -> None:
     mine, rival = new_tube(world, "taken_in_drop", "ab")
 

@@ -302,12 +302,12 @@ CASES = (
 #: On Spark one stands for each kind of statement, and for each way to make several commits: what comes
 #: between two commits is the same code on both engines.
 ON_SPARK = {
-    "put_df_with_a_key",
     "ack_whole_lease_segment",
     "exchange_in_two_commits",
 }
 #: More of them: a statement of its own, and a verb of many steps.
 MORE_ON_SPARK = {
+    "put_df_with_a_key",
     "close",
     "take_where_leases_have_ended",
     "put_df",
