@@ -11,6 +11,8 @@ from tubeq_spark.rules.stored_task import StoredTask, Unreadable
 from tubeq_spark.storage.arrow_arrays import array, repeated
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tubeq_spark.rules.options import NewTask
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "stored_column",
     "stored_rows",
     "stored_tasks",
+    "with_leaves",
 ]
 
 #: How each attribute of a StoredTask is selected.
@@ -72,7 +75,7 @@ def _one_payload(value: pa.Scalar) -> Any:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     try:
         # At the ends of Python's years a moment may be out of them in the session's zone only.
-        return value.cast(_in_utc(value.type)).as_py()
+        return value.cast(with_leaves(value.type, _in_utc)).as_py()
     except _NO_PYTHON_VALUE:
         pass
     text = None
@@ -81,17 +84,19 @@ def _one_payload(value: pa.Scalar) -> Any:
     return Unreadable(text, f"it is nothing that Python can hold: {reason}")
 
 
-def _in_utc(kind: pa.DataType) -> pa.DataType:
-    """A type with all its moments in UTC."""
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp(kind.unit, kind.tz and "UTC")
+def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type with what `leaf` makes of each type in it that has no parts."""
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_in_utc(field.type)) for field in kind])
+        return pa.struct([field.with_type(with_leaves(field.type, leaf)) for field in kind])
     if pa.types.is_map(kind):
-        return pa.map_(_in_utc(kind.key_type), _in_utc(kind.item_type))
+        return pa.map_(with_leaves(kind.key_type, leaf), with_leaves(kind.item_type, leaf))
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_in_utc(kind.value_type)))
-    return kind
+        return pa.list_(kind.value_field.with_type(with_leaves(kind.value_type, leaf)))
+    return leaf(kind)
+
+
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    return pa.timestamp(kind.unit, kind.tz and "UTC") if pa.types.is_timestamp(kind) else kind
 
 
 _STATES = {state.value: state for state in TIMERS}

@@ -8,7 +8,7 @@ others, these go back first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.subqueues import locks
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.segment_facts import SubqueueHead, UtubeLock
 
 __all__ = ["Acquisition"]
-
-T = TypeVar("T")
 
 
 class Acquisition:

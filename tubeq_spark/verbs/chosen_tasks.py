@@ -159,22 +159,19 @@ class ChosenRows:
 
     def moved(self, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
         """What is held under each take id, when all of it was moved."""
-        held: dict[int, list[StoredTask]] = defaultdict(list)
-        for row in self.rows:
+
+        def after(row: StoredTask) -> StoredTask:
             segment, take_id = to(row.utube, position_of(row))
-            held[take_id].append(taken(row, segment, lease, take_id))
-        return {take_id: TakenRows(rows, lease) for take_id, rows in held.items()}
+            return taken(row, segment, lease, take_id)
+
+        return _by_take_id(map(after, self.rows), lease)
 
     def read_back(
         self, ctx: TubeContext, meant: Mapping[int, TakenRows], _count: int
     ) -> dict[int, TakenRows]:
         """What is held under each take id: by that, as others may have moved it by now."""
         lease = next(iter(meant.values())).lease
-        held: dict[int, list[StoredTask]] = defaultdict(list)
-        for row in ctx.tasks.held_under(list(meant), lease.owner):
-            if row.take_id is not None:
-                held[row.take_id].append(row)
-        return {take_id: TakenRows(rows, lease) for take_id, rows in held.items()}
+        return _by_take_id(ctx.tasks.held_under(meant, lease.owner), lease)
 
     def write_down(self, ctx: TubeContext, held: Mapping[int, TakenRows], now_us: int) -> None:
         """Count and tell what time had done to the tasks that are held now."""
@@ -187,6 +184,15 @@ class ChosenRows:
         """The sub-queues of the tasks that are held now."""
         del complete
         return {row.utube for taken in held.values() for row in taken.rows}
+
+
+def _by_take_id(held: Iterable[StoredTask], lease: NewLease) -> dict[int, TakenRows]:
+    """Tasks that are held, by the take ids that they are held under."""
+    rows: dict[int, list[StoredTask]] = defaultdict(list)
+    for row in held:
+        if row.take_id is not None:
+            rows[row.take_id].append(row)
+    return {take_id: TakenRows(under, lease) for take_id, under in rows.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OrderChoice", "TakeInOrder"]
 
-T = TypeVar("T")
 H = TypeVar("H")
 
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SubqueueChoice", "TakeSubqueues"]
 
-T = TypeVar("T")
 H = TypeVar("H")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from tubeq_spark.storage.rows import with_leaves
+
 __all__ = ["cast", "plain"]
 
 
@@ -21,7 +23,7 @@ def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def plain(rows: pa.Table) -> pa.Table:
     """Rows without views of strings, which neither Delta nor older readers know."""
-    kinds = [_plain(kind) for kind in rows.schema.types]
+    kinds = [with_leaves(kind, _plain) for kind in rows.schema.types]
     if kinds == rows.schema.types:
         return rows
     # Names may come twice.
@@ -38,10 +40,4 @@ def _plain(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_binary_view(kind):
         return pa.binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
     return kind

@@ -83,13 +83,7 @@ class Writer:
             self.swap(snapshot, rows, predicate, said)
             return
         try:
-            write_deltalake(
-                snapshot,
-                rows,
-                mode="append",
-                commit_properties=_saying(said, at_once=True),
-                post_commithook_properties=hook(snapshot),
-            )
+            _append(snapshot, rows, _saying(said, at_once=True))
         except Exception as error:
             if not errors.is_conflict(error):
                 raise
@@ -155,13 +149,7 @@ class Writer:
         self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
     ) -> None:
         """Commit rows beside whatever there is."""
-        write_deltalake(
-            snapshot,
-            rows,
-            mode="append",
-            commit_properties=_saying(said, once),
-            post_commithook_properties=hook(snapshot),
-        )
+        _append(snapshot, rows, _saying(said, once))
 
     def replace(
         self,
@@ -181,6 +169,16 @@ class Writer:
             commit_properties=_saying(said, once),
             post_commithook_properties=hook(snapshot),
         )
+
+
+def _append(snapshot: DeltaTable, rows: pa.Table, properties: CommitProperties) -> None:
+    write_deltalake(
+        snapshot,
+        rows,
+        mode="append",
+        commit_properties=properties,
+        post_commithook_properties=hook(snapshot),
+    )
 
 
 def _saying(
