@@ -5,8 +5,9 @@ from __future__ import annotations
 __all__ = ["SHORT_LIVED", "WORKER"]
 
 #: In a minute no code runs so often that the second compiler pays: with it a session, a queue and a
-#: tube are there after 42 seconds of processor time, without it after 23.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+#: tube are there after 42 seconds of processor time, without it after 23. The room for code is as
+#: large as with it: half a minute of Spark fills the 48 MB of Java's own choice, and then calls fail.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 #: In the quarter of an hour of a worker it pays for what runs often indeed, five times as often as it
 #: would ask for; and two workers leave no processor to a collector beside them.
 WORKER = (

@@ -50,20 +50,26 @@ NATIVE = pytest.mark.parametrize("spark_or_none", ["native"], indirect=True)
 
 
 class CountingHandler(TreeHandler):
-    """Counts the visits of each page; a class of its own for each test."""
+    """Counts the visits of each page; a class of its own for each test.
+
+    Only the first `unheld` pages are answered while `open` is not set.
+    """
 
     hits: ClassVar[Counter[str]]
     lock = threading.Lock()
     pause = 0.0
+    unheld = 0
     open = threading.Event()
     open.set()
 
     def do_GET(self) -> None:  # noqa: N802
+        is_page = self.path != "/robots.txt"
         with self.lock:
-            if self.path != "/robots.txt":
+            if is_page:
                 self.hits[f"http://{self.headers['host']}{self.path}"] += 1
+            is_held = is_page and self.hits.total() > self.unheld
         threading.Event().wait(self.pause)
-        if self.path != "/robots.txt":
+        if is_held:
             self.open.wait(DEADLINE_S)
         super().do_GET()
 
@@ -353,7 +359,12 @@ class Program:
     def wait_for_line(self, part: str) -> None:
         """Wait until it has said something."""
         assert self.process.stdout is not None
-        assert any(part in line for line in self.process.stdout)
+        said: list[str] = []
+        for line in self.process.stdout:
+            said.append(line)
+            if part in line:
+                return
+        pytest.fail("".join(said))
 
     def end(self) -> tuple[int, str]:
         """Wait for its end; its exit code and what it said."""
@@ -372,18 +383,22 @@ def test_program_that_is_stopped_goes_on_where_it_was(
     new_crawler: Callable[..., Crawler],
 ) -> None:
     engine = "native" if spark_or_none is None else "spark"
-    handler.pause = 0.2
     seeds = [root, *(f"{root}folder {number}/" for number in range(FOLDERS))]
     options = ["--location", location, "--lease", "5", "--consumers", "2", "--engine", engine]
-    with Program(*options, "--batch-size", "8", "--partitions", "1", *seeds) as first:
-        first.wait_for(lambda: sum(handler.hits.values()) > len(seeds) + 2)
-        first.signal(signal.SIGINT)
-        ended_with, said = first.end()
+    handler.open, handler.unheld = threading.Event(), len(seeds) + 2
+    try:
+        with Program(*options, "--batch-size", "8", "--partitions", "1", *seeds) as first:
+            first.wait_for(lambda: handler.hits.total() > handler.unheld)
+            first.signal(signal.SIGINT)
+            first.wait_for_line("Finishing the batch in hand")
+            handler.open.set()
+            ended_with, said = first.end()
+    finally:
+        handler.open.set()
     assert ended_with == 130, said
     assert "goes on from here" in said
     assert len(handler.hits) < PAGES
 
-    handler.pause = 0.0
     with Program(*options) as second:
         ended_with, said = second.end()
     assert ended_with == 0, said
