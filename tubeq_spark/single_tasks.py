@@ -49,7 +49,8 @@ class SingleTasks(ABC):
             CommitUnknownError: The answer was lost; it may be there.
 
         Commits: 1, an insert-only MERGE into a segment of its own. Conflicts with nothing; in a tube
-        with a capacity with other puts, never with takes and acks.
+        with a capacity with other puts, never with takes and acks. Natively one in some dozens makes
+        one more, which compacts small segments, conflicts with takes of these, and yields to them.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
         tasks = self.put_many([data], timeout=timeout, **options)

@@ -124,7 +124,8 @@ class Tube(SingleTasks):
             InvalidOptionError: Any item or option is bad; nothing was written.
             TypeError: An unknown option, or `items` is one text or mapping.
 
-        Commits: 1 (none for no items), an insert-only MERGE. Conflicts as `put`.
+        Commits: 1 (none for no items), an insert-only MERGE. Conflicts as `put`, and natively
+        compacts at times as that does.
         """
         call = arguments.put_call(items, options, self._ctx.driver)
 
@@ -337,8 +338,10 @@ class Tube(SingleTasks):
             NotTakenError: Any of `ack` is not held; then nothing is taken either.
             InvalidOptionError: A bad argument.
 
-        Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE; else as `ack_many`
-        and `take_many`, as for tasks of a batch in types with sub-queues. Conflicts as theirs.
+        Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE, and one more before
+        it when it meets leases that have ended, which it writes down as a take does; else as
+        `ack_many` and `take_many`, as for tasks of a batch in types with sub-queues. Conflicts as
+        theirs.
         """
         request = arguments.take_request("take", take, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)

@@ -7,6 +7,7 @@ which landed is found in a real history, is shown by the tests of concurrency.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from tubeq_spark import (
 )
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.committer import Committer, CommitterFile
+from tubeq_spark.storage.lock_file import LockFile
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
 from tubeq_spark.storage.statement import STALE, Affected, Append, Clause, Statement
@@ -95,6 +97,12 @@ class FakeEngine:
     notes: list[Note] = field(default_factory=list)
     asked: list[Statement | Append] = field(default_factory=list)
     while_running: Callable[[], object] = lambda: None
+    ahead: list[str] = field(default_factory=list)
+    looks: threading.Event = field(default_factory=threading.Event)
+
+    def look_ahead(self, table: str) -> None:
+        self.ahead.append(table)
+        self.looks.set()
 
     def committer(self) -> Committer:
         return JVM
@@ -478,6 +486,22 @@ def test_commit_when_its_first_attempt_lasts_longer_than_its_time_tries_again() 
     run.engine.while_running = lambda: run.wall.advance(100)
 
     assert run() == 2
+
+
+def test_commit_when_another_process_holds_the_table_looks_ahead_while_it_is_next(
+    tmp_path: Path,
+) -> None:
+    lock_file = tmp_path / "work.lock"
+    run = Run([TWO, TWO], lock_file=lock_file)
+    assert run() == 2
+    assert not run.engine.ahead
+    with ThreadPoolExecutor(1) as pool:
+        with LockFile(lock_file, ManualClock()).holding():
+            waiting = pool.submit(run)
+            assert run.engine.looks.wait(30.0)
+            assert run.executed == 1
+        assert waiting.result(30.0) == 2
+    assert run.engine.ahead == [STATEMENTS["merge"].table]
 
 
 def test_commit_when_it_begins_anew_lets_others_of_the_process_in_between() -> None:

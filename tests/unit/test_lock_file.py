@@ -95,6 +95,28 @@ def test_acquire_when_another_holds_it_waits_for_its_release(kind: str, path: Pa
     assert steps == ["first", "second"]
 
 
+def test_acquire_when_another_holds_it_prepares_once_before_it_is_there(path: Path) -> None:
+    steps: list[str] = []
+    is_next = threading.Event()
+
+    def prepare() -> None:
+        steps.append("prepared")
+        is_next.set()
+
+    def second() -> None:
+        with LockFile(path, ManualClock()).holding(prepare):
+            steps.append("second")
+
+    with ThreadPoolExecutor(1) as pool:
+        with LockFile(path, ManualClock()).holding(prepare):
+            assert not steps
+            waiting = pool.submit(second)
+            assert is_next.wait(WAIT)
+            steps.append("first")
+        waiting.result(WAIT)
+    assert steps == ["prepared", "first", "second"]
+
+
 def test_acquire_when_its_holder_asks_again_at_once_lets_whoever_waits_come_first(
     path: Path, lock: LockFile
 ) -> None:

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tubeq_spark import Queue, QueueConfig, StoreError, local_session
-from tubeq_spark.admin.compaction import SYSTEM, Tables, remove_dead_files
+from tubeq_spark.admin.dead_files import SYSTEM, Tables, remove_dead_files
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locking import table_lock_of
 from tubeq_spark.storage.opened_location import OpenedLocation

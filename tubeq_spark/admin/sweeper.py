@@ -6,8 +6,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin import compaction, tubes
-from tubeq_spark.admin.compaction import SYSTEM, Tables
+from tubeq_spark.admin import tubes
+from tubeq_spark.admin.dead_files import SYSTEM, Tables, remove_dead_files
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import us_from_seconds
@@ -15,6 +15,7 @@ from tubeq_spark.rules.reports import SweepReport, TubeSweep
 from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.subqueues.locks import free_orphans
+from tubeq_spark.verbs.compact import compact, is_worth_compacting, remove_leftovers
 from tubeq_spark.verbs.expire import Ended, end_due, release_dead
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class _Pass:
         """Remove those of some tables, if it is time."""
         last_us = self.survey.vacuums.get(tables.key)
         tried_us = self.survey.tried_vacuums.get(tables.key)
-        return compaction.remove_dead_files(self.queue, tables, self.now_us, last_us, tried_us)
+        return remove_dead_files(self.queue, tables, self.now_us, last_us, tried_us)
 
 
 def sweep(
@@ -144,8 +145,8 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     ended.released += release_dead(ctx, found.owners, one_pass.dead)
     if one_pass.has_locks(ctx):
         free_orphans(ctx, now_us)
-    removed = compaction.remove_leftovers(ctx) if found.leftovers else 0
-    compacted = compaction.compact(ctx) if compaction.is_worth_compacting(ctx, found.tiny) else 0
+    removed = remove_leftovers(ctx) if found.leftovers else 0
+    compacted = compact(ctx) if is_worth_compacting(ctx, found.tiny) else 0
     own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)
     if one_pass.remove_dead_files(own):
         report.vacuumed.append(ctx.record.name)

@@ -115,6 +115,8 @@ class CommitLoop:
         self.conflicts = 0
         self.tally = tally or Tally()
         self._refusal: str | None = None
+        #: The tables that table locks are of, as far as something was committed.
+        self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
 
     def impatient(self) -> CommitLoop:
         """A loop that gives up at the first conflict, for what need not be done now."""
@@ -158,7 +160,7 @@ class CommitLoop:
         note = Note(operation, self.tally.session())
         while True:
             try:
-                with table_lock.writing(self._engine.committer):
+                with table_lock.writing(self._engine.committer, lambda: self._prepare(table_lock)):
                     return self._once(note, table_lock, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
@@ -174,6 +176,12 @@ class CommitLoop:
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
 
+    def _prepare(self, table_lock: TableLock) -> None:
+        """Shorten what is to be done once the lock is there."""
+        table = self._tables.get(table_lock)
+        if table is not None:
+            self._engine.look_ahead(table)
+
     def _once(self, note: Note, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
         operation = note.operation
         self._observer("read", operation)
@@ -181,6 +189,7 @@ class CommitLoop:
         if plan.statement is None:
             return plan.finish(Affected())
         self._observer("decided", operation)
+        self._tables[table_lock] = plan.statement.table
         with (
             table_lock.committing(self._engine.committer, _is_known) as has_ended,
             self.tally.running.running(plan.statement.table, table_lock),

@@ -78,6 +78,16 @@ class Tables(Protocol):
         """A table's newest version, where a look at it is cheap; else `None`."""
         ...
 
+    def small_files(self, table: str, rows: int, every: int) -> int:
+        """How many data files of at most so many rows this process knows, where it costs nothing.
+
+        Args:
+            table: The table.
+            rows: How many rows.
+            every: Count at one version in so many; at others, and where it would cost a look, it is 0.
+        """
+        ...
+
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""
         ...
@@ -151,6 +161,13 @@ class Engine(Protocol):
             sql: The query.
             sources: As of a `Statement`.
             expected: How many rows it reads, about.
+        """
+        ...
+
+    def look_ahead(self, table: str) -> None:
+        """Read what others have committed to a table, if that makes the next read shorter.
+
+        It is called by whoever is next to write there. What fails will fail again when it is needed.
         """
         ...
 

@@ -3,7 +3,7 @@
 Who asks again at once would always be faster than those that wait. So processes wait in line, at a
 second file beside the lock file: its first alone waits for the lock file, and lets the next one come
 up when it has that. Both waits are the system's, which wakes whoever is next; where there are no such
-waits the lock file is asked for now and then.
+waits the lock file is asked for now and then. The first in line has time to prepare for what it will do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tubeq_spark.clock import Clock
@@ -27,6 +27,10 @@ __all__ = ["TURN_SUFFIX", "LockFile"]
 TURN_SUFFIX = ".turn"
 #: Seconds between two tries to get the lock file, where the system does not wake us.
 _POLL = 0.003
+
+
+def _nothing() -> None:
+    """Prepare nothing."""
 
 
 class LockFile:
@@ -41,8 +45,11 @@ class LockFile:
         self._wall = wall
         self._polls = False
 
-    def acquire(self) -> None:
+    def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
         """Wait until it is ours.
+
+        Args:
+            prepare: Called while the first in line waits, which may raise nothing.
 
         Raises:
             OSError: It cannot be had at all.
@@ -51,7 +58,7 @@ class LockFile:
             self._file.acquire()
             return
         try:
-            self._wait()
+            self._wait(prepare)
         except BaseException:
             # Interrupted on the last steps.
             if self._is_held():
@@ -66,9 +73,9 @@ class LockFile:
             self._wall.sleep(2 * _POLL)
 
     @contextmanager
-    def holding(self) -> Iterator[None]:
-        """Hold it for a block."""
-        self.acquire()
+    def holding(self, prepare: Callable[[], None] = _nothing) -> Iterator[None]:
+        """Hold it for a block; argument as of `acquire`."""
+        self.acquire(prepare)
         try:
             yield
         finally:
@@ -77,21 +84,23 @@ class LockFile:
     def _is_held(self) -> bool:
         return self._file.is_locked
 
-    def _wait(self) -> None:
+    def _wait(self, prepare: Callable[[], None]) -> None:
         if not self._polls:
             try:
-                self._wait_in_line()
+                self._wait_in_line(prepare)
             except NoWaitsError:
                 self._polls = True
         if not self._is_held():
             self._file.acquire(poll_interval=_POLL)
 
-    def _wait_in_line(self) -> None:
+    def _wait_in_line(self, prepare: Callable[[], None]) -> None:
         with _locked(self._turn):
             while True:
                 try:
                     self._file.acquire(timeout=0)
                 except Timeout:
+                    prepare()
+                    prepare = _nothing
                     # Until it is free. Nobody else is before it, but for programs without a line.
                     with _locked(self.path):
                         continue

@@ -86,11 +86,16 @@ class TableLock:
         self.dropped: set[int] = set()
 
     @contextmanager
-    def writing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
+    def writing(
+        self,
+        committer: Callable[[], Committer | None],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> Iterator[None]:
         """Hold the table against other writers of this process, and of this host if need be.
 
         Args:
             committer: Tells the JVM that is going to commit; `None`: this process does it itself.
+            prepare: Called while another process holds it and this one is next; it may raise nothing.
 
         Raises:
             StoreError: Another JVM may be committing, and did not end while it was waited for.
@@ -99,7 +104,7 @@ class TableLock:
             if self._file is None or self._note is None:
                 yield
                 return
-            with self._file.holding():
+            with self._file.holding(prepare):
                 if not self._entered:
                     self._is_left = is_left_to(committer, self._note, self._wall, self._here)
                 self._entered += 1

@@ -1,7 +1,8 @@
 """put and put_many: insert new tasks, into segments that no other put uses.
 
 Steps: reserve ids (a commit only when the slot's bound is reached), one insert-only MERGE.
-Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there.
+Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there. On the
+native engine a put merges tiny segments at times, by a commit of its own that follows.
 Others' commits cannot disturb it: its segments are named by numbers that are its own. In a tube with a
 capacity it reads what is stored before, and another put in between makes it begin anew.
 """
@@ -18,6 +19,7 @@ from tubeq_spark.rules.transitions import new_row
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import insert_schema, insert_table
+from tubeq_spark.verbs.compact import compact_at_times
 
 if TYPE_CHECKING:
     from tubeq_spark.rules.arguments import PutCall, PutRequest
@@ -61,6 +63,7 @@ def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] |
     tasks: list[list[Task] | Exception] = [ctx.happened("put", rows) for rows in stored]
     if any(stored):
         ctx.table_lock.changed()
+        compact_at_times(ctx)
     return tasks
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -126,6 +126,11 @@ class NativeEngine:
             for name in known:
                 stack.enter_context(self._handles.of(name).expected())
             return query.rows(text, _held(sources))
+
+    def look_ahead(self, table: str) -> None:
+        """Move the snapshot on that the next statement decides on."""
+        with suppress(Exception), self._handles.of(table).newest():
+            pass
 
     # -- statements ---------------------------------------------------------------------------
 

@@ -54,6 +54,12 @@ class Table:
                 yield self._reading.renewed()
 
     @contextmanager
+    def known(self) -> Iterator[DeltaTable | None]:
+        """The version that this process wrote or looked at last, for a block; `None`: it did neither."""
+        with self._writing.lock:
+            yield self._writing.handle
+
+    @contextmanager
     def writing(self) -> Iterator[DeltaTable]:
         """The table's newest version, kept from all other threads for the time of a block.
 
@@ -103,15 +109,15 @@ class _Snapshot:
         self._path = path
         self._options = dict(options)
         self._log = log
-        self._handle: DeltaTable | None = None
+        self.handle: DeltaTable | None = None
 
     def renewed(self) -> DeltaTable:
         """The newest version; the lock is held."""
-        handle, self._handle = self._handle, None
+        handle, self.handle = self.handle, None
         if handle is None or not self._log.is_newest(handle.version()):
             # Where this fails, half of a change of state must not stay.
             handle = self._moved_on(handle)
-        self._handle = handle
+        self.handle = handle
         return handle
 
     def _moved_on(self, handle: DeltaTable | None) -> DeltaTable:
@@ -128,7 +134,7 @@ class _Snapshot:
 
     def forget(self) -> None:
         """Open the table anew the next time."""
-        self._handle = None
+        self.handle = None
 
 
 class Handles:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-__all__ = ["extent", "history_rows", "vacuum"]
+__all__ = ["extent", "history_rows", "small_files", "vacuum"]
 
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
@@ -23,6 +23,12 @@ def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
     version = table.version()
     newest = history_rows(table.history(1))[0]["timestamp"]
     return Extent(len(sizes), sum(sizes), version, newest, version - _checkpoint(table, options))
+
+
+def small_files(table: DeltaTable, rows: int) -> int:
+    """How many data files of at most so many rows; those that do not tell count, too."""
+    counts = table.get_add_actions().column("num_records").to_pylist()
+    return sum(count is None or count <= rows for count in counts)
 
 
 def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:

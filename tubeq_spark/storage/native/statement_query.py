@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
+
+from tubeq_spark.storage.arrow_arrays import scalar
 from tubeq_spark.storage.statement import FAIL
 
 if TYPE_CHECKING:
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.statement import Clause, Statement
 
-__all__ = ["CLAUSE", "ROW", "STAYS", "StatementQuery", "condition"]
+__all__ = ["CLAUSE", "ROW", "STAYS", "StatementQuery", "after", "condition"]
 
 #: The place of the note, which goes into the commit's metadata.
 _NOTED = re.compile(r"CAST\([\w.]+ AS STRING\) <> \{note\}( AND )?")
@@ -22,6 +25,8 @@ _NOTED = re.compile(r"CAST\([\w.]+ AS STRING\) <> \{note\}( AND )?")
 CLAUSE = "tubeq_clause"
 #: The column that numbers the rows of the table.
 ROW = "tubeq_row"
+#: The columns that hold what a clause would make of a column.
+_AFTER = "tubeq_after_{}_{}"
 #: A source that says nothing.
 _ONE_ROW = "(SELECT 1 AS one)"
 #: In place of a clause: a row of the table that stays, and one of the source that goes nowhere.
@@ -76,13 +81,23 @@ class StatementQuery:
         )
 
     def _alone(self, where: str) -> str:
-        """Every row of the table's part, where the source says nothing."""
+        """Every row of the table's part, where the source says nothing.
+
+        Beside it what each clause would make of it: to let `after` choose costs less than to have a
+        query planned that chooses.
+        """
         clauses = list(enumerate(self._statement.clauses, 1))
         whens = " ".join(f"WHEN {clause.when or 'TRUE'} THEN {n}" for n, clause in clauses)
-        number = f"CAST(CASE WHEN {where} THEN CASE {whens} ELSE 0 END ELSE 0 END AS INT)"
-        cases = [(f"t.{CLAUSE} = {n}", clause) for n, clause in clauses]
-        target = f"(SELECT *, {number} AS {CLAUSE} FROM {self._target} t)"
-        return f"SELECT {self._columns(cases, 't.')} FROM {target} t"
+        number = f"CASE WHEN {where} THEN CASE {whens} ELSE {STAYS} END ELSE {STAYS} END"
+        found = [f"CAST({number} AS INT) AS {CLAUSE}"]
+        found += [
+            f"{value} AS {_AFTER.format(n, column)}"
+            for n, clause in clauses
+            for column, value in (clause.sets or {}).items()
+            if value != FAIL
+        ]
+        found += [f"t.{name} AS tubeq_from_{name}" for name in self._by]
+        return f"SELECT *, {', '.join(found)} FROM {self._target} t"
 
     def inserted(self) -> str:
         """The rows of the source, where there are none of the table's."""
@@ -123,6 +138,21 @@ class StatementQuery:
             return values[0][1]
         whens = " ".join(f"WHEN {when} THEN {value}" for when, value in values)
         return f"CASE {whens} ELSE {before} END"
+
+
+def after(statement: Statement, found: pa.Table) -> pa.Table:
+    """What a query has found, with what the clauses that apply make of the rows in its columns."""
+    number = found.column(CLAUSE)
+    for n, clause in enumerate(statement.clauses, 1):
+        applies = pc.equal(number, scalar(n, number.type))
+        for column in clause.sets or {}:
+            name = _AFTER.format(n, column)
+            if name in found.column_names:
+                before = found.column(column)
+                value = pc.if_else(applies, found.column(name).cast(before.type), before)
+                found = found.set_column(found.schema.get_field_index(column), column, value)
+                found = found.drop_columns([name])
+    return found
 
 
 def _set(clause: Clause, column: str, before: str) -> str:

@@ -19,7 +19,7 @@ from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.projection import projected
-from tubeq_spark.storage.native.statement_query import CLAUSE, ROW, STAYS, StatementQuery
+from tubeq_spark.storage.native.statement_query import CLAUSE, ROW, STAYS, StatementQuery, after
 from tubeq_spark.storage.sql.schema import CHANGE_FEED
 from tubeq_spark.storage.statement import FAIL, Affected
 
@@ -80,7 +80,8 @@ def decide(
     # What inserts nothing finds out by its query that there is nothing.
     if not (inserts and by and statement.partitions and _is_empty(table, near)):
         _refuse_change_feed(table)
-        return _Outcome(statement, run(text.joined()), schema, by).decision()
+        found = after(statement, run(text.joined()))
+        return _Outcome(statement, found, schema, by).decision()
     rows = projected(statement, schema)
     if rows is None:
         decision = _Outcome(statement, run(text.inserted()), schema, by).decision()

@@ -128,6 +128,13 @@ class NativeTables:
         with errors.reading(), self._handles.of(table).newest() as newest:
             return newest.version()
 
+    def small_files(self, table: str, rows: int, every: int) -> int:
+        """How many data files of at most so many rows, at one version in so many; else 0."""
+        with errors.reading(), self._handles.of(table).known() as known:
+            if known is None or known.version() % every:
+                return 0
+            return maintenance.small_files(known, rows)
+
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""
         (newest,) = self.history_rows(table, 1)

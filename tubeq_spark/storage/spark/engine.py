@@ -159,6 +159,9 @@ class SparkEngine:
         """Rows for a program, as `shown`."""
         return frame_of(self.spark, table)
 
+    def look_ahead(self, table: str) -> None:
+        """Nothing: a statement of Spark is planned on the newest version in any case."""
+
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query."""
         return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]

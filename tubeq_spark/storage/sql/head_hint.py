@@ -3,7 +3,8 @@
 A look at all segments (narrow columns only) remembers the first place in the order of each. The next
 reads ask for tasks up to a place that enough tasks lie before, so that file statistics skip all
 later segments. The place bounds what is read, not where: tasks that came before it meanwhile are
-seen. When too few are found the hint is made anew, and in the end everything is read.
+seen. Where too few are found the segments up to there have been taken from, and those that follow are
+read; then the hint is made anew, and in the end everything is read.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from tubeq_spark.rules.order import OrderPosition
 
 __all__ = ["HEAD_SEGMENTS", "HeadHint", "SegmentHead"]
 
-#: Segments that a look remembers; a tube with fewer of them, and not many rows, needs no hint.
+#: Segments that a look remembers.
 HEAD_SEGMENTS = 64
-_FEW_ROWS = 20_000
-#: A hint that held everything is looked at again after so many reads: the tube may have grown.
+#: A tube with no more segments and rows than these needs no hint.
+_FEW_SEGMENTS, _FEW_ROWS = 8, 20_000
+#: Tasks that are read beyond what is wanted: most of those before may be gone by the next read.
+_SPARE = 8
+#: A hint is made anew after so many reads: the tube may have grown.
 _READS = 50
 
 
@@ -35,6 +39,8 @@ class HeadHint:
 
     heads: list[SegmentHead] = field(default_factory=list)
     _reads: int = 0
+    #: Whether there were no more segments than are remembered.
+    is_whole: bool = True
 
     @property
     def outworn(self) -> bool:
@@ -43,14 +49,21 @@ class HeadHint:
 
     def learn(self, heads: list[SegmentHead]) -> None:
         """Remember the heads of the first segments, in order."""
-        few = sum(head.count for head in heads) <= _FEW_ROWS
+        rows = sum(head.count for head in heads)
+        few = len(heads) <= _FEW_SEGMENTS and rows <= _FEW_ROWS
+        self.is_whole = few or len(heads) < HEAD_SEGMENTS
         self.heads = [] if few else heads
         self._reads = _READS
 
     def forget(self) -> None:
         """Read everything for a while: the segments overlap too much for a hint."""
         self.heads = []
+        self.is_whole = True
         self._reads = _READS
+
+    def passed(self, bound: OrderPosition) -> None:
+        """Count no more on what was before a place: too little of it is left."""
+        self.heads = [head for head in self.heads if head.first > bound]
 
     def expected(self, wanted: int) -> int:
         """How many tasks a read of `wanted` will find, about; 0 when the tube has few."""
@@ -62,6 +75,6 @@ class HeadHint:
         before = 0
         for head, following in zip(self.heads, self.heads[1:], strict=False):
             before += head.count
-            if before >= wanted:
+            if before >= wanted + _SPARE:
                 return OrderPosition(following.first.pri, following.first.task_id - 1)
         return None

@@ -63,14 +63,19 @@ def _one_of(states: Sequence[TaskState], alias: str) -> str:
     return f"{alias}state IN ({', '.join(string(state.value) for state in states)})"
 
 
-def is_takeable(now_us: int, alias: str = "") -> str:
-    """Effectively ready, and not in anybody's lease segment."""
+def _waits_no_more(now_us: int, alias: str) -> str:
+    """Not in anybody's lease segment, and not delayed."""
     waiting = [s for s in _TAKEABLE if s in _HOLDING]
     free = [s for s in _TAKEABLE if s not in _HOLDING]
     return (
-        f"({_one_of(free, alias)} OR ({_one_of(waiting, alias)} AND "
-        f"{_due('next_event', now_us, alias)})) AND {_alive(now_us, alias)}"
+        f"{_one_of(free, alias)} OR "
+        f"({_one_of(waiting, alias)} AND {_due('next_event', now_us, alias)})"
     )
+
+
+def is_takeable(now_us: int, alias: str = "") -> str:
+    """Effectively ready, and not in anybody's lease segment."""
+    return f"({_waits_no_more(now_us, alias)}) AND {_alive(now_us, alias)}"
 
 
 def is_ready(now_us: int, max_attempts: int | None, alias: str = "") -> str:
@@ -80,7 +85,8 @@ def is_ready(now_us: int, max_attempts: int | None, alias: str = "") -> str:
     )
     if max_attempts is not None:
         ended += f" AND {alias}attempts < {integer(max_attempts)}"
-    return f"(({is_takeable(now_us, alias)}) OR ({ended} AND {_alive(now_us, alias)}))"
+    # An engine plans each part of a condition anew, so what both have in common stands there once.
+    return f"(({_waits_no_more(now_us, alias)} OR ({ended})) AND {_alive(now_us, alias)})"
 
 
 def is_buried(now_us: int, alias: str = "") -> str:

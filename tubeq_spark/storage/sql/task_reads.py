@@ -33,6 +33,8 @@ __all__ = ["Tasks"]
 T = TypeVar("T")
 
 
+#: Where too few tasks were found, so many times as many are looked for among those that follow.
+_WIDER = 8
 #: Task ids have 63 bits; any other number is no task's.
 _IDS = 1 << 63
 
@@ -97,18 +99,28 @@ class Tasks:
         self, ready: str, limit: int, read: Callable[[str, int], T], size: Callable[[T], int]
     ) -> T:
         """Read what is ready without reading segments that cannot hold the next `limit` tasks."""
-        if self._heads.outworn:
-            self._heads.learn(self._look(ready))
-        for again in (False, True):
-            bound = self._heads.bound(limit)
-            where = ready if bound is None else f"{ready} AND {self._table.up_to(bound)}"
-            found = read(where, self._heads.expected(limit))
-            if bound is None or size(found) >= limit:
-                return found
-            if not again:
-                self._heads.learn(self._look(ready))
-        self._heads.forget()
-        return read(ready, 0)
+        hint = self._heads
+        is_fresh = hint.outworn
+        if is_fresh:
+            hint.learn(self._look(ready))
+        while True:
+            misses = 0
+            for wanted in (limit, _WIDER * limit):
+                bound = hint.bound(wanted)
+                if bound is None:
+                    break
+                found = read(f"{ready} AND {self._table.up_to(bound)}", hint.expected(limit))
+                if size(found) >= limit:
+                    return found
+                hint.passed(bound)
+                misses += 1
+            if is_fresh or hint.is_whole:
+                break
+            is_fresh = True
+            hint.learn(self._look(ready))
+        if misses > 1:
+            hint.forget()
+        return read(ready, hint.expected(limit))
 
     def _look(self, ready: str) -> list[SegmentHead]:
         found = self.engine.arrow(

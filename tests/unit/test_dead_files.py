@@ -9,7 +9,7 @@ import pytest
 from delta.exceptions import MetadataChangedException
 
 from tubeq_spark import QueueConfig
-from tubeq_spark.admin.compaction import Tables, remove_dead_files
+from tubeq_spark.admin.dead_files import Tables, remove_dead_files
 from tubeq_spark.storage.committer import Committer
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.spark.tables import SparkTables

@@ -1,6 +1,6 @@
-"""Keeps tables small: merges tiny segments, removes leftovers of drops and dead files.
+"""Removes dead files: those that no kept version of a table needs.
 
-Nothing here is needed for a verb to be right, all of it yields to whoever commits first.
+No verb needs it to be right, and it yields to whoever commits first.
 """
 
 from __future__ import annotations
@@ -9,71 +9,31 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import ConflictError
 from tubeq_spark.rules.microseconds import us_from_seconds
-from tubeq_spark.rules.row_changes import Every, Move
-from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.sql.schema import FENCE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.statement import Affected
 
 __all__ = [
     "SYSTEM",
     "Tables",
-    "compact",
-    "is_worth_compacting",
     "remove_dead_files",
-    "remove_leftovers",
 ]
 
 log = logging.getLogger(__name__)
 
 #: Stands for the system tables; ids of tubes are greater.
 SYSTEM = 0
-#: Segments at the head of the queue that a compaction leaves to the takes.
-_HEAD = 4
 #: Removals of dead files that long writes put off, before they are no longer asked.
 _PUT_OFF = 4
 #: A removal that failed is tried again after this part of the time from one to the next.
 _AGAIN = 24
 #: The storage's clock, which dates commits, and that of a sweeper are not further apart.
 _CLOCKS = 3_600_000_000
-
-
-def is_worth_compacting(ctx: TubeContext, tiny: int) -> bool:
-    """Whether so many tiny segments are too many."""
-    return tiny - _HEAD > ctx.queue.config.fold_segments
-
-
-def compact(ctx: TubeContext) -> int:
-    """Move the rows of many tiny segments without taken tasks into one.
-
-    Returns:
-        How many segments went. At most one commit; a compaction that meets a rival gives up.
-    """
-    config = ctx.queue.config
-
-    def attempt() -> Plan[int]:
-        tiny = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)[_HEAD:]
-        if len(tiny) <= config.fold_segments:
-            return Plan(None, lambda _: 0)
-        dest = ctx.queue.session.segments(1)[0]
-        statement = ctx.statements.settle_segments(tiny, (Every(), Move(dest)))
-
-        def finish(_affected: Affected) -> int:
-            return len(tiny)
-
-        return Plan(statement, finish)
-
-    try:
-        return ctx.queue.once.run("fold", ctx.table_lock, attempt)
-    except ConflictError:
-        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,20 +143,3 @@ def _were_removed(queue: QueueContext, tables: Tables, before_us: int) -> bool:
 def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
     """Make all writes to a table that were begun before now fail; False when a rival is at it."""
     return queue.engine.tables.set_property(table, FENCE, str(now_us))
-
-
-def remove_leftovers(ctx: TubeContext) -> int:
-    """Remove rows of tubes that had this name before and were dropped, and gone rows.
-
-    Returns:
-        How many rows. At most one commit.
-    """
-
-    def attempt() -> Plan[int]:
-        segments = ctx.tasks.leftover_segments()
-        if not segments:
-            return Plan(None, lambda _: 0)
-        statement = ctx.statements.delete_segments(segments)
-        return Plan(statement, lambda affected: affected.deleted)
-
-    return ctx.queue.loop.run("leftovers", ctx.table_lock, attempt)

@@ -1,0 +1,181 @@
+"""Puts of single tasks keep a table small by themselves, and takes read no more than the head of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from tubeq_spark import Tube
+
+#: Tiny segments that are not too many, for short tests.
+FEW = 8
+PUTS = 60
+
+
+class ProcessEndError(BaseException):
+    """Stands for the end of the process."""
+
+
+class AtCompaction:
+    """Does something at a step of a compaction, once."""
+
+    def __init__(self, step: str, action: Callable[[], object]) -> None:
+        self.step = step
+        self.action = action
+        self.times = 0
+
+    def __call__(self, step: str, operation: str) -> None:
+        if (step, operation) == (self.step, "fold"):
+            self.times += 1
+            if self.times == 1:
+                self.action()
+
+
+def opened(place: Path, **settings: Any) -> Queue:
+    config = QueueConfig(**({"fold_segments": FEW} | settings))
+    return Queue(None, str(place), engine="native", config=config)
+
+
+def files(place: Path) -> int:
+    return len(DeltaTable(str(place / "work")).file_uris())
+
+
+def put_each(tube: Tube, items: Iterable[int], **options: Any) -> None:
+    for item in items:
+        tube.put(item, **options)
+
+
+def next_one(tube: Tube) -> Any:
+    """What the next take gets, which is acked."""
+    task = tube.take(0)
+    assert task is not None
+    tube.ack(task.task_id)
+    return task.data
+
+
+def taken(tube: Tube) -> list[Any]:
+    """All that is ready, in the order of takes."""
+    return [task.data for task in tube.take_many(2 * PUTS, timeout=0)]
+
+
+def raising(error: BaseException) -> Callable[[], object]:
+    def fail() -> object:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("kind", ["fifo", "fifottl", "utube", "utubettl"])
+def test_put_of_single_tasks_when_many_wait_merges_their_segments(
+    tmp_path: Path, kind: str
+) -> None:
+    with opened(tmp_path) as queue:
+        tube = queue.create_tube("work", kind)
+        put_each(tube, range(PUTS))
+        assert files(tmp_path) < PUTS // 2
+        assert [next_one(tube) for _ in range(PUTS)] == [*range(PUTS)]
+
+
+def test_put_where_few_wait_makes_one_commit(tmp_path: Path) -> None:
+    with opened(tmp_path, fold_segments=PUTS) as queue:
+        tube = queue.create_tube("work", "fifo")
+        before = DeltaTable(str(tmp_path / "work")).version()
+        put_each(tube, range(PUTS))
+    assert DeltaTable(str(tmp_path / "work")).version() == before + PUTS
+
+
+@pytest.mark.parametrize("step", ["read", "decided", "committed"])
+def test_put_when_its_process_stops_at_the_compaction_has_put_its_task_once(
+    tmp_path: Path, step: str
+) -> None:
+    stop = AtCompaction(step, raising(ProcessEndError()))
+    queue = opened(tmp_path, observer=stop)
+    tube = queue.create_tube("work", "fifo")
+    items = iter(range(PUTS))
+    with pytest.raises(ProcessEndError):
+        put_each(tube, items)
+
+    with opened(tmp_path) as other:
+        assert taken(other["work"]) == [*range(next(items))]
+    assert stop.times == 1
+    queue.close()
+
+
+def test_put_when_the_compaction_fails_returns_its_task(tmp_path: Path) -> None:
+    failure = AtCompaction("decided", raising(StoreError("the disk is full")))
+    with opened(tmp_path, observer=failure) as queue:
+        tube = queue.create_tube("work", "fifo")
+        put_each(tube, range(PUTS))
+        assert taken(tube) == [*range(PUTS)]
+    assert failure.times > 0
+
+
+def test_compaction_when_a_take_comes_first_yields_to_it(tmp_path: Path) -> None:
+    got: list[Any] = []
+    rival = opened(tmp_path)
+
+    def take() -> None:
+        got.extend(task.data for task in rival["work"].take_many(7, timeout=0))
+
+    with rival, opened(tmp_path, observer=AtCompaction("decided", take)) as queue:
+        tube = queue.create_tube("work", "fifo")
+        put_each(tube, range(PUTS))
+        assert got == [*range(7)]
+        assert taken(tube) == [*range(7, PUTS)]
+
+
+# -- the head ----------------------------------------------------------------------------------------
+
+
+def test_takes_of_two_when_many_segments_wait_keep_the_order_of_all(tmp_path: Path) -> None:
+    with opened(tmp_path, fold_segments=1_000) as one, opened(tmp_path) as other:
+        tube = one.create_tube("work", "fifottl")
+        put_each(tube, range(PUTS), pri=1)
+        got: list[Any] = []
+        for number in range(PUTS // 2):
+            if number == PUTS // 4:
+                tube.put("first")
+            for queue, count in ((one, 1), (other, 2)):
+                got += [task.data for task in queue["work"].take_many(count, timeout=0)]
+    urgent = got.index("first")
+    assert urgent == PUTS // 4 * 3
+    assert [*got[:urgent], *got[urgent + 1 :]] == [*range(PUTS)]
+
+
+def heads(count: int, rows: int = 1) -> list[SegmentHead]:
+    return [SegmentHead(OrderPosition(0, 100 * number), rows) for number in range(count)]
+
+
+def test_hint_when_segments_were_taken_from_goes_on_with_those_that_follow() -> None:
+    hint = HeadHint()
+    hint.learn(heads(HEAD_SEGMENTS))
+    bounds = []
+    while (bound := hint.bound(1)) is not None:
+        bounds.append(bound.task_id)
+        hint.passed(bound)
+    assert bounds[:3] == [899, 1799, 2699]
+    assert len(bounds) == HEAD_SEGMENTS // 9
+    assert not hint.is_whole
+
+
+@pytest.mark.parametrize(
+    ("segments", "rows", "last_id"),
+    [(8, 1, None), (2, 10_000, None), (2, 20_000, 99), (12, 1, 899)],
+)
+def test_hint_is_of_tubes_with_many_segments_or_rows(
+    segments: int, rows: int, last_id: int | None
+) -> None:
+    hint = HeadHint()
+    hint.learn(heads(segments, rows))
+    assert hint.is_whole
+    assert hint.bound(1) == (None if last_id is None else OrderPosition(0, last_id))

@@ -1,0 +1,88 @@
+"""Keeps a tube's table small: merges tiny segments, removes leftovers of drops.
+
+Steps: read which segments, one statement that moves or removes their rows. Stopped before it: nothing
+happened. No other verb needs it to be right, and it yields to whoever commits first.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.rules.row_changes import Every, Move
+from tubeq_spark.storage.commit_loop import Plan
+
+if TYPE_CHECKING:
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.statement import Affected
+
+__all__ = ["compact", "compact_at_times", "is_worth_compacting", "remove_leftovers"]
+
+log = logging.getLogger(__name__)
+
+#: Segments at the head of the queue that a compaction leaves to the takes.
+_HEAD = 4
+#: Versions from one look whether it is time to compact to the next.
+_EVERY = 16
+
+
+def is_worth_compacting(ctx: TubeContext, tiny: int) -> bool:
+    """Whether so many tiny segments are too many."""
+    return tiny - _HEAD > ctx.queue.config.fold_segments
+
+
+def compact(ctx: TubeContext) -> int:
+    """Move the rows of many tiny segments without taken tasks into one.
+
+    Returns:
+        How many segments went. At most one commit; a compaction that meets a rival gives up.
+    """
+    config = ctx.queue.config
+
+    def attempt() -> Plan[int]:
+        tiny = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)[_HEAD:]
+        if len(tiny) <= config.fold_segments:
+            return Plan(None, lambda _: 0)
+        dest = ctx.queue.session.segments(1)[0]
+        statement = ctx.statements.settle_segments(tiny, (Every(), Move(dest)))
+
+        def finish(_affected: Affected) -> int:
+            return len(tiny)
+
+        return Plan(statement, finish)
+
+    try:
+        return ctx.queue.once.run("fold", ctx.table_lock, attempt)
+    except ConflictError:
+        return 0
+
+
+def compact_at_times(ctx: TubeContext) -> None:
+    """Compact after a put, where each file makes the next commits slower and counting them is cheap.
+
+    Whoever committed one version in so many looks. What fails here is left to a sweep.
+    """
+    tables, rows = ctx.queue.engine.tables, ctx.queue.config.fold_rows
+    try:
+        if is_worth_compacting(ctx, tables.small_files(ctx.table.name, rows, _EVERY)):
+            compact(ctx)
+    except TubeqError:
+        log.warning("tube %s was not compacted", ctx.record.name, exc_info=True)
+
+
+def remove_leftovers(ctx: TubeContext) -> int:
+    """Remove rows of tubes that had this name before and were dropped, and gone rows.
+
+    Returns:
+        How many rows. At most one commit.
+    """
+
+    def attempt() -> Plan[int]:
+        segments = ctx.tasks.leftover_segments()
+        if not segments:
+            return Plan(None, lambda _: 0)
+        statement = ctx.statements.delete_segments(segments)
+        return Plan(statement, lambda affected: affected.deleted)
+
+    return ctx.queue.loop.run("leftovers", ctx.table_lock, attempt)
