@@ -32,9 +32,12 @@ _numbers = itertools.count(1)
 ON = {
     "test_case_": ENGINES,
     "test_arrow": ENGINES,
+    "test_bad_input": ENGINES[:2],
     "test_leases": ENGINES[:2],
+    "test_metrics": ENGINES[:2],
     "test_neighbours": ENGINES[:2],
     "test_tarantool15": ENGINES[:2],
+    "test_unreadable": ENGINES[:2],
 }
 
 

@@ -56,6 +56,12 @@ class OnSpark:
                 latest[table] = max(int(commit.stem), latest.get(table, 0))
         return latest
 
+    def update(self, table: str, columns: dict[str, str], where: str = "TRUE") -> None:
+        """Write SQL expressions into a table, as a program does that is no queue."""
+        assert self.spark is not None
+        sets = ", ".join(f"{name} = {value}" for name, value in columns.items())
+        self.spark.sql(f"UPDATE delta.`{table}` SET {sets} WHERE {where}")
+
 
 class Native(OnSpark):
     """Delta tables without Spark."""
@@ -67,6 +73,12 @@ class Native(OnSpark):
     def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
         """Open a queue at a path."""
         return super().open(location, clock=clock, engine="native", **options)
+
+    def update(self, table: str, columns: dict[str, str], where: str = "TRUE") -> None:
+        """Write SQL expressions into a table."""
+        from deltalake import DeltaTable  # noqa: PLC0415
+
+        DeltaTable(table).update(columns, predicate=where)
 
 
 class InMemory:

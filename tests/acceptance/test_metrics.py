@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.acceptance.support import Engine
+
 #: More than all that the tests move the clock.
 DAY = 86_400.0
 #: A ttr of the tubes here, and of the sessions that die.
@@ -33,10 +35,10 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(scope="module")
-def queue(spark: SparkSession, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
+def queue(engine: Engine, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
     # A segment a task: many files without many commits.
     config = QueueConfig(segment_rows=1)
-    with Queue(spark, shared_location, clock=clock, config=config) as queue:
+    with engine.open(shared_location, clock=clock, config=config) as queue:
         queue.cfg(ttr=FOR_EVER)
         end_heartbeat(queue)
         yield queue
@@ -132,7 +134,7 @@ def test_metrics_and_health_given_bad_limits_refuse_them(queue: Queue) -> None:
 
 @pytest.mark.thorough
 def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
-    spark: SparkSession, shared_location: str, clock: ManualClock, queue: Queue
+    engine: Engine, shared_location: str, clock: ManualClock, queue: Queue
 ) -> None:
     for name in queue.tubes():
         queue[name].truncate()
@@ -140,15 +142,15 @@ def test_health_when_things_are_left_undone_names_them_until_a_sweep_has_been(
     timed.put_many([PutItem("late", delay=10), *"abcde"])
     hosts = queue.create_tube("hosts", "utube")
     hosts.put_many([PutItem("1", utube="x"), PutItem("2", utube="y")])
-    dying = Queue(spark, shared_location, clock=clock)
+    dying = engine.open(shared_location, clock=clock)
     dying.cfg(ttr=TTR)
     end_heartbeat(dying)
     assert dying["hosts"].take(0) is not None
-    stopped = Queue(spark, shared_location, clock=clock, config=stopping("committed", "claim"))
+    stopped = engine.open(shared_location, clock=clock, config=stopping("committed", "claim"))
     with pytest.raises(Stop):
         stopped["hosts"].take(0)
     queue.create_tube("leaving", "fifo")
-    dropper = Queue(spark, shared_location, clock=clock, config=stopping("committed", "drop"))
+    dropper = engine.open(shared_location, clock=clock, config=stopping("committed", "drop"))
     with pytest.raises(Stop):
         dropper["leaving"].drop()
     broken = queue.create_tube("broken", "fifo")

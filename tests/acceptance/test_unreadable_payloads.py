@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.acceptance.support import NewTube
+    from tests.acceptance.support import OnSpark as Engine
     from tubeq_spark import Queue, Task, Tube
 
 TOO_DEEP = "[" * 5_000 + "]" * 5_000
@@ -40,10 +41,9 @@ MOMENTS = {
 Refused = Callable[[str], AbstractContextManager[None]]
 
 
-def spoil(spark: SparkSession, queue: Queue, task: Task, tube: Tube, data: str) -> None:
+def spoil(engine: Engine, queue: Queue, task: Task, tube: Tube, data: str) -> None:
     """Write a payload (an SQL expression) that no put would."""
-    table = f"delta.`{queue.location}/{tube.name}`"
-    spark.sql(f"UPDATE {table} SET data = {data} WHERE task_id = {task.task_id}L")
+    engine.update(f"{queue.location}/{tube.name}", {"data": data}, f"task_id = {task.task_id}")
 
 
 def deep(depth: int) -> Any:
@@ -66,7 +66,7 @@ def deep(depth: int) -> Any:
     ids=lambda value: str(value)[:12],
 )
 def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
-    spark: SparkSession,
+    engine: Engine,
     queue: Queue,
     new_tube: NewTube,
     caplog: pytest.LogCaptureFixture,
@@ -74,11 +74,13 @@ def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
     schema: str | None,
     data: str,
 ) -> None:
+    if engine.spark is None and data != f"'{TOO_DEEP}'":
+        pytest.skip("only Spark writes such values")
     tube = new_tube(type_name, schema=schema)
     options = {"utube": "a"} if type_name.startswith("utube") else {}
     good: Any = "good" if schema is None else {schema.split()[0]: None}
     bad, _ = tube.put_many([good, good], **options)
-    spoil(spark, queue, bad, tube, data)
+    spoil(engine, queue, bad, tube, data)
 
     with caplog.at_level(logging.ERROR, "tubeq_spark"):
         task = take(tube)
@@ -94,12 +96,11 @@ def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
 
 @pytest.mark.thorough
 def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_deleted(
-    spark: SparkSession, queue: Queue, new_tube: NewTube
+    engine: Engine, queue: Queue, new_tube: NewTube
 ) -> None:
     tube = new_tube("utube")
     bad = [tube.put("bad", utube="a").task_id for _ in range(2)]
-    table = f"delta.`{queue.location}/{tube.name}`"
-    spark.sql(f"UPDATE {table} SET data = '{{'")
+    engine.update(f"{queue.location}/{tube.name}", {"data": "'{'"})
     assert tube.take(0) is None
     assert counts(queue, tube) == {"buried": 2, "total": 2}
 
@@ -115,14 +116,14 @@ def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_d
 
 @pytest.mark.thorough
 def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
-    spark: SparkSession, queue: Queue, new_tube: NewTube
+    engine: Engine, queue: Queue, new_tube: NewTube
 ) -> None:
     tube = new_tube("fifottl")
     events: list[tuple[str, Any]] = []
     tube.on_task_change(lambda task, event: events.append((event, task.data)))
     tasks = tube.put_many([0, 1, 2, 3, 4])
     for task in tasks[1::2]:
-        spoil(spark, queue, task, tube, "'}'")
+        spoil(engine, queue, task, tube, "'}'")
     events.clear()
 
     assert data_of(tube.take_many(3)) == [0, 2, 4]
@@ -132,12 +133,12 @@ def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
 
 @pytest.mark.thorough
 def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
-    spark: SparkSession, queue: Queue, new_tube: NewTube
+    engine: Engine, queue: Queue, new_tube: NewTube
 ) -> None:
     tube = new_tube("utubettl")
     _, bad, _ = tube.put_many(["first", "bad", "next"], utube="a")
     first = take(tube)
-    spoil(spark, queue, bad, tube, "'}'")
+    spoil(engine, queue, bad, tube, "'}'")
 
     taken = tube.exchange(ack=[first.task_id], take=1)
 
@@ -147,12 +148,12 @@ def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
 
 @pytest.mark.thorough
 def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next(
-    spark: SparkSession, queue: Queue, new_tube: NewTube
+    engine: Engine, queue: Queue, new_tube: NewTube
 ) -> None:
     tube, old = new_tube("fifottl"), Queue15(queue)
     bad = old.put(tube.name, "bad")
     assert bad is not None
-    spoil(spark, queue, tube.peek(bad.task_id), tube, "'}'")
+    spoil(engine, queue, tube.peek(bad.task_id), tube, "'}'")
     old.put(tube.name, "good")
 
     task = old.take(tube.name, 0)

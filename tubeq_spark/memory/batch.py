@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.row_changes import Change
     from tubeq_spark.rules.stored_task import StoredTask
 else:
-    Batch = object
+    from tubeq_spark.with_block import WithBlock as Batch
 
 __all__ = ["InMemoryBatch"]
 
@@ -82,17 +81,9 @@ class InMemoryBatch(Batch):
         stored = pa.Table.from_arrays(arrays, list(_STORED))
         return shown_table(stored, self._verbs.driver.order, typed=False)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        if not self._left:
-            return
-        if error_type is None:
-            self.ack()
-        else:
-            with contextlib.suppress(NotTakenError):
-                self.release()
+    @property
+    def _is_left(self) -> bool:
+        return self._left
 
     def ack(self, df: DataFrame | Ids | None = None) -> int:
         """As `Batch.ack`."""
