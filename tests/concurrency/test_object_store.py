@@ -21,7 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from tests.concurrency.support import ids_of
-from tubeq_spark import Queue, StoreError
+from tubeq_spark import Queue, QueueConfig, StoreError
 from tubeq_spark.storage import writers
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.native.engine import NativeEngine
@@ -37,7 +37,7 @@ pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-CONSUMERS, TASKS, BATCH, UTUBES = 4, 60, 3, 7
+CONSUMERS, TASKS, BATCH, UTUBES, FEW = 4, 60, 3, 7, 4
 WAIT = 300
 
 #: Takes batches until nothing is left for a while, and tells of each task that it acked.
@@ -75,8 +75,9 @@ class Store:
             "aws_conditional_put": "etag",
         }
 
-    def open(self, location: str) -> Queue:
-        return Queue(None, location, engine="native", storage_options=self.options)
+    def open(self, location: str, **settings: Any) -> Queue:
+        config = QueueConfig(**settings)
+        return Queue(None, location, engine="native", storage_options=self.options, config=config)
 
 
 @pytest.fixture(scope="module")
@@ -111,11 +112,18 @@ def _create_bucket(store: Store) -> None:
         client.create_bucket(Bucket="bucket")
 
 
-def acked_by(consumers: list[subprocess.Popen[str]]) -> list[list[int]]:
-    """What each of them acked, when all have come to an end."""
+def begin(consumers: list[subprocess.Popen[str]]) -> None:
+    """Let them consume, once all of them can."""
+    for consumer in consumers:
+        assert consumer.stdout is not None
+        assert consumer.stdout.readline() == "ready\n"
     for consumer in consumers:
         assert consumer.stdin is not None
         print(file=consumer.stdin, flush=True)
+
+
+def acked_by(consumers: list[subprocess.Popen[str]]) -> list[list[int]]:
+    """What each of them acked, when all have come to an end."""
     found = []
     for consumer in consumers:
         said, _ = consumer.communicate(timeout=WAIT)
@@ -132,12 +140,21 @@ def test_four_processes_when_they_consume_one_tube_on_s3_deliver_each_task_once(
     store: Store, kind: str
 ) -> None:
     location = f"s3://bucket/{kind}"
-    with store.open(location) as queue:
+    steps: list[tuple[str, str]] = []
+
+    def observe(step: str, operation: str) -> None:
+        steps.append((step, operation))
+
+    with store.open(location, fold_segments=FEW, observer=observe) as queue:
         tube = queue.create_tube("work", kind)
-        ids = []
-        for utube in range(UTUBES):
-            more: dict[str, Any] = {"utube": utube} if kind.startswith("utube") else {}
-            ids += ids_of(tube.put_many(range(TASKS // UTUBES), **more))
+        more: list[dict[str, Any]] = [
+            {"utube": utube} if kind.startswith("utube") else {} for utube in range(UTUBES)
+        ]
+        ids = [
+            task_id
+            for options in more
+            for task_id in ids_of(tube.put_many(range(TASKS // UTUBES), **options))
+        ]
         consumers = [
             subprocess.Popen(
                 [
@@ -156,13 +173,15 @@ def test_four_processes_when_they_consume_one_tube_on_s3_deliver_each_task_once(
             )
             for _ in range(CONSUMERS)
         ]
-        for consumer in consumers:
-            assert consumer.stdout is not None
-            assert consumer.stdout.readline() == "ready\n"
+        # Before and while they consume: small segments, which are merged meanwhile.
+        ids += [tube.put(i, **options).task_id for i in range(FEW) for options in more]
+        begin(consumers)
+        ids += [tube.put(i, **options).task_id for i in range(FEW) for options in more]
         acked = acked_by(consumers)
 
         assert sorted(task_id for ids in acked for task_id in ids) == sorted(ids)
         assert sum(map(bool, acked)) > 1, "one of them got everything"
+        assert ("committed", "fold") in steps
         counted = queue.statistics("work")
         assert counted["tasks"]["total"] == 0
         assert (counted["calls"]["take"], counted["calls"]["ack"]) == (len(ids), len(ids))
