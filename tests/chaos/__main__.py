@@ -1,8 +1,8 @@
 """Processes that are killed at random share a queue, and nothing is lost: `python -m tests.chaos`.
 
-Native processes call verbs at random (`worker.py`), and, if asked for, a Spark job moves batches
+Native processes call verbs at random, for tasks (`worker.py`) and for Arrow tables (`batches.py`), and, if asked for, a Spark job moves batches
 (`spark_job.py`), all on one location with tubes of several types (`plan.py`). They are killed by
-SIGKILL at random moments and started anew. Each writes into a journal of its own what it is about to
+SIGKILL at random moments and started anew, or stopped by SIGSTOP, at times until their leases are over. Each writes into a journal of its own what it is about to
 do, and what came of it. At the end all are gone and their leases over; the tubes are drained, and the
 journals prove what `checker.py` says.
 """
@@ -13,8 +13,12 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.chaos.run import Chaos, Outcome
+from tests.chaos.run import Chaos
+
+if TYPE_CHECKING:
+    from tests.chaos.outcome import Outcome
 
 
 def main() -> int:
@@ -23,7 +27,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300.0, help="how long it goes on")
     parser.add_argument("--seed", type=int, default=7, help="what its decisions hang on")
     parser.add_argument("--workers", type=int, default=8, help="native processes")
-    parser.add_argument("--every", type=float, default=1.2, help="seconds from kill to kill")
+    parser.add_argument("--every", type=float, default=1.2, help="seconds between kills and pauses")
     parser.add_argument("--spark", action=argparse.BooleanOptionalAction, default=False)
     parser.add_argument("--keep", type=Path, help="a new directory for the queue and the journals")
     given = parser.parse_args()
@@ -37,8 +41,11 @@ def main() -> int:
 
 def _tell(outcome: Outcome) -> None:
     print(f"{outcome.kills} kills, {sum(outcome.ops.values())} verbs")
+    print("pauses, as to a session's lease:", dict(outcome.pauses))
     print("verbs:", dict(sorted(outcome.ops.items())))
     print("killed in:", dict(outcome.killed_in))
+    print("paused in:", dict(outcome.paused_in))
+    print("compactions:", dict(outcome.compactions))
     print("tasks (all, left at the end):", outcome.tasks)
     print("longest, in s:", {name: round(took, 2) for name, took in outcome.longest.items()})
     print("left:", dict(outcome.left))

@@ -2,14 +2,18 @@
 
 What is checked, and why each check cannot blame what is allowed:
 
-- **Puts.** A put that was acknowledged is seen later, as one task: each label under one id. One that
-  was refused is never seen. One of a killed process was done as a whole or not at all.
+- **Puts.** A put that was acknowledged is seen later, as one task: each label under one id, in the
+  order of its rows. One that was refused is never seen. One of a killed process was done as a whole or
+  not at all; called again with its key, it was done once.
 - **Ends.** A task is acked once at most: one acknowledged ack, and nobody has it after that. One that
   is gone was acked: acknowledged, or by a verb whose process was killed in it.
 - **Holders.** Who acks or releases a task successfully has held it from the end of the take to the
   beginning of that verb, so nobody else's take lies between. Whoever did not come to that has held it
   for the shortest time that a lease lasts; a bury proves nothing, as anybody may bury. The same for
-  whole sub-queues.
+  whole sub-queues. A process that is stopped for a while may take, and come back, when all that is
+  over: nothing is proved by a take that took so long, but by what it acks or releases.
+- **Batches.** As many tasks are in a batch as it says, unless the take took longer than a lease; as
+  many are settled as were named, or left.
 - **Attempts.** Each time that a task is handed out it says one more, unless it was buried meanwhile.
 - **Order.** Who takes a task of a sub-queue gets the first that is ready: none before it was ready
   for certain during the whole of the take. What a killed process may hold is no excuse there, as it
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tests.chaos.history import History, Item, Taken
+    from tests.chaos.journal import Op
     from tests.chaos.plan import TubePlan
 
 __all__ = ["findings"]
@@ -43,7 +48,7 @@ def findings(history: History, drained: dict[str, set[int]]) -> list[str]:
     found = list(history.strange)
     found += _of_ops(history)
     for name, items in history.items.items():
-        found += _of_puts(items.values())
+        found += _of_puts(history.tubes[name], items.values())
         found += _of_ends([item for item in items.values() if item.ids], drained[name])
     for tube, items in history.tube_items():
         found += _of_attempts(items)
@@ -63,14 +68,20 @@ def _of_ops(history: History) -> Iterator[str]:
     for op in history.ops:
         if op.error is not None and op.is_unknown:
             yield f"{op}: {op.result.get('message')}"
-        counts, capacity = op.result.get("counts"), None
-        if op.tube:
-            capacity = history.tubes[op.tube].capacity
+        tube = history.tubes.get(op.tube)
+        if tube is None or not op.is_done:
+            continue
+        counts, capacity = op.result.get("counts"), tube.capacity
         if counts is not None and capacity is not None and counts["total"] > capacity:
             yield f"{counts['total']} tasks in a tube of {capacity}: {op}"
+        is_quick = op.end is not None and op.end - op.begin < tube.held_for
+        if op.unseen < 0 or (op.unseen and is_quick):
+            yield f"{op.unseen} tasks of a batch are not in its table: {op}"
+        if op.result.get("settled", named := len(op.arguments.get("ids", ()))) != named:
+            yield f"{op.result['settled']} of {named} tasks were settled: {op}"
 
 
-def _of_puts(items: Iterable[Item]) -> Iterator[str]:
+def _of_puts(tube: TubePlan, items: Iterable[Item]) -> Iterator[str]:
     by_put: dict[int, list[Item]] = {}
     for item in items:
         by_put.setdefault(id(item.put), []).append(item)
@@ -78,14 +89,30 @@ def _of_puts(items: Iterable[Item]) -> Iterator[str]:
             yield f"{item.label} was put as {sorted(item.ids)}: {item.put}"
     for some in by_put.values():
         op, seen = some[0].put, [item for item in some if item.ids]
-        if op.is_done and op.result.get("count", len(op.result.get("ids", ()))):
+        puts = [op, *some[0].again]
+        done = [put for put in puts if put.is_done and put.count]
+        yield from (
+            f"{p.count} of {len(some)} tasks were put: {p}" for p in done if p.count != len(some)
+        )
+        if len(done) > 1:
+            yield f"DOUBLE: {some[0].label} was put by {' and '.join(map(str, done))}"
+        # A put with a key that adds nothing says that it was done, or that there is no room.
+        if done or (tube.capacity is None and any(put.is_done for put in some[0].again)):
             yield from (
                 f"LOST: {i.label} was put and is never seen: {op}" for i in some if not i.ids
             )
-        elif not op.is_unknown and seen:
+            if len(seen) == len(some) and done and "ends" in done[0].result:
+                yield from _of_rows(done[0], [min(item.ids) for item in some])
+        elif not any(put.is_unknown for put in puts) and seen:
             yield f"{seen[0].label} was refused and is there: {op}"
         elif seen and len(seen) < len(some):
             yield f"{len(seen)} of {len(some)} tasks were put: {op}"
+
+
+def _of_rows(op: Op, ids: list[int]) -> Iterator[str]:
+    """What is wrong with the ids of the rows of a table."""
+    if ids != sorted(ids) or [ids[0], ids[-1]] != op.result["ends"]:
+        yield f"{ids} are not in the order of rows, or not {op.result['ends']}: {op}"
 
 
 def _of_ends(items: Iterable[Item], drained: set[int]) -> Iterator[str]:
@@ -116,15 +143,24 @@ def _of_attempts(items: Iterable[Item]) -> Iterator[str]:
 def _of_holders(tube: TubePlan, what: str, takes: Iterable[Taken]) -> Iterator[str]:
     ordered = sorted(takes, key=lambda taken: taken.begin)
     for place, taken in enumerate(ordered):
-        until = taken.begin + tube.held_for
-        if taken.settled is not None:
-            has_held = taken.settled.is_done and taken.kind != "bury"
-            until = taken.settled.begin if has_held else min(until, taken.settled.begin)
+        until = _held_until(tube, taken)
         for other in ordered[place + 1 :]:
             if other.begin > until:
                 break
-            if other.op is not taken.op and taken.end <= other.begin and other.end <= until:
+            is_within = taken.end <= other.begin and other.end <= until
+            # Or both have held it for a while, whoever took it first.
+            both = max(taken.end, other.end) < min(until, _held_until(tube, other))
+            if other.op is not taken.op and (is_within or both):
                 yield f"HELD TWICE: {what} by {taken.op} until {until:.3f}, and by {other.op}"
+
+
+def _held_until(tube: TubePlan, taken: Taken) -> float:
+    """Until when it was held for certain, if that is after the take."""
+    until = taken.begin + tube.held_for
+    if taken.settled is None:
+        return until
+    has_held = taken.settled.is_done and taken.kind != "bury"
+    return taken.settled.begin if has_held else min(until, taken.settled.begin)
 
 
 def _skipped(items: Sequence[Item]) -> Iterator[tuple[Item, str]]:
@@ -149,6 +185,6 @@ def _skipped(items: Sequence[Item]) -> Iterator[tuple[Item, str]]:
 def _of_single(history: History, tube: TubePlan, items: Sequence[Item]) -> Iterator[str]:
     skipped = {item.label: text for item, text in _skipped(items)}
     takes = [op for op in history.ops if op.tube == tube.name and op.verb in ("take", "exchange")]
-    excused = sum(op.arguments.get("count", 0) for op in takes if op.is_unknown)
+    excused = sum(op.arguments.get("count", 0) if op.is_unknown else op.unseen for op in takes)
     if len(skipped) > excused:
         yield f"{len(skipped)} tasks out of order, {excused} excused: {sorted(skipped.values())[:5]}"

@@ -63,6 +63,7 @@ class Item:
         put: The verb that put it.
         ids: All ids that it was seen with.
         takes: When it was handed out, in the order of these.
+        again: Verbs that were to put it if it had not been put.
         acks: All verbs that were to end it.
         buries: All verbs that were to bury it.
     """
@@ -74,6 +75,7 @@ class Item:
     put: Op
     ids: set[int] = field(default_factory=set)
     takes: list[Taken] = field(default_factory=list)
+    again: list[Op] = field(default_factory=list)
     acks: list[Op] = field(default_factory=list)
     buries: list[Op] = field(default_factory=list)
 
@@ -87,16 +89,16 @@ class Item:
         until = self.takes[0].begin if self.takes else float("inf")
         if self.put.is_done and self.put.end is not None:
             yield self._from(self.put.end, self.delay, until)
-        for number, taken in enumerate(self.takes):
-            settled, later = taken.settled, self.takes[number + 1 :]
+        for taken in self.takes:
+            settled = taken.settled
             if settled is None or settled.end is None or not settled.is_done:
                 continue
             if taken.kind != "release":
                 continue
             delay = settled.arguments.get("delay") or 0.0
-            yield self._from(
-                settled.end, delay, min((t.begin for t in later), default=float("inf"))
-            )
+            # Whoever began before, too, if it was stopped for a while before it took.
+            later = [t.begin for t in self.takes if t is not taken and t.end > settled.begin]
+            yield self._from(settled.end, delay, min(later, default=float("inf")))
 
     def _from(self, moment: float, delay: float, until: float) -> tuple[float, float]:
         """From when to when it was ready, which anybody may end who buries it."""
@@ -117,7 +119,7 @@ class History:
         #: What does not fit together.
         self.strange: list[str] = []
         for op in self.ops:
-            if op.verb == "put":
+            if op.verb in ("put", "put again"):
                 self._put(op)
         for op in self.ops:
             if op.is_done and "tasks" in op.result:
@@ -131,6 +133,10 @@ class History:
 
     def _put(self, op: Op) -> None:
         known = self.items[op.tube]
+        if op.verb == "put again":
+            for label, *_ in op.arguments["items"]:
+                known[label].again.append(op)
+            return
         for label, utube, pri, delay in op.arguments["items"]:
             known[label] = Item(label, utube, pri, delay, op)
         ids = op.result.get("ids")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Entry", "Journal", "Life", "Op", "lives_of"]
+__all__ = ["Entry", "Journal", "Life", "Op", "lives_of", "ops_of"]
 
 #: Errors of the package that say that nothing was written, however they came.
 REFUSED = frozenset(
@@ -94,9 +94,25 @@ class Op:
         """Whether it may have been done and may not."""
         return self.end is None or (self.error is not None and self.error not in REFUSED)
 
+    @property
+    def name(self) -> str:
+        """What it is counted as: its name, and how it was called if in more than one way."""
+        return f"{self.verb} {self.arguments.get('how', '')}".rstrip()
+
+    @property
+    def count(self) -> int:
+        """How many tasks it has put."""
+        return int(self.result.get("count", len(self.result.get("ids", ()))))
+
+    @property
+    def unseen(self) -> int:
+        """How many tasks it has taken in a batch whose lease was over before it was looked at."""
+        tasks = len(self.result.get("tasks", ()))
+        return int(self.result.get("count", tasks)) - tasks if self.verb == "take" else 0
+
     def __str__(self) -> str:
         came = "was killed" if self.end is None else self.error or "done"
-        return f"{self.verb} on {self.tube} by {self.life} at {self.begin:.3f} ({came})"
+        return f"{self.name} on {self.tube} by {self.life} at {self.begin:.3f} ({came})"
 
 
 @dataclass(slots=True)
@@ -117,6 +133,11 @@ class Life:
 def lives_of(directory: Path) -> list[Life]:
     """All journals of a directory."""
     return [_life(file) for file in sorted(directory.glob("*.journal"))]
+
+
+def ops_of(file: Path) -> list[Op]:
+    """The verbs that a process called; none of one that was killed before it began."""
+    return _life(file).ops if file.exists() else []
 
 
 def _life(file: Path) -> Life:

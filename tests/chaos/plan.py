@@ -10,10 +10,23 @@ from tubeq_spark import Queue, QueueConfig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SESSION_TTR", "TUBES", "TubePlan", "open_queue"]
+__all__ = [
+    "FOLDS_MOST",
+    "FOLDS_SOME",
+    "PAUSES",
+    "SESSION_TTR",
+    "TUBES",
+    "TubePlan",
+    "open_queue",
+]
 
 #: Seconds after its last sign of life that a dead process keeps its tasks.
 SESSION_TTR = 4.0
+#: From how long to how long processes are stopped, in seconds: at times longer than any lease that
+#: is not renewed. Whoever is stopped with the lock of a table holds up all others.
+PAUSES = (*[(0.05, SESSION_TTR / 2)] * 3, (SESSION_TTR, 2 * SESSION_TTR))
+#: `QueueConfig.fold_segments` of who compacts with each few puts, and of who does it at times.
+FOLDS_MOST, FOLDS_SOME = 0, 8
 _LONG = 600.0
 
 
@@ -57,12 +70,12 @@ TUBES = (
 )
 
 
-def open_queue(location: str, spark: SparkSession | None = None) -> Queue:
+def open_queue(location: str, spark: SparkSession | None = None, folds: int = FOLDS_SOME) -> Queue:
     """Open the queue as each of its processes does."""
     # Everything that is done now and then is done often.
     config = QueueConfig(
         session_check=0.5,
-        fold_segments=4,
+        fold_segments=folds,
         fold_heartbeats=20,
         vacuum_hours=0.01,
         number_horizon=20.0,

@@ -19,6 +19,8 @@ from tubeq_spark import local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from pyspark.sql import SparkSession
 
     from tubeq_spark import Tube
@@ -37,6 +39,11 @@ class Job:
         self._name = name
         self._random = random.Random(name)
         self._labels = 0
+
+    @property
+    def session_uuid(self) -> UUID:
+        """Whose commits these are."""
+        return self._queue.session_uuid
 
     def run(self) -> None:
         """Call verbs for ever."""
@@ -98,7 +105,7 @@ def main() -> None:
         },
     )
     job = Job(spark, location, journal, name)
-    journal.write(ready=True)
+    journal.write(ready=True, session=str(job.session_uuid))
     job.run()
 
 

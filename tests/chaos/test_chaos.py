@@ -1,4 +1,4 @@
-"""Native processes that are killed at random share a queue: a short run of `python -m tests.chaos`."""
+"""Native processes that are killed or stopped at random share a queue: a short run of `python -m tests.chaos`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.chaos.run import Chaos
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS, SEED, WORKERS, EVERY = 20.0, 7, 4, 0.8
+SECONDS, SEED, WORKERS, EVERY = 20.0, 7, 4, 0.6
 #: A busy machine kills less often.
 KILLS = 15
 
@@ -26,6 +26,8 @@ def test_queue_when_its_processes_are_killed_at_any_moment_loses_and_doubles_no_
     assert outcome.findings == []
     assert outcome.kills >= KILLS
     assert outcome.killed_in, "no process was killed in a verb"
+    assert outcome.pauses["longer"], "no process was stopped until its lease was over"
+    assert outcome.compactions, "no small segments were merged"
     # Nobody waits for a commit of a process that is gone.
     assert not [text for text in outcome.warnings if "may still be committing" in text]
     assert not outcome.left["notes of commits"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.chaos.batches import Batches
 from tests.chaos.journal import Entry, Journal
 from tests.chaos.plan import TUBES, TubePlan, open_queue
 from tubeq_spark import PutItem
@@ -15,9 +17,27 @@ from tubeq_spark import PutItem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.chaos.batches import Rows
     from tubeq_spark import Queue, Task
 
-__all__ = ["Told", "told", "work"]
+__all__ = ["Place", "Told", "told", "work"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the processes have in common that follow each other in one place.
+
+    Attributes:
+        location: The queue.
+        single: Whether they take from the tubes of a single taker, and from no other.
+        threads: How many threads of each call verbs.
+        folds: Their `QueueConfig.fold_segments`.
+    """
+
+    location: str
+    single: bool
+    threads: int
+    folds: int
 
 
 class Told(logging.Handler):
@@ -39,21 +59,24 @@ def told(tasks: list[Task]) -> list[list[Any]]:
 class Worker:
     """One thread of a process."""
 
-    def __init__(self, queue: Queue, journal: Journal, name: str, *, single: bool) -> None:
+    def __init__(self, queue: Queue, journal: Journal, name: str, place: Place) -> None:
         self._queue = queue
         self._journal = journal
         self._name = name
         self._random = random.Random(name)
         self._labels = 0
         #: Tubes that it takes from, and what it holds of each.
-        self._mine = [t for t in TUBES if t.single is single]
+        self._mine = [t for t in TUBES if t.single is place.single]
         self._held: dict[str, list[int]] = {tube.name: [] for tube in self._mine}
+        self.batches = Batches(queue, journal, self._random, whole=place.threads == 1)
 
     def run(self) -> None:
         """Call verbs for ever."""
         acts: list[tuple[int, Callable[[], None]]] = [
             (6, self.put),
-            (5, self.take),
+            (2, self.put_batch),
+            (4, self.take),
+            (3, self.take_batch),
             (9, self.settle),
             (2, self.exchange),
             (1, self.kick),
@@ -68,8 +91,7 @@ class Worker:
         tube = self._random.choice(TUBES)
         count = self._random.choice((1, 1, 2, 4))
         items = [self._item(tube) for _ in range(count)]
-        said = [[item.data["label"], item.utube, item.pri, item.delay] for item in items]
-        with self._journal.verb("put", tube.name, items=said) as entry:
+        with self._journal.verb("put", tube.name, items=_rows(items)) as entry:
             if count == 1:
                 one = items[0]
                 put = self._queue[tube.name].put(
@@ -79,6 +101,12 @@ class Worker:
             else:
                 tasks = self._queue[tube.name].put_many(items)
             entry.result["ids"] = [task.task_id for task in tasks]
+
+    def put_batch(self) -> None:
+        tube = self._random.choice(TUBES)
+        items = [self._item(tube) for _ in range(self._random.choice((1, 3, 5)))]
+        key = f"{self._name}.{self._labels}" if self._random.random() < 0.6 else None
+        self.batches.put(tube.name, _rows(items), key)
 
     def _item(self, tube: TubePlan) -> PutItem:
         self._labels += 1
@@ -92,18 +120,26 @@ class Worker:
 
     def take(self) -> None:
         tube = self._random.choice(self._mine)
-        if self._held[tube.name]:
-            self._settle(tube)
+        if self._settle(tube):
             return
-        count = 1 if tube.single else self._random.choice((1, 1, 2, 5))
-        each = self._random.choice((1, 3)) if tube.utubes else 1
+        count, timeout, each = self._wanted(tube)
         with self._journal.verb("take", tube.name, count=count) as entry:
-            timeout = self._random.choice((0, 0.2))
             self._has(
                 tube,
                 entry,
                 self._queue[tube.name].take_many(count, timeout=timeout, per_utube=each),
             )
+
+    def take_batch(self) -> None:
+        tube = self._random.choice(self._mine)
+        if not self._settle(tube):
+            self.batches.take(tube, *self._wanted(tube))
+
+    def _wanted(self, tube: TubePlan) -> tuple[int, float, int]:
+        """How many tasks, how long to wait for them, and how many of a sub-queue."""
+        count = 1 if tube.single else self._random.choice((1, 1, 2, 5))
+        each = self._random.choice((1, 3)) if tube.utubes else 1
+        return count, self._random.choice((0, 0.2)), each
 
     def _has(self, tube: TubePlan, entry: Entry, tasks: list[Task]) -> None:
         entry.result["tasks"] = told(tasks)
@@ -113,10 +149,11 @@ class Worker:
         for tube in self._mine:
             self._settle(tube)
 
-    def _settle(self, tube: TubePlan) -> None:
+    def _settle(self, tube: TubePlan) -> bool:
+        """Settle some of what is held of a tube; False: nothing is."""
         held, chance = self._held[tube.name], self._random
         if not held:
-            return
+            return self.batches.settle(tube)
         # Some in their order, so that the rest of a sub-queue goes on being held.
         ids = held[: chance.randint(1, len(held))]
         verb = chance.choices(("ack", "release", "bury", "touch"), (10, 2, 1, 1))[0]
@@ -142,6 +179,7 @@ class Worker:
                 work.bury_many(ids)
             else:
                 work.release_many(ids, delay=delay)
+        return True
 
     def exchange(self) -> None:
         tube = self._random.choice(self._mine)
@@ -165,22 +203,26 @@ class Worker:
             entry.result["counts"] = self._queue.statistics(tube.name)["tasks"]
 
 
-def work(location: str, file: str, name: str, single: bool, threads: int) -> None:
+def _rows(items: list[PutItem]) -> Rows:
+    return [[item.data["label"], item.utube, item.pri, item.delay] for item in items]
+
+
+def work(place: Place, name: str, number: int, file: str) -> None:
     """Work until the process is killed.
 
     Args:
-        location: The queue.
-        file: The journal.
-        name: Of the process.
-        single: Whether it takes from the tubes of a single taker, and from no other.
-        threads: How many threads of it call verbs.
+        place: Where it works.
+        name: Of the place.
+        number: The how manieth process it is there.
+        file: The journal; those of the former processes are beside it.
     """
     journal = Journal(Path(file))
     logging.getLogger("tubeq_spark").addHandler(Told(journal))
-    queue = open_queue(location)
-    journal.write(ready=True)
-    names = [f"{name}.{number}" for number in range(threads)]
-    workers = [Worker(queue, journal, own, single=single) for own in names]
+    queue = open_queue(place.location, folds=place.folds)
+    journal.write(ready=True, session=str(queue.session_uuid))
+    names = [f"{name}-{number}.{thread}" for thread in range(place.threads)]
+    workers = [Worker(queue, journal, own, place) for own in names]
+    workers[0].batches.put_again(Path(file).with_name(f"{name}-{number - 1}.journal"))
     for worker in workers[1:]:
         threading.Thread(target=worker.run, daemon=True).start()
     workers[0].run()
