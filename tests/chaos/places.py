@@ -35,7 +35,7 @@ class Native:
             single=number == 0,
             # Threads of a process share their commits; a single taker is one.
             threads=2 if number % 4 == 3 else 1,
-            folds=FOLDS_MOST if number % 2 else FOLDS_SOME,
+            folds=FOLDS_MOST if number % 4 else FOLDS_SOME,
         )
         self._lives = 0
         self._process: multiprocessing.process.BaseProcess | None = None

@@ -25,7 +25,7 @@ SESSION_TTR = 4.0
 #: From how long to how long processes are stopped, in seconds: at times longer than any lease that
 #: is not renewed. Whoever is stopped with the lock of a table holds up all others.
 PAUSES = (*[(0.05, SESSION_TTR / 2)] * 3, (SESSION_TTR, 2 * SESSION_TTR))
-#: `QueueConfig.fold_segments` of who compacts with each few puts, and of who does it at times.
+#: `QueueConfig.fold_segments` of who compacts at puts, as soon as it may, and of who sweeps.
 FOLDS_MOST, FOLDS_SOME = 0, 8
 _LONG = 600.0
 

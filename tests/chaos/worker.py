@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.chaos.batches import Batches
 from tests.chaos.journal import Entry, Journal
-from tests.chaos.plan import TUBES, TubePlan, open_queue
+from tests.chaos.plan import FOLDS_SOME, TUBES, TubePlan, open_queue
 from tubeq_spark import PutItem
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class Worker:
         self._name = name
         self._random = random.Random(name)
         self._labels = 0
+        #: Whoever compacts at puts leaves it to others to sweep, which would compact before.
+        self._sweeps = int(place.folds == FOLDS_SOME)
         #: Tubes that it takes from, and what it holds of each.
         self._mine = [t for t in TUBES if t.single is place.single]
         self._held: dict[str, list[int]] = {tube.name: [] for tube in self._mine}
@@ -73,14 +75,14 @@ class Worker:
     def run(self) -> None:
         """Call verbs for ever."""
         acts: list[tuple[int, Callable[[], None]]] = [
-            (6, self.put),
+            (7, self.put),
             (2, self.put_batch),
             (4, self.take),
             (3, self.take_batch),
             (9, self.settle),
             (2, self.exchange),
             (1, self.kick),
-            (1, self.sweep),
+            (self._sweeps, self.sweep),
             (1, self.look),
         ]
         weights, verbs = [weight for weight, _ in acts], [act for _, act in acts]
