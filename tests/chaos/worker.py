@@ -75,7 +75,8 @@ class Worker:
     def run(self) -> None:
         """Call verbs for ever."""
         acts: list[tuple[int, Callable[[], None]]] = [
-            (7, self.put),
+            (5, self.put),
+            (1, self.put_on),
             (2, self.put_batch),
             (4, self.take),
             (3, self.take_batch),
@@ -89,8 +90,14 @@ class Worker:
         while True:
             self._random.choices(verbs, weights)[0]()
 
-    def put(self) -> None:
+    def put_on(self) -> None:
+        """Put one after the other, which makes small segments faster than they are taken."""
         tube = self._random.choice(TUBES)
+        for _ in range(12):
+            self.put(tube)
+
+    def put(self, tube: TubePlan | None = None) -> None:
+        tube = tube or self._random.choice(TUBES)
         count = self._random.choice((1, 1, 2, 4))
         items = [self._item(tube) for _ in range(count)]
         with self._journal.verb("put", tube.name, items=_rows(items)) as entry:
