@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Tiny segments that are not too many, for short tests.
 FEW = 8
-PUTS = 60
+PUTS = 40
 
 
 class ProcessEndError(BaseException):
