@@ -110,7 +110,9 @@ class Batches:
         if verb != "touch":
             self._keep(tube.name, held.table.slice(count))
         is_rest, ids = count == held.table.num_rows, part["task_id"].to_pylist()
-        named = chance.choice((part, ids, None)) if is_rest and self._whole else part
+        named = chance.choice((part, ids))
+        if is_rest and self._whole and chance.random() < 0.6:
+            named = None
         batch = held.batch
         calls: dict[str, Callable[[], int]] = {
             "ack": lambda: batch.ack(named),
