@@ -23,8 +23,7 @@ from tubeq_spark.tarantool15 import Queue15
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import NewTube
-    from tests.acceptance.support import OnSpark as Engine
+    from tests.acceptance.support import NewTube, OnSpark
     from tubeq_spark import Queue, Task, Tube
 
 TOO_DEEP = "[" * 5_000 + "]" * 5_000
@@ -41,7 +40,7 @@ MOMENTS = {
 Refused = Callable[[str], AbstractContextManager[None]]
 
 
-def spoil(engine: Engine, queue: Queue, task: Task, tube: Tube, data: str) -> None:
+def spoil(engine: OnSpark, queue: Queue, task: Task, tube: Tube, data: str) -> None:
     """Write a payload (an SQL expression) that no put would."""
     engine.update(f"{queue.location}/{tube.name}", {"data": data}, f"task_id = {task.task_id}")
 
@@ -66,7 +65,7 @@ def deep(depth: int) -> Any:
     ids=lambda value: str(value)[:12],
 )
 def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
-    engine: Engine,
+    engine: OnSpark,
     queue: Queue,
     new_tube: NewTube,
     caplog: pytest.LogCaptureFixture,
@@ -96,7 +95,7 @@ def test_take_when_the_head_cannot_be_read_buries_it_and_hands_out_the_next(
 
 @pytest.mark.thorough
 def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_deleted(
-    engine: Engine, queue: Queue, new_tube: NewTube
+    engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
     tube = new_tube("utube")
     bad = [tube.put("bad", utube="a").task_id for _ in range(2)]
@@ -116,7 +115,7 @@ def test_task_that_cannot_be_read_when_it_is_kicked_is_buried_again_and_can_be_d
 
 @pytest.mark.thorough
 def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
-    engine: Engine, queue: Queue, new_tube: NewTube
+    engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
     tube = new_tube("fifottl")
     events: list[tuple[str, Any]] = []
@@ -133,7 +132,7 @@ def test_take_many_when_some_cannot_be_read_hands_out_the_others_in_order(
 
 @pytest.mark.thorough
 def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
-    engine: Engine, queue: Queue, new_tube: NewTube
+    engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
     tube = new_tube("utubettl")
     _, bad, _ = tube.put_many(["first", "bad", "next"], utube="a")
@@ -148,7 +147,7 @@ def test_exchange_when_the_next_cannot_be_read_takes_the_one_after(
 
 @pytest.mark.thorough
 def test_take_of_the_old_dialect_when_the_head_cannot_be_read_hands_out_the_next(
-    engine: Engine, queue: Queue, new_tube: NewTube
+    engine: OnSpark, queue: Queue, new_tube: NewTube
 ) -> None:
     tube, old = new_tube("fifottl"), Queue15(queue)
     bad = old.put(tube.name, "bad")

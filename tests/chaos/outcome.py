@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.chaos.plan import SESSION_TTR, TUBES
+from tubeq_spark.storage.commit_note import PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +23,6 @@ __all__ = ["Outcome", "measure"]
 
 #: The verbs that compact.
 _FOLDING = ("put", "sweep")
-_FOLD = re.compile(r"operation=fold session=(\S+)")
 
 
 @dataclass(slots=True)
@@ -96,9 +96,9 @@ def _count_compactions(outcome: Outcome, location: Path, lives: Sequence[Life]) 
         for file in (location / tube.name / "_delta_log").glob("*.json"):
             commits = [json.loads(line) for line in file.read_text().splitlines()]
             for commit in [c["commitInfo"] for c in commits if "commitInfo" in c]:
-                fold = _FOLD.search(commit.get("userMetadata") or "")
-                if fold is not None:
-                    life = whose.get(fold[1])
+                note = re.search(PATTERN, commit.get("userMetadata") or "")
+                if note is not None and note[1] == "fold":
+                    life = whose.get(note[2])
                     at = commit["timestamp"] / 1000 - since
                     verbs = [] if life is None else _during(life.ops, at)
                     # Another thread of the process may be in any verb.

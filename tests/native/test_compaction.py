@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
+from tests.concurrency.support import Probe, Stop
 from tubeq_spark import Queue, QueueConfig, StoreError
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
     from tubeq_spark import Tube
@@ -20,25 +21,6 @@ if TYPE_CHECKING:
 #: Tiny segments that are not too many, for short tests.
 FEW = 8
 PUTS = 40
-
-
-class ProcessEndError(BaseException):
-    """Stands for the end of the process."""
-
-
-class AtCompaction:
-    """Does something at a step of a compaction, once."""
-
-    def __init__(self, step: str, action: Callable[[], object]) -> None:
-        self.step = step
-        self.action = action
-        self.times = 0
-
-    def __call__(self, step: str, operation: str) -> None:
-        if (step, operation) == (self.step, "fold"):
-            self.times += 1
-            if self.times == 1:
-                self.action()
 
 
 def opened(place: Path, **settings: Any) -> Queue:
@@ -68,11 +50,8 @@ def taken(tube: Tube) -> list[Any]:
     return [task.data for task in tube.take_many(2 * PUTS, timeout=0)]
 
 
-def raising(error: BaseException) -> Callable[[], object]:
-    def fail() -> object:
-        raise error
-
-    return fail
+def fail(error: BaseException) -> None:
+    raise error
 
 
 @pytest.mark.parametrize("kind", ["fifo", "fifottl", "utube", "utubettl"])
@@ -98,38 +77,39 @@ def test_put_where_few_wait_makes_one_commit(tmp_path: Path) -> None:
 def test_put_when_its_process_stops_at_the_compaction_has_put_its_task_once(
     tmp_path: Path, step: str
 ) -> None:
-    stop = AtCompaction(step, raising(ProcessEndError()))
-    queue = opened(tmp_path, observer=stop)
+    probe = Probe()
+    queue = opened(tmp_path, observer=probe)
     tube = queue.create_tube("work", "fifo")
     items = iter(range(PUTS))
-    with pytest.raises(ProcessEndError):
+    with pytest.raises(Stop), probe.interrupted(step, "fold", lambda: fail(Stop())):
         put_each(tube, items)
 
     with opened(tmp_path) as other:
         assert taken(other["work"]) == [*range(next(items))]
-    assert stop.times == 1
+    assert probe.events.count((step, "fold")) == 1
     queue.close()
 
 
 def test_put_when_the_compaction_fails_returns_its_task(tmp_path: Path) -> None:
-    failure = AtCompaction("decided", raising(StoreError("the disk is full")))
-    with opened(tmp_path, observer=failure) as queue:
+    probe, error = Probe(), StoreError("the disk is full")
+    with opened(tmp_path, observer=probe) as queue:
         tube = queue.create_tube("work", "fifo")
-        put_each(tube, range(PUTS))
+        with probe.interrupted("decided", "fold", lambda: fail(error)):
+            put_each(tube, range(PUTS))
         assert taken(tube) == [*range(PUTS)]
-    assert failure.times > 0
 
 
 def test_compaction_when_a_take_comes_first_yields_to_it(tmp_path: Path) -> None:
     got: list[Any] = []
-    rival = opened(tmp_path)
+    probe, rival = Probe(), opened(tmp_path)
 
     def take() -> None:
         got.extend(task.data for task in rival["work"].take_many(7, timeout=0))
 
-    with rival, opened(tmp_path, observer=AtCompaction("decided", take)) as queue:
+    with rival, opened(tmp_path, observer=probe) as queue:
         tube = queue.create_tube("work", "fifo")
-        put_each(tube, range(PUTS))
+        with probe.interrupted("decided", "fold", take):
+            put_each(tube, range(PUTS))
         assert got == [*range(7)]
         assert taken(tube) == [*range(7, PUTS)]
 
