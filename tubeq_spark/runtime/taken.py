@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
-__all__ = ["LeasedBatch", "TakenRows"]
+__all__ = ["LeasedBatch", "TakenRows", "TaskRows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +72,14 @@ class LeasedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenRows:
-    """What one call has taken, with its rows.
+class TaskRows:
+    """Tasks whose rows were read, in the tube's order.
 
     Attributes:
-        rows: The tasks as the take has left them.
-        lease: Their leases, and who holds them.
+        rows: They.
     """
 
     rows: list[StoredTask]
-    lease: NewLease
 
     @property
     def count(self) -> int:
@@ -92,6 +90,17 @@ class TakenRows:
     def segments(self) -> list[int]:
         """Where they are."""
         return sorted({row.segment for row in self.rows})
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRows(TaskRows):
+    """What one call has taken, with its rows: the tasks as the take has left them.
+
+    Attributes:
+        lease: Their leases, and who holds them.
+    """
+
+    lease: NewLease
 
     @property
     def take_ids(self) -> set[int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from tubeq_spark.rules.order import position_of
 from tubeq_spark.rules.row_changes import taken
-from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
+from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, TaskRows
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.bury_unreadable import readable
 from tubeq_spark.verbs.expire import write_down
@@ -97,10 +97,8 @@ class ChosenTasks(Protocol[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class ChosenRows:
-    """Tasks whose rows were read, in the tube's order."""
-
-    rows: list[StoredTask]
+class ChosenRows(TaskRows):
+    """Tasks that a take is about to move, by their rows."""
 
     @classmethod
     def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
@@ -121,16 +119,6 @@ class ChosenRows:
             return ctx.subqueues.rows(acquired.now_us, ctx.max_attempts, quota)
 
         return cls(readable(ctx, read(), read))
-
-    @property
-    def count(self) -> int:
-        """How many tasks."""
-        return len(self.rows)
-
-    @property
-    def segments(self) -> list[int]:
-        """Where they are."""
-        return sorted({row.segment for row in self.rows})
 
     @property
     def in_lease_segment(self) -> bool:
