@@ -86,7 +86,8 @@ class Batch(WithBlock):
                 ids; all that is left by default.
 
         Returns:
-            The number of tasks.
+            The number of tasks; 0 when nothing is left, also where it was told before that a lease
+            has ended.
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.

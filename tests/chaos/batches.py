@@ -122,6 +122,9 @@ class Batches:
         }
         with self._journal.verb(verb, tube.name, how="arrow", ids=ids, delay=delay) as entry:
             entry.result["settled"] = calls[verb]()
+        if "settled" not in entry.result:
+            # It has lost a lease: that gives all of it back, is said once, and leaves nothing to settle.
+            self._held.pop(tube.name, None)
         return True
 
     def _keep(self, tube: str, left: pa.Table) -> None:
