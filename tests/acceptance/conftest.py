@@ -139,33 +139,35 @@ def session(engine: Engine, queue: Queue, clock: ManualClock) -> Iterator[Sessio
 
 
 @pytest.fixture
-def new_tube(queue: Queue) -> NewTube:
+def new_tube(engine: Engine, queue: Queue) -> NewTube:
     """Makes a new tube in the module's queue."""
 
     def create(type_name: str, **options: Any) -> Tube:
-        return queue.create_tube(f"{type_name}_{next(_numbers)}", type_name, **options)
+        name = f"{type_name}_{next(_numbers)}"
+        return engine.create_tube(queue, name, type_name, **options)
 
     return create
 
 
 @pytest.fixture
-def new_live_tube(live_queue: Queue) -> NewTube:
+def new_live_tube(engine: Engine, live_queue: Queue) -> NewTube:
     """Makes a new tube in the module's queue in real time."""
 
     def create(type_name: str, **options: Any) -> Tube:
-        return live_queue.create_tube(f"{type_name}_{next(_numbers)}", type_name, **options)
+        name = f"{type_name}_{next(_numbers)}"
+        return engine.create_tube(live_queue, name, type_name, **options)
 
     return create
 
 
-def _give_emptied(queue: Queue) -> SharedTube:
+def _give_emptied(engine: Engine, queue: Queue) -> SharedTube:
     made: dict[str, Tube] = {}
 
     def give(type_name: str) -> Tube:
         if type_name in made:
-            made[type_name].truncate()
+            engine.empty(queue, made[type_name].name)
         else:
-            made[type_name] = queue.create_tube(f"shared_{type_name}", type_name)
+            made[type_name] = engine.create_tube(queue, f"shared_{type_name}", type_name)
         made[type_name].on_task_change(None)
         return made[type_name]
 
@@ -173,15 +175,15 @@ def _give_emptied(queue: Queue) -> SharedTube:
 
 
 @pytest.fixture(scope="module")
-def shared_tube(queue: Queue) -> SharedTube:
+def shared_tube(engine: Engine, queue: Queue) -> SharedTube:
     """Gives the module's tube of a type, emptied: cheaper than a new one; only its counters go on."""
-    return _give_emptied(queue)
+    return _give_emptied(engine, queue)
 
 
 @pytest.fixture(scope="module")
-def shared_live_tube(live_queue: Queue) -> SharedTube:
+def shared_live_tube(engine: Engine, live_queue: Queue) -> SharedTube:
     """Gives the module's tube of a type in real time, emptied."""
-    return _give_emptied(live_queue)
+    return _give_emptied(engine, live_queue)
 
 
 @pytest.fixture

@@ -20,6 +20,10 @@ FOR_EVER = 10 * 365 * 86_400.0
 WAIT = 60.0
 #: What a fifo has is a part of what a fifottl has; its own cases are 010.
 TUBE_TYPES = ("fifottl", *without_spark("fifo"))
+#: Options of tubes that need no Spark, and that no session is remembered for.
+_OF_ANY_ENGINE = frozenset(
+    {"capacity", "delay", "max_attempts", "pri", "storage_mode", "ttl", "ttr"}
+)
 
 
 class Engine(Protocol):
@@ -27,6 +31,14 @@ class Engine(Protocol):
 
     def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
         """Open a queue object; those of one location share their tubes."""
+        ...
+
+    def create_tube(self, queue: Queue, name: str, type_name: str, **options: Any) -> Tube:
+        """Make a tube that a test works with: how tubes are made is not what it is about."""
+        ...
+
+    def empty(self, queue: Queue, name: str) -> None:
+        """Empty a tube for the next test."""
         ...
 
     def versions(self, location: str) -> dict[str, int]:
@@ -39,13 +51,40 @@ class OnSpark:
 
     def __init__(self, spark: SparkSession | None) -> None:
         self.spark = spark
+        self._beside: dict[str, Queue] = {}
 
     def open(self, location: str, *, clock: Clock | None = None, **options: Any) -> Queue:
-        """Open a queue at a path."""
+        """Open a queue at a path; a new place is made natively, as tubes are."""
         # pyspark is imported where it is needed.
         from tubeq_spark import Queue  # noqa: PLC0415
 
+        if self.spark is not None and not Path(location).exists():
+            Native().open(location, clock=clock).close()
         return Queue(self.spark, location, clock=clock, **options)
+
+    def create_tube(self, queue: Queue, name: str, type_name: str, **options: Any) -> Tube:
+        """Make a tube that a test works with.
+
+        Natively where that can, in a third of the time: either engine makes the same tables, as a test
+        of its own shows.
+        """
+        if not {*options} <= _OF_ANY_ENGINE:
+            return queue.create_tube(name, type_name, **options)
+        made = self._native(queue).create_tube(name, type_name, **options)
+        return made if queue.engine == "native" else queue[name]
+
+    def empty(self, queue: Queue, name: str) -> None:
+        """Empty a tube for the next test; natively, as it is made."""
+        self._native(queue)[name].truncate()
+
+    def _native(self, queue: Queue) -> Queue:
+        """A queue without Spark at the location of another one, and by its clock."""
+        if queue.engine == "native":
+            return queue
+        if queue.location not in self._beside:
+            clock = queue._context.clock
+            self._beside[queue.location] = Native().open(queue.location, clock=clock)
+        return self._beside[queue.location]
 
     def versions(self, location: str) -> dict[str, int]:
         """The latest versions in the Delta logs."""
@@ -93,6 +132,14 @@ class InMemory:
         queue = InMemoryQueue(clock, beside=beside, **options)
         self._opened[location] = self._opened[queue.location] = queue
         return queue
+
+    def create_tube(self, queue: Queue, name: str, type_name: str, **options: Any) -> Tube:
+        """Make a tube."""
+        return queue.create_tube(name, type_name, **options)
+
+    def empty(self, queue: Queue, name: str) -> None:
+        """Empty a tube."""
+        queue[name].truncate()
 
     def versions(self, location: str) -> dict[str, int]:
         """What is stored."""

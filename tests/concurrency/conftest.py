@@ -111,7 +111,7 @@ def pair(engine: OnSpark, place: str, clock: ManualClock, open_queue: OpenQueue)
 
 
 @pytest.fixture
-def world(pair: World) -> Iterator[World]:
+def world(engine: OnSpark, pair: World) -> Iterator[World]:
     """The module's tube, empty at the start of each test."""
     yield pair
-    pair.rival.truncate()
+    engine.empty(pair.rivals, pair.rival.name)

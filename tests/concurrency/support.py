@@ -257,10 +257,11 @@ class World:
 
 def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[str, Any]]:
     """The tasks of a tube as they are stored, or as they are at a moment."""
-    if tube._ctx.queue.spark is not None:
+    is_typed = tube._ctx.record.options.schema is not None
+    if is_typed or path_of(tube._ctx.table.name) is None:
         rows = tube.df(effective=now_us is not None).select(*columns).collect()
         return [row.asDict() for row in rows]
-    # By an engine of its own, which remembers nothing of the table.
+    # By an engine of its own, which remembers nothing of the table; the faster one.
     from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
 
     names, table, where = ", ".join(columns), tube._ctx.table, tube._ctx.table.mine()
