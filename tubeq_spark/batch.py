@@ -113,7 +113,8 @@ class Batch(WithBlock):
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
             InvalidOptionError: `delay` is bad, or the type has none; or `df` has no ids.
 
-        Commits: 1. Conflicts only with whoever ends one of these leases.
+        Commits: 1. Conflicts only with whoever ends one of these leases. Natively it compacts at times, as
+        `Tube.put`.
         """
         seconds = validation.seconds("delay", delay)
         if seconds and not self._ctx.driver.timed:

@@ -37,8 +37,8 @@ class QueueConfig:
             began, by its own clock, 60 times as long ago. On storage with lock files nobody needs
             it.
         number_horizon: Seconds ahead for which numbers are reserved, > 0.
-        fold_segments: A sweep, and natively a put, compacts a tube's tiny ready segments when there
-            are more than this.
+        fold_segments: A sweep, and natively a put, release or bury, compacts a tube's tiny segments
+            without taken tasks when there are more than this.
         fold_rows: A segment of at most so many rows is tiny.
         fold_heartbeats: A sweep compacts heartbeats that newer ones have replaced, those of
             sessions that have ended, and leases of numbers that later ones have replaced, when

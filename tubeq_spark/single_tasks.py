@@ -116,7 +116,7 @@ class SingleTasks(ABC):
             NotTakenError: It is not held by this session, or its ttr has passed.
             InvalidOptionError: `delay` is bad, or the type has none.
 
-        Commits: 1. Conflicts only with whoever ends this lease.
+        Commits: 1. Conflicts only with whoever ends this lease. Natively it compacts at times, as `put`.
         """
         return self.release_many([task_id], delay=delay)[0]
 
@@ -133,7 +133,7 @@ class SingleTasks(ABC):
             TaskNotFoundError: There is no such task.
 
         Commits: 1, none when it is buried already. Conflicts with whatever else changes a task of
-        the same segment.
+        the same segment. Natively it compacts at times, as `put`.
         """
         return self.bury_many([task_id])[0]
 

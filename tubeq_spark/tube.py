@@ -448,7 +448,7 @@ class Tube(SingleTasks):
             NotTakenError: Any is not held by this session, or its ttr has passed.
             InvalidOptionError: An id is no number or named twice, or `delay` is bad.
 
-        Commits: 1, none for no ids. Conflicts only with whoever ends one of these leases.
+        Commits: 1, none for no ids; as `release`.
         """
         delay_us = arguments.delay(delay, self._ctx.driver)
         return self._many(task_ids, lambda ids: settle.release(self._ctx, ids, delay_us))
@@ -488,7 +488,7 @@ class Tube(SingleTasks):
             TaskNotFoundError: Any does not exist.
             InvalidOptionError: An id is no number, or named twice.
 
-        Commits: 1, none when there is nothing to bury; conflicts as `bury`.
+        Commits: 1, none when there is nothing to bury; as `bury`.
         """
         return self._many(task_ids, lambda ids: settle.bury(self._ctx, ids))
 

@@ -1,4 +1,4 @@
-"""Puts of single tasks keep a table small by themselves, and takes read no more than the head of it."""
+"""Puts and releases of single tasks keep a table small, and takes read no more than the head of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from tubeq_spark import Tube
@@ -63,6 +63,55 @@ def test_put_of_single_tasks_when_many_wait_merges_their_segments(
         put_each(tube, range(PUTS))
         assert files(tmp_path) < PUTS // 2
         assert [next_one(tube) for _ in range(PUTS)] == [*range(PUTS)]
+
+
+def released(tube: Tube) -> None:
+    """Give all tasks back, each by itself."""
+    for task in tube.take_many(2 * PUTS, timeout=0):
+        tube.release(task.task_id)
+
+
+def buried(tube: Tube) -> None:
+    """Set all tasks aside, each by itself."""
+    for task in tube.take_many(2 * PUTS, timeout=0):
+        tube.bury(task.task_id)
+
+
+def released_in_parts(tube: Tube) -> None:
+    """Give the tasks of a batch back one by one."""
+    batch = tube.take_arrow(2 * PUTS)
+    for task_id in batch.table["task_id"].to_pylist():
+        batch.release([task_id])
+
+
+@pytest.mark.parametrize("verb", [released, buried, released_in_parts])
+def test_settling_of_single_tasks_when_many_wait_merges_their_segments(
+    tmp_path: Path, verb: Callable[[Tube], None]
+) -> None:
+    with opened(tmp_path) as queue:
+        tube = queue.create_tube("work", "fifo")
+        tube.put_many([*range(PUTS)])
+        verb(tube)
+        assert files(tmp_path) < PUTS // 2
+        tube.kick(PUTS)
+        assert [next_one(tube) for _ in range(PUTS)] == [*range(PUTS)]
+
+
+@pytest.mark.parametrize("step", ["read", "decided", "committed"])
+def test_release_when_its_process_stops_at_the_compaction_has_given_its_task_back_once(
+    tmp_path: Path, step: str
+) -> None:
+    probe = Probe()
+    queue = opened(tmp_path, observer=probe)
+    tube = queue.create_tube("work", "fifo")
+    tube.put_many([*range(PUTS)])
+    with pytest.raises(Stop), probe.interrupted(step, "fold", lambda: fail(Stop())):
+        released(tube)
+
+    with opened(tmp_path) as other:
+        done = probe.events.count(("committed", "release"))
+        assert taken(other["work"]) == [*range(done)]
+    queue.close()
 
 
 def test_put_where_few_wait_makes_one_commit(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def compact(ctx: TubeContext) -> int:
 
 
 def compact_at_times(ctx: TubeContext) -> None:
-    """Compact after a put, where each file makes the next commits slower and counting them is cheap.
+    """Compact after a verb that made a segment: on engines that can count the small ones cheaply.
 
     Whoever committed one version in so many looks. What fails here is left to a sweep.
     """

@@ -25,6 +25,7 @@ from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.subqueues.locks import given_back
 from tubeq_spark.task import Task, TaskState
+from tubeq_spark.verbs.compact import compact_at_times
 from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
 from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
@@ -162,6 +163,7 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
 
     tasks = run(ctx, "release", attempt)
     ctx.table_lock.changed()
+    compact_at_times(ctx)
     return tasks
 
 
@@ -220,6 +222,7 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
     tasks = run(ctx, "bury", attempt)
     ctx.table_lock.changed()
+    compact_at_times(ctx)
     return tasks
 
 

@@ -22,6 +22,7 @@ from tubeq_spark.runtime.taken import LeasedBatch
 from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.subqueues.locks import free_held, free_locks
+from tubeq_spark.verbs.compact import compact_at_times
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
 from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
@@ -151,6 +152,8 @@ class HeldBatch:
         self._ctx.count("bury", worn)
         if event != "touch":
             self._ctx.table_lock.changed()
+        if event in ("release", "bury"):
+            compact_at_times(self._ctx)
         return settled
 
     def longer(self, amount_us: int) -> None:
