@@ -169,6 +169,16 @@ _METRICS = "spark.databricks.delta.history.metricsEnabled"
 
 
 @pytest.fixture
+def world(pair: World) -> Iterator[World]:
+    """The module's tube, empty at the start of each test.
+
+    By Spark: the native engine waits for the JVM, which may be committing what no answer came of.
+    """
+    yield pair
+    pair.rival.truncate()
+
+
+@pytest.fixture
 def no_metrics(pair: World) -> Iterator[World]:
     """The module's tube; what is committed tells nothing of the rows that it changed."""
     engine = pair.mine._context.engine

@@ -105,6 +105,7 @@ def test_queue_when_its_path_has_odd_characters_works(spark: SparkSession, locat
     assert Path(location, name, "_tubeq_locks", "t.lock").exists()
 
 
+@pytest.mark.thorough
 def test_queue_by_path_and_by_uri_when_the_same_place_shares_tubes(
     spark: SparkSession, location: str
 ) -> None:

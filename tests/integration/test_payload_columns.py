@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import types as T
 
 from tests.native.test_typed_tubes import SCHEMA
-from tests.thorough import thorough
 from tubeq_spark import InvalidOptionError, Queue
 from tubeq_spark.storage.native.ddl import columns_of
 
@@ -45,7 +44,8 @@ def test_columns_in_ddl_are_those_that_spark_reads(spark: SparkSession, location
         assert task.data["n"] == 5
 
 
-@pytest.mark.parametrize("type_name", ["limfifottl", *thorough("utubettl")])
+@pytest.mark.thorough
+@pytest.mark.parametrize("type_name", ["limfifottl", "utubettl"])
 def test_tube_when_its_payload_must_have_values_works_and_refuses_rows_without(
     spark: SparkSession, location: str, type_name: str
 ) -> None:
