@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["examples_on"]
 
 
-def examples_on(engine: OnSpark, usual: settings, nightly: settings, times: int = 8) -> settings:
+def examples_on(engine: OnSpark, usual: settings, nightly: settings, times: int = 5) -> settings:
     """The settings for an engine.
 
     The environment's `TUBEQ_HYPOTHESIS_PROFILE=nightly` chooses the other settings, `TUBEQ_EXAMPLES=100` how

@@ -48,7 +48,7 @@ T = TypeVar("T")
 #: The same example in each run.
 SAME = settings(
     max_examples=1,
-    stateful_step_count=20,
+    stateful_step_count=30,
     deadline=None,
     derandomize=True,
     database=None,

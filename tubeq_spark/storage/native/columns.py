@@ -1,12 +1,14 @@
-"""Types of columns: rows as a table has them, and no column converted that need not be."""
+"""Types of columns: rows as a table has them or as Python does, and no column converted that need not be."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pyarrow as pa
 
 from tubeq_spark.storage.rows import with_leaves
 
-__all__ = ["cast", "plain"]
+__all__ = ["cast", "plain", "records"]
 
 
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -41,3 +43,25 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_binary_view(kind):
         return pa.binary()
     return kind
+
+
+def records(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows as dicts, and the maps in them too, which Arrow gives as pairs (before version 20 always)."""
+    found: list[dict[str, Any]] = rows.to_pylist()
+    for field in rows.schema:
+        if pa.types.is_nested(field.type):
+            for row in found:
+                row[field.name] = _with_dicts(row[field.name], field.type)
+    return found
+
+
+def _with_dicts(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        return {key: _with_dicts(item, kind.item_type) for key, item in value}
+    if pa.types.is_struct(kind):
+        return {part.name: _with_dicts(value[part.name], part.type) for part in kind}
+    if pa.types.is_list(kind):
+        return [_with_dicts(item, kind.value_type) for item in value]
+    return value

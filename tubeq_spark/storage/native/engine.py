@@ -10,6 +10,7 @@ import pyarrow as pa
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.handles import Handles
@@ -76,8 +77,7 @@ class NativeEngine:
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query."""
-        found: list[dict[str, Any]] = self.arrow(sql).to_pylist(maps_as_pydicts="strict")
-        return found
+        return records(self.arrow(sql))
 
     def arrow(
         self, sql: str, sources: Mapping[str, Source] | None = None, expected: int = 0
