@@ -138,10 +138,7 @@ def session(engine: Engine, queue: Queue, clock: ManualClock) -> Iterator[Sessio
         yield open_session
 
 
-@pytest.fixture
-def new_tube(engine: Engine, queue: Queue) -> NewTube:
-    """Makes a new tube in the module's queue."""
-
+def _creating(engine: Engine, queue: Queue) -> NewTube:
     def create(type_name: str, **options: Any) -> Tube:
         name = f"{type_name}_{next(_numbers)}"
         return engine.create_tube(queue, name, type_name, **options)
@@ -150,14 +147,15 @@ def new_tube(engine: Engine, queue: Queue) -> NewTube:
 
 
 @pytest.fixture
+def new_tube(engine: Engine, queue: Queue) -> NewTube:
+    """Makes a new tube in the module's queue."""
+    return _creating(engine, queue)
+
+
+@pytest.fixture
 def new_live_tube(engine: Engine, live_queue: Queue) -> NewTube:
     """Makes a new tube in the module's queue in real time."""
-
-    def create(type_name: str, **options: Any) -> Tube:
-        name = f"{type_name}_{next(_numbers)}"
-        return engine.create_tube(live_queue, name, type_name, **options)
-
-    return create
+    return _creating(engine, live_queue)
 
 
 def _give_emptied(engine: Engine, queue: Queue) -> SharedTube:

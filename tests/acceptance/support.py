@@ -70,8 +70,9 @@ class OnSpark:
         """
         if not {*options} <= _OF_ANY_ENGINE:
             return queue.create_tube(name, type_name, **options)
-        made = self._native(queue).create_tube(name, type_name, **options)
-        return made if queue.engine == "native" else queue[name]
+        beside = self._native(queue)
+        made = beside.create_tube(name, type_name, **options)
+        return made if beside is queue else queue[name]
 
     def empty(self, queue: Queue, name: str) -> None:
         """Empty a tube for the next test; natively, as it is made."""

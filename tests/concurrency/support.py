@@ -258,7 +258,8 @@ class World:
 def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[str, Any]]:
     """The tasks of a tube as they are stored, or as they are at a moment."""
     is_typed = tube._ctx.record.options.schema is not None
-    if is_typed or path_of(tube._ctx.table.name) is None:
+    is_named = path_of(tube._ctx.table.name) is None
+    if tube._ctx.queue.spark is not None and (is_typed or is_named):
         rows = tube.df(effective=now_us is not None).select(*columns).collect()
         return [row.asDict() for row in rows]
     # By an engine of its own, which remembers nothing of the table; the faster one.

@@ -37,7 +37,7 @@ pytest.importorskip("moto", reason="the emulated S3")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-CONSUMERS, TASKS, BATCH, UTUBES, FEW = 4, 42, 3, 7, 4
+CONSUMERS, TASKS, BATCH, UTUBES, FEW = 4, 60, 3, 7, 4
 WAIT = 300
 
 #: Takes batches until nothing is left for a while, and tells of each task that it acked.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from tubeq_spark import Tube
@@ -97,23 +98,6 @@ def test_settling_of_single_tasks_when_many_wait_merges_their_segments(
         assert [next_one(tube) for _ in range(PUTS)] == [*range(PUTS)]
 
 
-@pytest.mark.parametrize("step", ["read", "decided", "committed"])
-def test_release_when_its_process_stops_at_the_compaction_has_given_its_task_back_once(
-    tmp_path: Path, step: str
-) -> None:
-    probe = Probe()
-    queue = opened(tmp_path, observer=probe)
-    tube = queue.create_tube("work", "fifo")
-    tube.put_many([*range(PUTS)])
-    with pytest.raises(Stop), probe.interrupted(step, "fold", lambda: fail(Stop())):
-        released(tube)
-
-    with opened(tmp_path) as other:
-        done = probe.events.count(("committed", "release"))
-        assert taken(other["work"]) == [*range(done)]
-    queue.close()
-
-
 def test_put_where_few_wait_makes_one_commit(tmp_path: Path) -> None:
     with opened(tmp_path, fold_segments=PUTS) as queue:
         tube = queue.create_tube("work", "fifo")
@@ -122,21 +106,42 @@ def test_put_where_few_wait_makes_one_commit(tmp_path: Path) -> None:
     assert DeltaTable(str(tmp_path / "work")).version() == before + PUTS
 
 
+@contextmanager
+def found_after_stop(
+    place: Path, step: str, act: Callable[[Tube], None]
+) -> Iterator[tuple[Tube, Probe]]:
+    """The tube as the next process finds it, after one that ended at a step of its compaction."""
+    probe = Probe()
+    queue = opened(place, observer=probe)
+    tube = queue.create_tube("work", "fifo")
+    with pytest.raises(Stop), probe.interrupted(step, "fold", lambda: fail(Stop())):
+        act(tube)
+    assert probe.events.count((step, "fold")) == 1
+    with opened(place) as other:
+        yield other["work"], probe
+    queue.close()
+
+
 @pytest.mark.parametrize("step", ["read", "decided", "committed"])
 def test_put_when_its_process_stops_at_the_compaction_has_put_its_task_once(
     tmp_path: Path, step: str
 ) -> None:
-    probe = Probe()
-    queue = opened(tmp_path, observer=probe)
-    tube = queue.create_tube("work", "fifo")
     items = iter(range(PUTS))
-    with pytest.raises(Stop), probe.interrupted(step, "fold", lambda: fail(Stop())):
-        put_each(tube, items)
+    with found_after_stop(tmp_path, step, lambda tube: put_each(tube, items)) as (tube, _):
+        assert taken(tube) == [*range(next(items))]
 
-    with opened(tmp_path) as other:
-        assert taken(other["work"]) == [*range(next(items))]
-    assert probe.events.count((step, "fold")) == 1
-    queue.close()
+
+@pytest.mark.parametrize("step", ["read", "decided", "committed"])
+def test_release_when_its_process_stops_at_the_compaction_has_given_its_task_back_once(
+    tmp_path: Path, step: str
+) -> None:
+    def put_and_release(tube: Tube) -> None:
+        tube.put_many([*range(PUTS)])
+        released(tube)
+
+    with found_after_stop(tmp_path, step, put_and_release) as (tube, probe):
+        done = probe.events.count(("committed", "release"))
+        assert taken(tube) == [*range(done)]
 
 
 def test_put_when_the_compaction_fails_returns_its_task(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 from tubeq_spark.storage.native.columns import records
 
@@ -27,3 +28,11 @@ def test_records_when_maps_lie_in_other_columns_have_dicts_everywhere() -> None:
     rows = [full, empty, full | {"last": {"calls": None, "at": None}, "calls": {}}]
 
     assert records(pa.Table.from_pylist(rows, schema)) == rows
+
+
+def test_records_when_a_map_has_a_key_twice_are_refused() -> None:
+    kind = pa.map_(pa.string(), pa.int64())
+    rows = pa.table({"calls": pa.array([[("put", 1), ("put", 2)]], kind)})
+
+    with pytest.raises(ValueError, match="twice"):
+        records(rows)

@@ -46,7 +46,11 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def records(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as dicts, and the maps in them too, which Arrow gives as pairs (before version 20 always)."""
+    """Rows as dicts, and the maps in them too, which Arrow gives as pairs (before version 20 always).
+
+    Raises:
+        ValueError: A map has a key twice.
+    """
     found: list[dict[str, Any]] = rows.to_pylist()
     for field in rows.schema:
         if pa.types.is_nested(field.type):
@@ -59,7 +63,11 @@ def _with_dicts(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_map(kind):
-        return {key: _with_dicts(item, kind.item_type) for key, item in value}
+        found = {key: _with_dicts(item, kind.item_type) for key, item in value}
+        if len(found) < len(value):
+            msg = f"a map has a key twice: {value}"
+            raise ValueError(msg)
+        return found
     if pa.types.is_struct(kind):
         return {part.name: _with_dicts(value[part.name], part.type) for part in kind}
     if pa.types.is_list(kind):
