@@ -25,7 +25,7 @@ _JVM_ENDS = 60.0
 class Native:
     """A place for native processes."""
 
-    def __init__(self, location: str, directory: Path, number: int) -> None:
+    def __init__(self, location: str, directory: Path, number: int, nice: int) -> None:
         # Each begins with everything imported, as half of its life would go by for that.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["tests.chaos.worker"])
@@ -36,6 +36,7 @@ class Native:
             # Threads of a process share their commits; a single taker is one.
             threads=2 if number % 4 == 3 else 1,
             folds=FOLDS_MOST if number % 4 else FOLDS_SOME,
+            nice=nice,
         )
         self._lives = 0
         self._process: multiprocessing.process.BaseProcess | None = None
@@ -103,13 +104,14 @@ class SparkJob:
                 )
             )
 
-    def lines(self) -> int:
-        """How much it has done, as its journal says."""
-        return self._journal.read_bytes().count(b"\n") if self._journal.exists() else 0
+    def verbs(self) -> int:
+        """How many verbs it has called."""
+        journal = self._journal
+        return journal.read_bytes().count(b'"begin": ') if journal.exists() else 0
 
     def wait(self) -> None:
         """Wait until it works, or has ended."""
-        while not self.lines() and self._started[-1].poll() is None:
+        while not self.verbs() and self._started[-1].poll() is None:
             time.sleep(0.1)
 
     def kill(self) -> bool:

@@ -16,8 +16,10 @@ from tests.chaos.plan import PAUSES, TUBES, open_queue
 
 __all__ = ["Chaos"]
 
-#: Lines of its journal after which a Spark job is killed: how long it takes for them is the machine's.
-_SPARK_LINES = (2, 16)
+#: Verbs after which a Spark job is killed: how long it takes for them is the machine's.
+_SPARK_VERBS = (1, 12)
+#: How far native processes stand back for a Spark job, which would be killed before it has done much.
+_NICE = 10
 #: How many of what is done to a process are pauses; the others kill it.
 _PAUSED = 0.35
 
@@ -40,7 +42,10 @@ class Chaos:
         self._journal = Journal(journals / "chaos.journal")
         self._location = str(directory / "queue")
         self._random = random.Random(seed)
-        self._natives = [Native(self._location, journals, number) for number in range(workers)]
+        nice = _NICE if spark else 0
+        self._natives = [
+            Native(self._location, journals, number, nice) for number in range(workers)
+        ]
         self._spark = SparkJob(self._location, journals) if spark else None
         #: Until when the processes of some places are stopped.
         self._paused: dict[Native, float] = {}
@@ -81,13 +86,13 @@ class Chaos:
     def _go_on(self, seconds: float, every: float) -> int:
         until = time.monotonic() + seconds
         kills = 0
-        spark_dies = self._random.randint(*_SPARK_LINES)
+        spark_dies = self._random.randint(*_SPARK_VERBS)
         while time.monotonic() < until:
             self._sleep(self._random.uniform(0, 2 * every))
             place = self._random.choice(self._natives)
             pauses = self._random.random() < _PAUSED
-            if self._spark is not None and self._spark.lines() >= spark_dies:
-                spark_dies = self._random.randint(*_SPARK_LINES)
+            if self._spark is not None and self._spark.verbs() >= spark_dies:
+                spark_dies = self._random.randint(*_SPARK_VERBS)
                 kills += self._kill(self._spark)
             elif pauses and place not in self._paused:
                 self._pause(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
 from dataclasses import dataclass
@@ -32,12 +33,14 @@ class Place:
         single: Whether they take from the tubes of a single taker, and from no other.
         threads: How many threads of each call verbs.
         folds: Their `QueueConfig.fold_segments`.
+        nice: How far they stand back for other processes of the host.
     """
 
     location: str
     single: bool
     threads: int
     folds: int
+    nice: int
 
 
 class Told(logging.Handler):
@@ -225,6 +228,7 @@ def work(place: Place, name: str, number: int, file: str) -> None:
         number: The how manieth process it is there.
         file: The journal; those of the former processes are beside it.
     """
+    os.nice(place.nice)
     journal = Journal(Path(file))
     logging.getLogger("tubeq_spark").addHandler(Told(journal))
     queue = open_queue(place.location, folds=place.folds)
