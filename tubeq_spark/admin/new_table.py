@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -40,6 +40,14 @@ __all__ = ["finish_creation", "make_fitting_table", "make_table", "payload_ddl",
 _APP = "tubeq/create"
 
 
+class _ColumnsReader(Protocol):
+    """A module that reads the columns of a typed payload."""
+
+    def payload_ddl(self, ddl: str) -> str: ...
+
+    def payload_fields(self, ddl: str) -> list[dict[str, Any]]: ...
+
+
 def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
     """Make a tube's table where there is none."""
     queue = tube_engine.for_tube(queue, record.name, record.options)
@@ -61,13 +69,17 @@ def payload_ddl(queue: QueueContext, schema: str) -> str:
         InvalidOptionError: It is no DDL, or of columns that no Delta table has.
         StoreError: It has types that only Spark knows, and there is no Spark session.
     """
+    return _columns_reader(queue).payload_ddl(schema)
+
+
+def _columns_reader(queue: QueueContext) -> _ColumnsReader:
     if queue.spark is None:
         from tubeq_spark.storage.native import payload_columns  # noqa: PLC0415  it is optional
 
-        return payload_columns.payload_ddl(schema)
-    from tubeq_spark.runtime.payload_schema import payload_struct  # noqa: PLC0415  rarely needed
+        return payload_columns
+    from tubeq_spark.runtime import payload_schema  # noqa: PLC0415  rarely needed
 
-    return payload_struct(schema).toDDL()
+    return payload_schema
 
 
 def _payload(queue: QueueContext, record: TubeRecord) -> str | None:
@@ -80,13 +92,7 @@ def payload_type(queue: QueueContext, table: str, schema: str) -> pa.DataType:
     kind = queue.engine.tables.column_type(table, "data")
     if not isinstance(kind, pa.StructType) or not asks_for_values(schema):
         return kind
-    if queue.spark is None:
-        from tubeq_spark.storage.native.ddl import columns_of  # noqa: PLC0415  it is optional
-
-        return with_required(kind, columns_of(schema)[0])
-    from tubeq_spark.runtime.payload_schema import payload_struct  # noqa: PLC0415  rarely needed
-
-    return with_required(kind, payload_struct(schema).jsonValue()["fields"])
+    return with_required(kind, _columns_reader(queue).payload_fields(schema))
 
 
 def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:

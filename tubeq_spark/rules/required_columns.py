@@ -14,10 +14,12 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["asks_for_values", "with_required", "without_not_null"]
+__all__ = ["QUOTED", "asks_for_values", "with_required", "without_not_null"]
 
-#: Names and comments in quotes, or what is looked for.
-_NOT_NULL = re.compile(r"('(?:[^']|'')*'|`(?:[^`]|``)*`)|\s*\bNOT\s+NULL\b", re.IGNORECASE)
+#: A comment or a name in quotes, in DDL.
+QUOTED = r"'(?:[^']|'')*'|`(?:[^`]|``)*`"
+#: Either of them, or what is looked for.
+_NOT_NULL = re.compile(rf"({QUOTED})|\s*\bNOT\s+NULL\b", re.IGNORECASE)
 
 
 def without_not_null(ddl: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from pyspark.errors import PySparkException
 from pyspark.sql import types as T
 
@@ -9,7 +11,21 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.put_columns import NOT_IN_NAMES
 from tubeq_spark.rules.validation import refuse
 
-__all__ = ["payload_struct"]
+__all__ = ["payload_ddl", "payload_fields", "payload_struct"]
+
+
+def payload_ddl(ddl: str) -> str:
+    """The DDL of a payload's columns, as the types that Spark makes of what was given.
+
+    Raises:
+        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+    """
+    return payload_struct(ddl).toDDL()
+
+
+def payload_fields(ddl: str) -> list[dict[str, Any]]:
+    """A payload's columns as Delta keeps them, from the DDL of a tube that is there."""
+    return cast("list[dict[str, Any]]", payload_struct(ddl).jsonValue()["fields"])
 
 
 def payload_struct(ddl: str) -> T.StructType:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tubeq_spark.rules.required_columns import QUOTED
+
 __all__ = ["DdlError", "columns_of"]
 
-_TOKEN = re.compile(r"\s+|'(?:[^']|'')*'|`(?:[^`]|``)*`|\w+|.", re.DOTALL)
+_TOKEN = re.compile(rf"\s+|{QUOTED}|\w+|.", re.DOTALL)
 _NAME = re.compile(r"\w*[^\W\d]\w*|`(?:[^`]|``)+`")
 #: Delta's names of types by those that SQL has for them.
 _TYPES = {

@@ -1,4 +1,4 @@
-"""Checks the columns of a typed payload without Spark: those whose types every Delta table can have."""
+"""The columns of a typed payload without Spark, from the DDL that a tube was created with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tubeq_spark.storage.native.ddl import DdlError, columns_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["payload_ddl"]
+__all__ = ["payload_ddl", "payload_fields"]
 
 #: Types that only Spark makes as it reads them: by features of the table, or by what it notes itself.
 _OF_SPARK = frozenset({"char", "character", "timestamp_ntz", "varchar", "variant"})
@@ -44,6 +44,11 @@ def payload_ddl(ddl: str) -> str:
         )
         raise StoreError(msg)
     return ddl
+
+
+def payload_fields(ddl: str) -> list[dict[str, Any]]:
+    """A payload's columns as Delta keeps them, from the DDL of a tube that is there."""
+    return columns_of(ddl)[0]
 
 
 def _refuse(ddl: str, what: str) -> None:
