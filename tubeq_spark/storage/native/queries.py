@@ -35,7 +35,14 @@ _SETTINGS = {
     # would become others without a word.
     "datafusion.execution.parquet.coerce_int96": "us",
 }
-_ONE_CORE = _SETTINGS | {"datafusion.execution.target_partitions": "1"}
+#: To plan a small query takes longer than to run it: one pass over the plan makes as good a one of what
+#: is asked here, and no file is worth to be looked at before it is read.
+_SMALL = _SETTINGS | {
+    "datafusion.execution.target_partitions": "1",
+    "datafusion.optimizer.max_passes": "1",
+    "datafusion.execution.parquet.enable_page_index": "false",
+    "datafusion.execution.parquet.bloom_filter_on_read": "false",
+}
 _SOURCE = re.compile(r"\{(\w+)\}")
 
 
@@ -45,7 +52,7 @@ class Query:
     def __init__(self, exchange: Exchange, rows: int = 0) -> None:
         """Read about so many rows, and those that the caller holds by way of `exchange`."""
         self._exchange = exchange
-        self._builder = QueryBuilder(_SETTINGS if rows >= MANY else _ONE_CORE)
+        self._builder = QueryBuilder(_SETTINGS if rows >= MANY else _SMALL)
 
     def over(self, alias: str, table: DeltaTable) -> None:
         """Read a table as it is now, by a name."""
