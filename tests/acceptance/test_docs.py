@@ -42,6 +42,7 @@ class Reader:
         self.spark, self.data = spark, data
         self.capsys, self.monkeypatch = capsys, monkeypatch
         self.names: dict[str, object] = {"spark": spark, "__name__": "page"}
+        self.before = self.tables()
 
     def follow(self, name: str, example: Example) -> None:
         """Run an example and compare what it prints."""
@@ -84,11 +85,18 @@ class Reader:
         done = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
         return done.stdout
 
+    def tables(self) -> set[tuple[str, str]]:
+        """The tables and views that a session has without saying where."""
+        rows = self.spark.sql("SHOW TABLES").collect()
+        return {("VIEW" if row.isTemporary else "TABLE", row.tableName) for row in rows}
+
     def leave(self) -> None:
-        """Close what a page that failed has left open."""
+        """Close what a page that failed has left open, and drop what it has made beside the queue."""
         for value in self.names.values():
             if isinstance(value, Queue):
                 value.close()
+        for kind, name in self.tables() - self.before:
+            self.spark.sql(f"DROP {kind} {name}")
 
 
 def require(where: str, told: str, printed: str) -> None:

@@ -77,7 +77,8 @@ def theirs(plain: SparkSession) -> Iterator[SparkSession]:
     yield plain
     assert settings_of(plain) == before
     assert SparkSession.active() is active
-    assert not [view.name for view in plain.catalog.listTables() if "tubeq" in view.name]
+    views = [row.viewName for row in plain.sql("SHOW VIEWS").collect()]
+    assert not [name for name in views if "tubeq" in name]
 
 
 def settings_of(session: SparkSession) -> dict[str, str]:
