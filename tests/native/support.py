@@ -91,7 +91,9 @@ class Place:
     def __init__(self, root: Path, first: int, order: tuple[str, ...] = ("task_id",)) -> None:
         """Use what is there; `first` keeps the numbers of two processes apart."""
         self.engine = NativeEngine()
-        self.engine.writer = self.writer = PausedWriter(self.engine._run, {})
+        self.engine.writer = self.writer = PausedWriter(
+            self.engine._run, self.engine._handles.files, {}
+        )
         self.first = first
         numbers = itertools.count(first, -1)
         self.fresh = lambda: next(numbers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.native.tokens import grouped
+from tubeq_spark.storage.native.tokens import grouped, parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -165,8 +165,7 @@ def _call(word: str, inside: list[Piece], table: Callable[[str], str]) -> str | 
         return _cast(inside, table)
     if name in _NAMES:
         return f"{_NAMES[name]}({_render(inside, table)})"
-    parts = _parts(inside)
-    args = [_render(part, table).strip() for part in parts]
+    args = [_render(part, table).strip() for part in parts(inside)]
     match name:
         case "unix_micros":
             return f"CAST({args[0]} AS BIGINT)"
@@ -208,17 +207,6 @@ def _cast(inside: list[Piece], table: Callable[[str], str]) -> str | None:
 
 def _is_as(piece: str) -> bool:
     return piece.upper() == "AS"
-
-
-def _parts(inside: Sequence[Piece]) -> list[list[Piece]]:
-    """The arguments of a call."""
-    parts: list[list[Piece]] = [[]]
-    for piece in inside:
-        if piece == ",":
-            parts.append([])
-        else:
-            parts[-1].append(piece)
-    return parts if parts != [[]] else []
 
 
 def _field(arg: str) -> str:

@@ -13,8 +13,11 @@ from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.dialect import translated
+from tubeq_spark.storage.native.expressions import UnknownTextError
 from tubeq_spark.storage.native.handles import Handles
-from tubeq_spark.storage.native.queries import Exchange, Query
+from tubeq_spark.storage.native.plain_select import PlainSelect
+from tubeq_spark.storage.native.queries import MANY, Exchange, Query
+from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.statement import Affected, Append, Statement
@@ -49,7 +52,7 @@ class NativeEngine:
         self._handles = Handles(storage_options)
         self._admin = NativeTables(self._handles)
         self._exchange = Exchange()
-        self.writer = Writer(self._run, self._handles.options)
+        self.writer = Writer(self._run, self._handles.files, self._handles.options)
 
     def close(self) -> None:
         """Let go of all tables."""
@@ -90,7 +93,20 @@ class NativeEngine:
             expected: How many rows it reads, about.
         """
         with self.reading():
-            return self._run(sql, sources or {}, expected, {})
+            plain = None if sources or expected >= MANY else self._plain(sql)
+            return self._run(sql, sources or {}, expected, {}) if plain is None else plain
+
+    def _plain(self, sql: str) -> pa.Table | None:
+        """The rows of a plain query about a small table; `None`: it is another one."""
+        try:
+            select = PlainSelect.of(sql)
+            table = self._handles.of(select.table)
+            with table.newest() as newest:
+                listed = SmallFiles.listed(newest, {}, select.where)
+            rows = None if listed is None else self._handles.files.rows(listed)
+            return None if rows is None else select.answer(rows)
+        except (UnknownTextError, pa.ArrowException):
+            return None
 
     def _run(
         self,

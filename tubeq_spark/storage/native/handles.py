@@ -13,6 +13,7 @@ from deltalake.exceptions import TableNotFoundError
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.native.errors import is_conflict, is_from_library
 from tubeq_spark.storage.native.log_files import LogFiles
+from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.sql.quoting import path_of
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ class Handles:
     def __init__(self, options: Mapping[str, str] | None = None) -> None:
         """Open tables with these options of the storage."""
         self.options = dict(options or {})
+        self.files = SmallFiles()
         self._known: dict[str, Table] = {}
         self._lock = threading.Lock()
 
@@ -165,6 +167,7 @@ class Handles:
 
     def close(self) -> None:
         """Forget all of them."""
+        self.files.forget()
         with self._lock:
             self._known.clear()
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import pyarrow.compute as pc
-
-from tubeq_spark.storage.arrow_arrays import scalar
 from tubeq_spark.storage.statement import FAIL
 
 if TYPE_CHECKING:
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.statement import Clause, Statement
 
-__all__ = ["CLAUSE", "ROW", "STAYS", "StatementQuery", "after", "condition"]
+__all__ = ["CLAUSE", "FROM", "ONE_ROW", "ROW", "STAYS", "StatementQuery", "condition"]
 
 #: The place of the note, which goes into the commit's metadata.
 _NOTED = re.compile(r"CAST\([\w.]+ AS STRING\) <> \{note\}( AND )?")
@@ -25,10 +22,10 @@ _NOTED = re.compile(r"CAST\([\w.]+ AS STRING\) <> \{note\}( AND )?")
 CLAUSE = "tubeq_clause"
 #: The column that numbers the rows of the table.
 ROW = "tubeq_row"
-#: The columns that hold what a clause would make of a column.
-_AFTER = "tubeq_after_{}_{}"
+#: The columns that say in which partition a row was before.
+FROM = "tubeq_from_{}"
 #: A source that says nothing.
-_ONE_ROW = "(SELECT 1 AS one)"
+ONE_ROW = "(SELECT 1 AS one)"
 #: In place of a clause: a row of the table that stays, and one of the source that goes nowhere.
 STAYS, _NOWHERE = 0, -1
 
@@ -62,8 +59,6 @@ class StatementQuery:
         """Every row of the table's part, and those of the source that match none of them."""
         statement = self._statement
         where = condition(statement)
-        if not statement.using or (statement.using == _ONE_ROW and not self._inserts):
-            return self._alone(where)
         cases = [
             (
                 "t.tubeq_t IS NULL" + (f" AND ({clause.when})" if clause.when else "")
@@ -79,25 +74,6 @@ class StatementQuery:
             f"SELECT {self._columns(cases, 't.')}, t.{ROW} AS {ROW} FROM {target} t {join} JOIN "
             f"(SELECT *, TRUE AS tubeq_s FROM {statement.using} tubeq_using) s ON {where}"
         )
-
-    def _alone(self, where: str) -> str:
-        """Every row of the table's part, where the source says nothing.
-
-        Beside it what each clause would make of it: to let `after` choose costs less than to have a
-        query planned that chooses.
-        """
-        clauses = list(enumerate(self._statement.clauses, 1))
-        whens = " ".join(f"WHEN {clause.when or 'TRUE'} THEN {n}" for n, clause in clauses)
-        number = f"CASE WHEN {where} THEN CASE {whens} ELSE {STAYS} END ELSE {STAYS} END"
-        found = [f"CAST({number} AS INT) AS {CLAUSE}"]
-        found += [
-            f"{value} AS {_AFTER.format(n, column)}"
-            for n, clause in clauses
-            for column, value in (clause.sets or {}).items()
-            if value != FAIL
-        ]
-        found += [f"t.{name} AS tubeq_from_{name}" for name in self._by]
-        return f"SELECT *, {', '.join(found)} FROM {self._target} t"
 
     def inserted(self) -> str:
         """The rows of the source, where there are none of the table's."""
@@ -123,7 +99,7 @@ class StatementQuery:
         found = [f"CAST(CASE {whens} ELSE {other} END AS INT) AS {CLAUSE}"]
         found += [f"{self._value(f.name, cases, kept)} AS `{f.name}`" for f in self._schema]
         if kept is not None:
-            found += [f"{kept}{name} AS tubeq_from_{name}" for name in self._by]
+            found += [f"{kept}{name} AS {FROM.format(name)}" for name in self._by]
         return ", ".join(found)
 
     def _value(self, column: str, cases: Sequence[tuple[str, Clause]], kept: str | None) -> str:
@@ -138,21 +114,6 @@ class StatementQuery:
             return values[0][1]
         whens = " ".join(f"WHEN {when} THEN {value}" for when, value in values)
         return f"CASE {whens} ELSE {before} END"
-
-
-def after(statement: Statement, found: pa.Table) -> pa.Table:
-    """What a query has found, with what the clauses that apply make of the rows in its columns."""
-    number = found.column(CLAUSE)
-    for n, clause in enumerate(statement.clauses, 1):
-        applies = pc.equal(number, scalar(n, number.type))
-        for column in clause.sets or {}:
-            name = _AFTER.format(n, column)
-            if name in found.column_names:
-                before = found.column(column)
-                value = pc.if_else(applies, found.column(name).cast(before.type), before)
-                found = found.set_column(found.schema.get_field_index(column), column, value)
-                found = found.drop_columns([name])
-    return found
 
 
 def _set(clause: Clause, column: str, before: str) -> str:

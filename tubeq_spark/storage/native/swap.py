@@ -19,7 +19,8 @@ from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.projection import projected
-from tubeq_spark.storage.native.statement_query import CLAUSE, ROW, STAYS, StatementQuery, after
+from tubeq_spark.storage.native.rewriting import has_source, rewritten
+from tubeq_spark.storage.native.statement_query import CLAUSE, FROM, ROW, STAYS, StatementQuery
 from tubeq_spark.storage.sql.schema import CHANGE_FEED
 from tubeq_spark.storage.statement import FAIL, Affected
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
+    from tubeq_spark.storage.native.small_files import SmallFiles
     from tubeq_spark.storage.statement import Statement
 
 __all__ = ["Decision", "decide"]
@@ -58,6 +60,7 @@ def decide(
     statement: Statement,
     table: DeltaTable,
     name: str,
+    files: SmallFiles,
     run: Callable[[str], pa.Table],
 ) -> Decision:
     """Decide on a snapshot.
@@ -66,6 +69,7 @@ def decide(
         statement: The statement.
         table: The snapshot.
         name: What the table is called in a query.
+        files: Its small files.
         run: Runs a query in Spark's dialect.
 
     Raises:
@@ -75,13 +79,19 @@ def decide(
     """
     schema, by = schema_of(table), table.metadata().partition_columns
     near = partitions.named(statement.partitions)
-    inserts = bool(statement.using) and any(clause.inserts for clause in statement.clauses)
-    text = StatementQuery(statement, schema, by, f"(SELECT * FROM {name} WHERE {near})")
+    target = f"SELECT * FROM {name} WHERE {near}"
+    if not has_source(statement):
+        _refuse_change_feed(table)
+        listed = files.listed(table, statement.partitions)
+        rows = None if listed is None else files.rows(listed)
+        rows = cast(run(target), schema) if rows is None else rows
+        return _Outcome(statement, rewritten(statement, rows, by), schema, by).decision()
+    inserts = any(clause.inserts for clause in statement.clauses)
+    text = StatementQuery(statement, schema, by, f"({target})")
     # What inserts nothing finds out by its query that there is nothing.
     if not (inserts and by and statement.partitions and _is_empty(table, near)):
         _refuse_change_feed(table)
-        found = after(statement, run(text.joined()))
-        return _Outcome(statement, found, schema, by).decision()
+        return _Outcome(statement, run(text.joined()), schema, by).decision()
     rows = projected(statement, schema)
     if rows is None:
         decision = _Outcome(statement, run(text.inserted()), schema, by).decision()
@@ -137,7 +147,7 @@ class _Outcome:
         kept = [i for i, clause in chosen.items() if clause.sets is not None]
         left = [i for i, clause in chosen.items() if not clause.inserts]
         changed = partitions.distinct(self._those(kept), self._by)
-        before = [f"tubeq_from_{name}" for name in self._by]
+        before = [FROM.format(name) for name in self._by]
         if left:
             changed |= partitions.distinct(self._those(left), before)
         predicate = partitions.predicate(self._by, changed, self._near)

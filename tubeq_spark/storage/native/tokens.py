@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-__all__ = ["Piece", "columns_of", "grouped"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Piece", "columns_of", "grouped", "parts", "words"]
 
 #: A piece of a text: a token, or what stands in parentheses.
 Piece: TypeAlias = "str | list[Piece]"
@@ -57,3 +60,23 @@ def grouped(text: str) -> list[Piece]:
         msg = f"parentheses do not match in {text}"
         raise ValueError(msg)
     return stack[0]
+
+
+def parts(inside: Sequence[Piece]) -> list[list[Piece]]:
+    """The arguments of a call."""
+    found: list[list[Piece]] = [[]]
+    for piece in inside:
+        if piece == ",":
+            found.append([])
+        else:
+            found[-1].append(piece)
+    return found if found != [[]] else []
+
+
+def words(pieces: Sequence[Piece]) -> list[Piece]:
+    """Pieces without the blanks between them, at all levels."""
+    return [
+        piece if isinstance(piece, str) else words(piece)
+        for piece in pieces
+        if isinstance(piece, list) or not piece.isspace()
+    ]

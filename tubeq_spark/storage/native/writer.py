@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.small_files import SmallFiles
     from tubeq_spark.storage.statement import Append, Source, Statement
 
 __all__ = ["Writer"]
@@ -51,9 +52,10 @@ class RunsQueries(Protocol):
 class Writer:
     """Writes to tables. What was decided on a snapshot is committed on that snapshot."""
 
-    def __init__(self, query: RunsQueries, options: Mapping[str, str]) -> None:
-        """Decide by these queries, on a storage that is reached by these options."""
+    def __init__(self, query: RunsQueries, files: SmallFiles, options: Mapping[str, str]) -> None:
+        """Decide by these queries and small files, on a storage that is reached by these options."""
         self._query = query
+        self._files = files
         self._options = dict(options) or None
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
@@ -66,7 +68,7 @@ class Writer:
         with table.writing() as snapshot:
             if _is_of_whole_partitions(statement, snapshot):
                 return self.remove(snapshot, statement, note)
-            decision = decide(statement, snapshot, statement.table, run)
+            decision = decide(statement, snapshot, statement.table, self._files, run)
             if decision.rows is not None:
                 said = user_metadata(note, decision.affected, statement.operation_id)
                 write = self.insert if decision.adds else self.swap

@@ -1,0 +1,140 @@
+"""Answers plain queries by Arrow: columns of one table, by a condition, in an order, up to a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.storage.arrow_arrays import array
+from tubeq_spark.storage.native import expressions
+from tubeq_spark.storage.native.expressions import UnknownTextError
+from tubeq_spark.storage.native.tokens import grouped, parts, words
+from tubeq_spark.storage.sql.quoting import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tubeq_spark.storage.native.tokens import Piece
+
+__all__ = ["PlainSelect"]
+
+_CLAUSES = ("SELECT", "FROM", "WHERE", "ORDER", "LIMIT")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainSelect:
+    """Such a query.
+
+    Attributes:
+        table: The table's SQL name.
+        columns: What is selected, by its names.
+        where: The condition; empty: there is none.
+        order: Columns of the table.
+        limit: How many rows; `None`: all.
+    """
+
+    table: str
+    columns: Sequence[tuple[str, Sequence[Piece]]]
+    where: Sequence[Piece]
+    order: Sequence[str]
+    limit: int | None
+
+    @classmethod
+    def of(cls, sql: str) -> PlainSelect:
+        """Read a query.
+
+        Raises:
+            UnknownTextError: It is another one.
+        """
+        clauses = _clauses(words(grouped(sql)))
+        # Its alias does not matter: there is no other table.
+        table = "".join(map(_text, clauses["FROM"][:3]))
+        if path_of(table) is None or len(clauses["FROM"]) > 4:
+            raise UnknownTextError(table)
+        columns = [_named(part) for part in parts(clauses["SELECT"])]
+        order = clauses.get("ORDER", ["BY"])
+        if _text(order[0]).upper() != "BY":
+            raise UnknownTextError(_text(order[0]))
+        keys = [_text(*part) for part in parts(order[1:])]
+        limit = _text(*clauses["LIMIT"]) if "LIMIT" in clauses else None
+        if limit is not None and not limit.isdigit():
+            raise UnknownTextError(limit)
+        return cls(
+            table, columns, clauses.get("WHERE", ()), keys, None if limit is None else int(limit)
+        )
+
+    def answer(self, rows: pa.Table) -> pa.Table:
+        """What it finds among the rows of its table.
+
+        Raises:
+            UnknownTextError: It has something that is evaluated by DataFusion only.
+            pa.ArrowException: A value cannot be computed.
+        """
+        if self.where:
+            holds = expressions.holds(self.where, expressions.of_table(rows), rows.num_rows)
+            found = pc.indices_nonzero(holds)
+        else:
+            found = array(range(rows.num_rows), pa.int64())
+        if self.order:
+            found = found.take(self._in_order(rows, found))
+        if self.limit is not None:
+            found = found[: self.limit]
+        rows = rows.take(found)
+        lookup = expressions.of_table(rows)
+        columns = [
+            expressions.column(value, lookup, None, rows.num_rows) for _, value in self.columns
+        ]
+        return pa.Table.from_arrays(columns, names=[name for name, _ in self.columns])
+
+    def _in_order(self, rows: pa.Table, found: pa.Array) -> pa.Array:
+        if not {*self.order} <= {*rows.column_names}:
+            raise UnknownTextError(str(self.order))
+        keys = rows.select(self.order).take(found)
+        if any(column.null_count for column in keys.columns):
+            msg = "an order of NULLs"
+            raise UnknownTextError(msg)
+        ascending = [(name, "ascending") for name in self.order]
+        if self.limit is None:
+            return pc.sort_indices(keys, sort_keys=ascending)
+        return pc.select_k_unstable(keys, k=self.limit, sort_keys=ascending)
+
+
+def _clauses(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
+    """What follows each of the words that begin a part of a query."""
+    found: dict[str, list[Piece]] = {}
+    current: list[Piece] = []
+    for piece in pieces:
+        word = piece.upper() if isinstance(piece, str) else ""
+        if word in _CLAUSES:
+            if word in found:
+                raise UnknownTextError(word)
+            current = found[word] = []
+        else:
+            current.append(piece)
+    if list(found) != [word for word in _CLAUSES if word in found] or not {"SELECT", "FROM"} <= {
+        *found
+    }:
+        msg = "another order of clauses"
+        raise UnknownTextError(msg)
+    return found
+
+
+def _named(pieces: Sequence[Piece]) -> tuple[str, Sequence[Piece]]:
+    """An expression by its name."""
+    if len(pieces) > 2 and _text(pieces[-2]).upper() == "AS":
+        return _text(pieces[-1]), pieces[:-2]
+    return _text(*pieces).strip("`"), pieces
+
+
+def _text(*pieces: Piece) -> str:
+    """The one word that is expected.
+
+    Raises:
+        UnknownTextError: It is something else.
+    """
+    if len(pieces) != 1 or not isinstance(pieces[0], str):
+        raise UnknownTextError(str(pieces))
+    return pieces[0]

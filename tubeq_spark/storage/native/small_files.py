@@ -1,0 +1,161 @@
+"""Reads the rows of a few small files without a query: to plan one takes longer than to read them.
+
+What was read is kept for a while: a file is never changed, and what a take chooses from is what its
+statement changes next.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark.storage.arrow_arrays import repeated
+from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.native.file_statistics import may_hold
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from deltalake import DeltaTable
+
+    from tubeq_spark.storage.native.tokens import Piece
+
+__all__ = ["Listed", "SmallFiles"]
+
+#: So many files are read without a query, and so many bytes of all of them together.
+FILES, BYTES = 16, 1 << 20
+#: What was read is kept: so many files, and so many bytes.
+_KEPT_FILES, _KEPT_BYTES = 256, 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a version, with the values of the table's partition columns."""
+
+    path: Path
+    partition: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The files of a version that are to be read, and the columns of its table."""
+
+    files: Sequence[_File]
+    schema: pa.Schema
+
+
+class SmallFiles:
+    """The small files of some tables. For threads."""
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        #: What was read last is last.
+        self._kept: OrderedDict[Path, pa.Table] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def listed(
+        version: DeltaTable,
+        near: Mapping[str, Sequence[int]],
+        where: Sequence[Piece] = (),
+    ) -> Listed | None:
+        """The files of a version of the table that are to be read.
+
+        Args:
+            version: The version.
+            near: The values of partition columns, as of a `Statement`; none: in all partitions.
+            where: A condition; files that have no row of it may be left out.
+
+        Returns:
+            The files; `None`: there are too many, they are on a storage that the library reads, or have
+            features that it knows, such as deletion vectors.
+        """
+        directory = local_directory(version.table_uri)
+        if directory is None or version.protocol().min_reader_version > 1:
+            return None
+        by = version.metadata().partition_columns
+        # By its stream: of a table Arrow asks whether it is pandas', and imports that.
+        stream = pa.RecordBatchReader.from_stream(version.get_add_actions(flatten=True))
+        files = stream.read_all()
+        if where and files.num_rows > 1:
+            files = files.filter(may_hold(where, files))
+        paths, sizes, *partitions = (
+            files.column(name).to_pylist()
+            for name in ("path", "size_bytes", *(f"partition.{name}" for name in by))
+        )
+        found, size = [], 0
+        for n, path in enumerate(paths):
+            partition = {name: partitions[i][n] for i, name in enumerate(by)}
+            if all(partition[name] in values for name, values in near.items()):
+                found.append(_File(directory / path, partition))
+                size += sizes[n]
+            if len(found) > FILES or size > BYTES or not _is_plain(path):
+                return None
+        return Listed(found, pa.schema(version.schema().to_arrow()))
+
+    def rows(self, listed: Listed) -> pa.Table | None:
+        """The rows of some files; `None`: they are gone, or not as this process would write them."""
+        parts = []
+        for file in listed.files:
+            rows = self._rows_of(file, listed.schema)
+            if rows is None:
+                return None
+            parts.append(rows)
+        return pa.concat_tables(parts) if parts else pa.Table.from_batches([], listed.schema)
+
+    def _rows_of(self, file: _File, schema: pa.Schema) -> pa.Table | None:
+        with self._lock:
+            rows = self._kept.get(file.path)
+            if rows is not None and rows.schema == schema:
+                self._kept.move_to_end(file.path)
+                return rows
+        rows = _read(file, schema)
+        if rows is not None:
+            self._keep(file.path, rows)
+        return rows
+
+    def _keep(self, path: Path, rows: pa.Table) -> None:
+        with self._lock:
+            before = self._kept.pop(path, None)
+            self._bytes += rows.nbytes - (0 if before is None else before.nbytes)
+            self._kept[path] = rows
+            while self._bytes > _KEPT_BYTES or len(self._kept) > _KEPT_FILES:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+
+    def forget(self) -> None:
+        """Keep nothing any more."""
+        with self._lock:
+            self._kept.clear()
+            self._bytes = 0
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path is the name of a file within the table, and not the URI of one elsewhere."""
+    return not path.startswith("/") and ":" not in path and "%" not in path
+
+
+def _read(file: _File, schema: pa.Schema) -> pa.Table | None:
+    # Imported where it is needed: what only puts does without.
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        found = pq.ParquetFile(file.path).read(use_threads=False)
+    except (OSError, pa.ArrowException):
+        return None
+    columns = []
+    for field in schema:
+        if field.name in file.partition:
+            value = file.partition[field.name]
+            columns.append(repeated(value, field.type, found.num_rows))
+            continue
+        place = found.schema.get_field_index(field.name)
+        if place < 0 or found.schema.field(place).type != field.type:
+            return None
+        columns.append(found.column(place))
+    return pa.Table.from_arrays(columns, schema=schema)
