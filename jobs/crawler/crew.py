@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Crawler"]
 
-#: Seconds between two looks whether all that go on are fetching.
+#: Seconds between two looks of the main thread whether there is a signal, or all that go on are fetching.
 _INSIST_S = 0.5
 
 
@@ -96,7 +96,9 @@ class Crawler:
                 for number in range(1, len(self._frontiers) + 1)
             ]
             try:
-                wait(runs)
+                # A signal that comes just before this thread sleeps wakes nobody, so it looks up at times.
+                while wait(runs, timeout=_INSIST_S).not_done:
+                    pass
             except BaseException:
                 self._give_up(shared.ledger, runs)
                 raise

@@ -73,21 +73,26 @@ class PlainSelect:
             UnknownTextError: It has something that is evaluated by DataFusion only.
             pa.ArrowException: A value cannot be computed.
         """
-        if self.where:
-            holds = expressions.holds(self.where, expressions.of_table(rows), rows.num_rows)
-            found = pc.indices_nonzero(holds)
-        else:
-            found = array(range(rows.num_rows), pa.int64())
-        if self.order:
-            found = found.take(self._in_order(rows, found))
-        if self.limit is not None:
-            found = found[: self.limit]
-        rows = rows.take(found)
+        found = self._found(rows)
+        # Arrow before version 19 has no empty selections, and some of them end the process.
+        rows = rows.take(found) if found is not None and len(found) else rows.slice(0, 0)
         lookup = expressions.of_table(rows)
         columns = [
             expressions.column(value, lookup, None, rows.num_rows) for _, value in self.columns
         ]
         return pa.Table.from_arrays(columns, names=[name for name, _ in self.columns])
+
+    def _found(self, rows: pa.Table) -> pa.Array | None:
+        """The numbers of the rows that are wanted, in order; `None`: there are no rows."""
+        if not rows.num_rows:
+            return None
+        found = array(range(rows.num_rows), pa.int64())
+        if self.where:
+            holds = expressions.holds(self.where, expressions.of_table(rows), rows.num_rows)
+            found = pc.indices_nonzero(holds)
+        if self.order and len(found) > 1:
+            found = found.take(self._in_order(rows, found))
+        return found if self.limit is None else found[: self.limit]
 
     def _in_order(self, rows: pa.Table, found: pa.Array) -> pa.Array:
         if not {*self.order} <= {*rows.column_names}:

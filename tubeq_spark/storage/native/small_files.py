@@ -30,7 +30,7 @@ __all__ = ["Listed", "SmallFiles"]
 #: So many files are read without a query, and so many bytes of all of them together.
 FILES, BYTES = 16, 1 << 20
 #: What was read is kept: so many files, and so many bytes.
-_KEPT_FILES, _KEPT_BYTES = 256, 4 << 20
+_KEPT_FILES, _KEPT_BYTES = 32, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
