@@ -6,14 +6,15 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 from filelock import FileLock, Timeout
 
-from tubeq_spark.storage.lock_file import LockFile
+from tubeq_spark.storage.lock_file import STAY, LockFile
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -33,6 +34,28 @@ lock = LockFile(Path(sys.argv[1]), SystemClock())
 lock.acquire()
 print("has it", flush=True)
 sys.stdin.readline()
+"""
+
+#: Keeps the lock file for a moment that does not end by itself, and is forked.
+FORKING = """
+import os, sys, threading
+from pathlib import Path
+from tubeq_spark.storage import lock_file
+from tubeq_spark.testing import ManualClock
+from tests.unit.test_lock_file import Moments, Waiting, ask_at_once, is_free
+
+path = Path(sys.argv[1])
+lock_file.threading.Timer = Moments()
+lock = lock_file.LockFile(path, ManualClock())
+ask_at_once(lock)
+lock.acquire()
+with Waiting(path):
+    lock.release()
+    kept = "free" if is_free(path) else "kept"
+    if not os.fork():
+        os._exit(0)
+    os.wait()
+print(kept + ", then " + ("free" if is_free(path) else "kept"))
 """
 
 
@@ -117,30 +140,162 @@ def test_acquire_when_another_holds_it_prepares_once_before_it_is_there(path: Pa
     assert steps == ["prepared", "first", "second"]
 
 
-def test_acquire_when_its_holder_asks_again_at_once_lets_whoever_waits_come_first(
+class Moments:
+    """In place of `threading.Timer`: each moment ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[Moment] = []
+        self.refuse: BaseException | None = None
+
+    def __call__(self, _seconds: float, end: Callable[[], None]) -> Moment:
+        return Moment(self, end)
+
+
+class Moment:
+    """One of them."""
+
+    def __init__(self, moments: Moments, end: Callable[[], None]) -> None:
+        self._moments = moments
+        self.end = end
+
+    def start(self) -> None:
+        if self._moments.refuse is not None:
+            raise self._moments.refuse
+        self._moments.begun.append(self)
+
+    def cancel(self) -> None:
+        """It ends all the same, as one that is cancelled too late."""
+
+
+@pytest.fixture
+def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
+    moments = Moments()
+    monkeypatch.setattr("tubeq_spark.storage.lock_file.threading.Timer", moments)
+    return moments
+
+
+class Waiting:
+    """Another process, which waits for the lock file, first in line, and then lets it go."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pool = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Self:
+        self._done = self._pool.submit(self._wait)
+        until = time.monotonic() + WAIT
+        while is_free(self._path.with_suffix(".turn")):
+            assert time.monotonic() < until
+        return self
+
+    def _wait(self) -> None:
+        with LockFile(self._path, ManualClock()).holding():
+            pass
+
+    def is_done(self) -> bool:
+        """Whether it had the lock file, as far as it was free."""
+        return not wait([self._done], 0.1).not_done
+
+    def __exit__(self, *_: object) -> None:
+        self._done.result(WAIT)
+        self._pool.shutdown()
+
+
+def ask_at_once(lock: LockFile) -> None:
+    """As a program that runs one verb after the other."""
+    for _ in range(4):
+        with lock.holding():
+            pass
+
+
+def test_release_when_others_wait_and_its_holder_asks_at_once_of_late_keeps_it_for_a_moment(
+    path: Path, lock: LockFile, moments: Moments
+) -> None:
+    ask_at_once(lock)
+    lock.acquire()
+    with Waiting(path) as waiting:
+        lock.release()
+        with lock.holding():
+            assert not is_free(path)
+        assert not waiting.is_done()
+        # That of the first release: it was asked for since.
+        moments.begun[0].end()
+        assert not is_free(path)
+        moments.begun[1].end()
+
+
+def test_release_when_its_holder_had_it_for_long_lets_whoever_waits_come_first(
+    path: Path, moments: Moments
+) -> None:
+    clock = ManualClock()
+    lock = LockFile(path, clock)
+    for _ in range(20):
+        ask_at_once(lock)
+        lock.acquire()
+        with Waiting(path):
+            clock.advance(2 * STAY)
+            lock.release()
+            lock.acquire()
+        lock.release()
+    assert not moments.begun
+
+
+def test_release_when_its_holder_works_in_between_lets_whoever_waits_come_first(
+    path: Path, moments: Moments
+) -> None:
+    clock = ManualClock()
+    lock = LockFile(path, clock)
+    for _ in range(6):
+        # A take at once after an ack, but no ack at once after a take.
+        for seconds in (0.0, 0.002):
+            clock.advance(seconds)
+            lock.acquire()
+            with Waiting(path):
+                lock.release()
+    assert not moments.begun
+
+
+def test_release_when_nobody_waits_is_free_at_once(
+    path: Path, lock: LockFile, moments: Moments
+) -> None:
+    ask_at_once(lock)
+    assert is_free(path)
+    assert not moments.begun
+
+
+def test_release_when_it_is_kept_and_nobody_asks_is_whoever_waits(
     path: Path, lock: LockFile
 ) -> None:
-    got: list[str] = []
+    ask_at_once(lock)
+    lock.acquire()
+    with Waiting(path):
+        lock.release()
 
-    def wait() -> None:
-        with LockFile(path, ManualClock()).holding():
-            got.append("who waited")
 
-    turn = path.with_suffix(".turn")
-    with ThreadPoolExecutor(1) as pool:
-        for _ in range(20):
-            got.clear()
-            lock.acquire()
-            waiting = pool.submit(wait)
-            # Until it is the first of the line.
-            until = time.monotonic() + WAIT
-            while is_free(turn):
-                assert time.monotonic() < until
-            lock.release()
-            with lock.holding():
-                got.append("who asked again")
-            waiting.result(WAIT)
-            assert got == ["who waited", "who asked again"]
+@pytest.mark.parametrize("refuse", [RuntimeError, KeyboardInterrupt])
+def test_release_when_it_cannot_be_kept_is_free(
+    path: Path, lock: LockFile, moments: Moments, refuse: type[BaseException]
+) -> None:
+    ask_at_once(lock)
+    lock.acquire()
+    moments.refuse = refuse()
+    # There are no new threads in a process that ends; and it may be interrupted anywhere.
+    raised = nullcontext() if refuse is RuntimeError else pytest.raises(refuse)
+    with Waiting(path), raised:
+        lock.release()
+    assert is_free(path)
+
+
+@pytest.mark.processes
+def test_release_when_the_process_is_forked_keeps_it_no_longer(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING, str(path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=WAIT,
+    )
+    assert done.stdout == b"kept, then free\n"
 
 
 @pytest.mark.processes

@@ -4,14 +4,20 @@ Who asks again at once would always be faster than those that wait. So processes
 second file beside the lock file: its first alone waits for the lock file, and lets the next one come
 up when it has that. Both waits are the system's, which wakes whoever is next; where there are no such
 waits the lock file is asked for now and then. The first in line has time to prepare for what it will do.
+
+Each change of hands costs the next one a look at what the others committed. So who came back at once
+twice in a row keeps the lock file for a moment after each release, until it has had it for so long that
+the line goes on: of programs that run one verb after the other each runs a few.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from filelock import FileLock, Timeout
 
@@ -21,12 +27,18 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
 
-__all__ = ["TURN_SUFFIX", "LockFile"]
+__all__ = ["STAY", "TURN_SUFFIX", "LockFile"]
 
 #: How the file ends at which processes wait in line.
 TURN_SUFFIX = ".turn"
 #: Seconds between two tries to get the lock file, where the system does not wake us.
 _POLL = 0.003
+#: Seconds that a process may have it, from turn to turn, before the line goes on.
+STAY = 0.05
+#: Who asks again within so many seconds does so at once.
+_AT_ONCE = 0.001
+#: How often more it asked at once than not, of late, until it is expected to do so again.
+_OFTEN, _MOST = 2, 3
 
 
 def _nothing() -> None:
@@ -44,6 +56,15 @@ class LockFile:
         self._turn = path.with_suffix(TURN_SUFFIX)
         self._wall = wall
         self._polls = False
+        #: When it was released last, and until when it may be kept.
+        self._released = self._until = float("-inf")
+        #: How often more it was asked for at once than not, of late.
+        self._returns = 0
+        #: What lets it go in a moment, while it is kept for whoever of this process asks at once.
+        self._kept: threading.Timer | None = None
+        #: Held to change that.
+        self._keeping = threading.Lock()
+        _lock_files.add(self)
 
     def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
         """Wait until it is ours.
@@ -54,21 +75,37 @@ class LockFile:
         Raises:
             OSError: It cannot be had at all.
         """
-        if self._is_held():
+        with self._keeping:
+            kept, self._kept = self._kept, None
+            is_entered = kept is None and self._file.is_locked
+        if is_entered:
             self._file.acquire()
             return
         try:
+            self._count_return()
+            if kept is not None:
+                kept.cancel()
+                return
             self._wait(prepare)
+            self._until = self._wall.monotonic() + STAY
         except BaseException:
             # Interrupted on the last steps.
-            if self._is_held():
+            if self._file.is_locked:
                 self._file.release()
             raise
 
     def release(self) -> None:
         """Let the next one have it, once it was released as often as it was acquired."""
-        self._file.release()
-        if self._polls and not self._is_held():
+        stays = False
+        try:
+            stays = self._stays()
+        finally:
+            # Interrupted as well.
+            if not stays:
+                with self._keeping:
+                    self._kept = None
+                    self._file.release()
+        if self._polls and not self._file.is_locked:
             # Let them be faster than us for once.
             self._wall.sleep(2 * _POLL)
 
@@ -81,8 +118,49 @@ class LockFile:
         finally:
             self.release()
 
-    def _is_held(self) -> bool:
-        return self._file.is_locked
+    def let_go(self, by: threading.Timer | None = None) -> None:
+        """Keep it no longer for whoever of this process asks at once.
+
+        Args:
+            by: What lets it go; it does nothing where it has been taken up. Anything by default.
+        """
+        with self._keeping:
+            kept = self._kept
+            if kept is not None and by in {None, kept}:
+                self._kept = None
+                self._file.release()
+                kept.cancel()
+
+    def _count_return(self) -> None:
+        at_once = self._wall.monotonic() - self._released < _AT_ONCE
+        self._returns = min(self._returns + 1, _MOST) if at_once else max(self._returns - 1, 0)
+
+    def _stays(self) -> bool:
+        """Keep it for a moment, where others wait, but this process is likely to ask at once."""
+        if self._file.lock_counter > 1:
+            return False
+        self._released = self._wall.monotonic()
+        if self._returns < _OFTEN or self._released >= self._until or not self._is_waited_for():
+            return False
+        timer = threading.Timer(_AT_ONCE, lambda: self.let_go(timer))
+        timer.daemon = True
+        with self._keeping:
+            try:
+                timer.start()
+            except RuntimeError:
+                # There are no new threads in a process that ends.
+                return False
+            self._kept = timer
+        return True
+
+    def _is_waited_for(self) -> bool:
+        try:
+            with _locked(self._turn, waits=False):
+                return False
+        except NoWaitsError:
+            return False
+        except BlockingIOError:
+            return True
 
     def _wait(self, prepare: Callable[[], None]) -> None:
         if not self._polls:
@@ -90,7 +168,7 @@ class LockFile:
                 self._wait_in_line(prepare)
             except NoWaitsError:
                 self._polls = True
-        if not self._is_held():
+        if not self._file.is_locked:
             self._file.acquire(poll_interval=_POLL)
 
     def _wait_in_line(self, prepare: Callable[[], None]) -> None:
@@ -112,11 +190,16 @@ class NoWaitsError(Exception):
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Wait for a file's lock and hold it for a block.
+def _locked(path: Path, *, waits: bool = True) -> Iterator[None]:
+    """Hold a file's lock for a block.
+
+    Args:
+        path: The file.
+        waits: Whether it is waited for.
 
     Raises:
         NoWaitsError: There is no such lock.
+        BlockingIOError: Another has it, and is not waited for.
     """
     try:
         fcntl: Any = importlib.import_module("fcntl")
@@ -125,7 +208,9 @@ def _locked(path: Path) -> Iterator[None]:
         raise NoWaitsError from error
     try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise
         except OSError as error:
             raise NoWaitsError from error
         try:
@@ -135,3 +220,17 @@ def _locked(path: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)
+
+
+#: All of this process.
+_lock_files: WeakSet[LockFile] = WeakSet()
+
+
+def _let_all_go() -> None:
+    for lock_file in list(_lock_files):
+        lock_file.let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    # A child would have what is kept as well.
+    os.register_at_fork(before=_let_all_go)
