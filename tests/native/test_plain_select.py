@@ -153,6 +153,11 @@ def test_rows_in_order_when_limited_are_the_first(place: Place, limit: str) -> N
         "SELECT task_id FROM (SELECT * FROM {t})",
         "SELECT task_id FROM {t} WHERE unknown = 1L",
         "SELECT ttl + 9223372036854775807L AS x FROM {t}",
+        "SELECT 0L - task_id AS task_id FROM {t} ORDER BY task_id",
+        "SELECT task_id FROM {t} WHERE claim = -9223372036854775808L",
+        "SELECT task_id FROM {t} WHERE pri = CAST(2147483648 AS INT)",
+        "SELECT task_id FROM {t} WHERE task_id IN ()",
+        "SELECT task_id FROM {t} WHERE utube = CAST(X'ff' AS STRING)",
     ],
 )
 def test_query_when_it_is_not_plain_is_left_to_the_library(place: Place, sql: str) -> None:
@@ -218,10 +223,11 @@ def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: 
     assert files_of(place, predicates.is_ready(NOW + MINUTE, None)) == {*SEGMENTS, -50} - {5}
 
 
+@pytest.mark.parametrize("name", ["plain", "a b", "\u00e9+#"])
 def test_take_of_a_small_tube_runs_no_query_of_the_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    place = Place(tmp_path, -1).create()
+    place = Place(tmp_path / name, -1).create()
     place.put(5, [50, 51, 52])
     place.tasks.ready(NOW, 1, None)
     runs: list[str] = []
@@ -251,6 +257,50 @@ def test_take_when_there_are_too_many_files_asks_the_library(
     assert [(row[1], row[2]) for row in place.stored()] == [
         (50, "t"), (51, "t"), (60, "t"), (61, "r"), (70, "r"), (71, "r"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("at_once", [small_files._AT_ONCE, 0])
+def test_take_when_a_small_file_has_large_rows_asks_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(small_files, "_AT_ONCE", at_once)
+    place = Place(tmp_path, -1).create()
+    ids = range(50, 650)
+    place.put(5, ids, data=["x" * 10_000] * len(ids))
+    sql = place.tasks.select(predicates.is_ready(NOW, None), "task_id")
+    assert place.engine._plain(sql) is None
+    (kept,) = place.engine._handles.files._kept.values()
+    assert kept is None
+    assert place.engine._plain(sql) is None
+    assert place.run(place.statements.take([5], [(at(50), -50)], LEASE, NOW, 1)).updated == 1
+    assert [row.task_id for row in place.tasks.ready(NOW, 2, None)] == [51, 52]
+
+
+def test_rows_when_they_are_read_bit_by_bit_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, -1).create()
+    place.put(5, range(1_000), data=[f"{n}" for n in range(1_000)])
+    monkeypatch.setattr(small_files, "_AT_ONCE", 0)
+    sql = place.tasks.select("TRUE", "task_id")
+    assert without(place, sql).to_pylist() == by_library(place, sql).to_pylist()
+
+
+def test_query_when_it_is_not_known_reads_no_file(tmp_path: Path) -> None:
+    place = Place(tmp_path, -1).create()
+    place.put(5, [50])
+    assert place.engine._plain(f"SELECT count(*) AS n FROM {place.tube}") is None
+    assert place.engine._plain(place.tasks.select("lower(utube) = 'a'")) is None
+    assert not place.engine._handles.files._kept
+
+
+def test_take_when_another_rows_lease_cannot_be_computed_takes_as_the_library(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path, -1).create()
+    place.put(5, [50, 51], ttr=[7, 2**63 - 1])
+    assert place.run(place.statements.take([5], [(at(50), -50)], LEASE, NOW, 1)).updated == 1
+    assert place.stored() == [(-50, 50, "t"), (5, 51, "r")]
 
 
 def test_file_when_it_is_gone_is_asked_of_the_library(tmp_path: Path) -> None:

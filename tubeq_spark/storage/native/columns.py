@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tubeq_spark.storage.rows import with_leaves
 
-__all__ = ["cast", "plain", "records"]
+__all__ = ["cast", "nulls", "plain", "records"]
 
 
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -73,3 +73,8 @@ def _with_dicts(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_list(kind):
         return [_with_dicts(item, kind.value_type) for item in value]
     return value
+
+
+def nulls(schema: pa.Schema) -> pa.Table:
+    """One row of a schema, of NULLs."""
+    return pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.columns import records
+from tubeq_spark.storage.native.columns import nulls, records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.expressions import UnknownTextError
@@ -101,8 +101,13 @@ class NativeEngine:
         try:
             select = PlainSelect.of(sql)
             table = self._handles.of(select.table)
+            if not table.log.is_local:
+                return None
             with table.newest() as newest:
                 listed = SmallFiles.listed(newest, {}, select.where)
+            if listed is not None:
+                # Before anything is read: whether it is known here.
+                select.answer(nulls(listed.schema))
             rows = None if listed is None else self._handles.files.rows(listed)
             return None if rows is None else select.answer(rows)
         except (UnknownTextError, pa.ArrowException):

@@ -63,7 +63,13 @@ def value(pieces: Sequence[Piece], lookup: Lookup) -> Values:
         pa.ArrowException: It cannot be computed.
     """
     level = _Level(pieces, lookup)
-    found = level.disjunction()
+    try:
+        found = level.disjunction()
+    except pa.ArrowException:
+        raise
+    except (ValueError, OverflowError, TypeError, IndexError) as error:
+        # A literal that is none, or too large for its type.
+        raise UnknownTextError(str(error)) from error
     level.require_end()
     return found
 

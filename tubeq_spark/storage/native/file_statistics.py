@@ -67,7 +67,7 @@ def _compared(condition: Sequence[Piece], files: pa.Table) -> Mask:
     match condition:
         case [str(column), str(word), [*wanted]] if word.upper() == "IN":
             found = [_between(column, "=", part, files) for part in parts(wanted)]
-            return reduce(pc.or_, found)
+            return reduce(pc.or_, found) if found else _any(files)
         case [str(column), str(sign), *value] if sign in _ASKS:
             return _between(column, sign, value, files)
     return _any(files)

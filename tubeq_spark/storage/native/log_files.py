@@ -66,6 +66,11 @@ class LogFiles:
         #: How often the log has grown by `EVERY` versions, when this process looked last.
         self._looked: int | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the table is on a local file system."""
+        return self._log is not None
+
     def is_newest(self, version: int) -> bool:
         """Whether a version is known to be the newest, without a listing of the log.
 

@@ -59,6 +59,9 @@ class PlainSelect:
         if _text(order[0]).upper() != "BY":
             raise UnknownTextError(_text(order[0]))
         keys = [_text(*part) for part in parts(order[1:])]
+        if any(name in keys and [*value] not in ([name], [f"`{name}`"]) for name, value in columns):
+            msg = "an order of what is computed"
+            raise UnknownTextError(msg)
         limit = _text(*clauses["LIMIT"]) if "LIMIT" in clauses else None
         if limit is not None and not limit.isdigit():
             raise UnknownTextError(limit)

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalake import DeltaTable
+    from pyarrow.parquet import FileMetaData, ParquetFile
 
     from tubeq_spark.storage.native.tokens import Piece
 
@@ -29,8 +31,12 @@ __all__ = ["Listed", "SmallFiles"]
 
 #: So many files are read without a query, and so many bytes of all of them together.
 FILES, BYTES = 16, 1 << 20
+#: A file whose rows are more bytes than this is not small: what repeats may be little in a file.
+ROWS_BYTES = 4 << 20
 #: What was read is kept: so many files, and so many bytes.
-_KEPT_FILES, _KEPT_BYTES = 32, 4 << 20
+_KEPT_FILES, _KEPT_BYTES = 32, ROWS_BYTES
+#: Where the rows of a file may be more bytes than this, so many are read at a time.
+_AT_ONCE, _BATCH = 64 << 20, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +60,8 @@ class SmallFiles:
 
     def __init__(self) -> None:
         """Keep nothing yet."""
-        #: What was read last is last.
-        self._kept: OrderedDict[Path, pa.Table] = OrderedDict()
+        #: What was read last is last; `None`: it is not small.
+        self._kept: OrderedDict[Path, pa.Table | None] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -76,7 +82,8 @@ class SmallFiles:
             The files; `None`: there are too many, they are on a storage that the library reads, or have
             features that it knows, such as deletion vectors.
         """
-        directory = local_directory(version.table_uri)
+        # The library encodes what Spark does not.
+        directory = local_directory(unquote(version.table_uri))
         if directory is None or version.protocol().min_reader_version > 1:
             return None
         by = version.metadata().partition_columns
@@ -100,7 +107,7 @@ class SmallFiles:
         return Listed(found, pa.schema(version.schema().to_arrow()))
 
     def rows(self, listed: Listed) -> pa.Table | None:
-        """The rows of some files; `None`: they are gone, or not as this process would write them."""
+        """The rows of some files; `None`: gone, not small, or not as this process would write them."""
         parts = []
         for file in listed.files:
             rows = self._rows_of(file, listed.schema)
@@ -111,22 +118,26 @@ class SmallFiles:
 
     def _rows_of(self, file: _File, schema: pa.Schema) -> pa.Table | None:
         with self._lock:
-            rows = self._kept.get(file.path)
-            if rows is not None and rows.schema == schema:
+            if file.path in self._kept:
                 self._kept.move_to_end(file.path)
-                return rows
-        rows = _read(file, schema)
-        if rows is not None:
-            self._keep(file.path, rows)
+                rows = self._kept[file.path]
+                if rows is None or rows.schema == schema:
+                    return rows
+        try:
+            rows = _read(file, schema)
+        except _LargeError:
+            rows = None
+        except (OSError, pa.ArrowException):
+            return None
+        self._keep(file.path, rows)
         return rows
 
-    def _keep(self, path: Path, rows: pa.Table) -> None:
+    def _keep(self, path: Path, rows: pa.Table | None) -> None:
         with self._lock:
-            before = self._kept.pop(path, None)
-            self._bytes += rows.nbytes - (0 if before is None else before.nbytes)
+            self._bytes += _size(rows) - _size(self._kept.pop(path, None))
             self._kept[path] = rows
             while self._bytes > _KEPT_BYTES or len(self._kept) > _KEPT_FILES:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+                self._bytes -= _size(self._kept.popitem(last=False)[1])
 
     def forget(self) -> None:
         """Keep nothing any more."""
@@ -140,14 +151,19 @@ def _is_plain(path: str) -> bool:
     return not path.startswith("/") and ":" not in path and "%" not in path
 
 
+class _LargeError(Exception):
+    """The rows of a file are not small."""
+
+
+def _size(rows: pa.Table | None) -> int:
+    return 0 if rows is None else rows.nbytes
+
+
 def _read(file: _File, schema: pa.Schema) -> pa.Table | None:
     # Imported where it is needed: what only puts does without.
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
-    try:
-        found = pq.ParquetFile(file.path).read(use_threads=False)
-    except (OSError, pa.ArrowException):
-        return None
+    found = _decoded(ParquetFile(file.path))
     columns = []
     for field in schema:
         if field.name in file.partition:
@@ -159,3 +175,35 @@ def _read(file: _File, schema: pa.Schema) -> pa.Table | None:
             return None
         columns.append(found.column(place))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _decoded(file: ParquetFile) -> pa.Table:
+    """All rows of a file.
+
+    Raises:
+        _LargeError: They are not small.
+    """
+    if _most_bytes(file.metadata) <= _AT_ONCE:
+        rows = file.read(use_threads=False)
+    else:
+        batches, size = [], 0
+        for batch in file.iter_batches(_BATCH, use_threads=False):
+            size += batch.nbytes
+            if size > ROWS_BYTES:
+                raise _LargeError
+            batches.append(batch)
+        rows = pa.Table.from_batches(batches, file.schema_arrow).combine_chunks()
+    if rows.nbytes > ROWS_BYTES:
+        raise _LargeError
+    return rows
+
+
+def _most_bytes(metadata: FileMetaData) -> int:
+    """More bytes than its rows can be: each text may be as long as all of the file's together."""
+    most = 0
+    for n in range(metadata.num_row_groups):
+        group = metadata.row_group(n)
+        for column in map(group.column, range(metadata.num_columns)):
+            each = column.total_uncompressed_size if column.physical_type == "BYTE_ARRAY" else 8
+            most += column.num_values * each
+    return most

@@ -17,10 +17,18 @@ from tubeq_spark.storage.arrow_arrays import array, scalar
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
+from tubeq_spark.storage.native.expressions import UnknownTextError
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.projection import projected
 from tubeq_spark.storage.native.rewriting import has_source, rewritten
-from tubeq_spark.storage.native.statement_query import CLAUSE, FROM, ROW, STAYS, StatementQuery
+from tubeq_spark.storage.native.statement_query import (
+    CLAUSE,
+    FROM,
+    ONE_ROW,
+    ROW,
+    STAYS,
+    StatementQuery,
+)
 from tubeq_spark.storage.sql.schema import CHANGE_FEED
 from tubeq_spark.storage.statement import FAIL, Affected
 
@@ -85,7 +93,12 @@ def decide(
         listed = files.listed(table, statement.partitions)
         rows = None if listed is None else files.rows(listed)
         rows = cast(run(target), schema) if rows is None else rows
-        return _Outcome(statement, rewritten(statement, rows, by), schema, by).decision()
+        try:
+            found = rewritten(statement, rows, by)
+        except (UnknownTextError, pa.ArrowException):
+            whole = replace(statement, using=statement.using or ONE_ROW)
+            found = run(StatementQuery(whole, schema, by, f"({target})").joined())
+        return _Outcome(statement, found, schema, by).decision()
     inserts = any(clause.inserts for clause in statement.clauses)
     text = StatementQuery(statement, schema, by, f"({target})")
     # What inserts nothing finds out by its query that there is nothing.
