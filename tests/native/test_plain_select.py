@@ -265,7 +265,7 @@ def test_take_when_a_small_file_has_large_rows_asks_the_library(
 ) -> None:
     monkeypatch.setattr(small_files, "_AT_ONCE", at_once)
     place = Place(tmp_path, -1).create()
-    ids = range(50, 650)
+    ids = range(50, 1_250)
     place.put(5, ids, data=["x" * 10_000] * len(ids))
     sql = place.tasks.select(predicates.is_ready(NOW, None), "task_id")
     assert place.engine._plain(sql) is None
@@ -280,7 +280,7 @@ def test_rows_when_they_are_read_bit_by_bit_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(tmp_path, -1).create()
-    place.put(5, range(1_000), data=[f"{n}" for n in range(1_000)])
+    place.put(5, range(3_000), data=[f"{n}" for n in range(3_000)])
     monkeypatch.setattr(small_files, "_AT_ONCE", 0)
     sql = place.tasks.select("TRUE", "task_id")
     assert without(place, sql).to_pylist() == by_library(place, sql).to_pylist()

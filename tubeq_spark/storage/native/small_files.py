@@ -36,7 +36,7 @@ ROWS_BYTES = 4 << 20
 #: What was read is kept: so many files, and so many bytes.
 _KEPT_FILES, _KEPT_BYTES = 32, ROWS_BYTES
 #: Where the rows of a file may be more bytes than this, so many are read at a time.
-_AT_ONCE, _BATCH = 64 << 20, 256
+_AT_ONCE, _BATCH = 64 << 20, 1024
 
 
 @dataclass(frozen=True, slots=True)
