@@ -5,9 +5,9 @@ second file beside the lock file: its first alone waits for the lock file, and l
 up when it has that. Both waits are the system's, which wakes whoever is next; where there are no such
 waits the lock file is asked for now and then. The first in line has time to prepare for what it will do.
 
-Each change of hands costs the next one a look at what the others committed. So who came back at once
-twice in a row keeps the lock file for a moment after each release, until it has had it for so long that
-the line goes on: of programs that run one verb after the other each runs a few.
+Each change of hands costs the next one a look at what the others committed. So a process that mostly
+asks again at once keeps the lock file for a moment after each release, until it has had it for so long
+that the line goes on: of programs that run one verb after the other each runs a few.
 """
 
 from __future__ import annotations

@@ -105,10 +105,11 @@ class NativeEngine:
                 return None
             with table.newest() as newest:
                 listed = SmallFiles.listed(newest, {}, select.where)
-            if listed is not None:
-                # Before anything is read: whether it is known here.
-                select.answer(nulls(listed.schema))
-            rows = None if listed is None else self._handles.files.rows(listed)
+            if listed is None:
+                return None
+            # Before anything is read: whether it is known here.
+            select.answer(nulls(listed.schema))
+            rows = self._handles.files.rows(listed)
             return None if rows is None else select.answer(rows)
         except (UnknownTextError, pa.ArrowException):
             return None
