@@ -14,6 +14,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.request import urlopen
 
 import pyarrow as pa
 import pytest
@@ -27,10 +28,13 @@ from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tubeq_spark import Tube
+    from tubeq_spark.clock import Clock
     from tubeq_spark.storage.engine import Tables
 
 pytest.importorskip("moto", reason="the emulated S3")
@@ -39,6 +43,8 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 CONSUMERS, TASKS, BATCH, UTUBES, FEW = 4, 60, 3, 7, 4
 WAIT = 300
+#: Puts, takes and acks that make a checkpoint, and seconds after which nothing of them is kept.
+ROUNDS, LONG_AGO = 40, 3 * 3600.0
 
 #: Takes batches until nothing is left for a while, and tells of each task that it acked.
 CONSUMER = """
@@ -75,9 +81,42 @@ class Store:
             "aws_conditional_put": "etag",
         }
 
-    def open(self, location: str, **settings: Any) -> Queue:
-        config = QueueConfig(**settings)
-        return Queue(None, location, engine="native", storage_options=self.options, config=config)
+    def open(self, location: str, clock: Clock | None = None, **settings: Any) -> Queue:
+        return Queue(
+            None,
+            location,
+            engine="native",
+            storage_options=self.options,
+            config=QueueConfig(**settings),
+            clock=clock,
+        )
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Any]:
+        import boto3  # noqa: PLC0415  (it comes with the emulation)
+
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
+        with contextlib.closing(client):
+            yield client
+
+    def keys(self, prefix: str) -> set[str]:
+        """What is stored there."""
+        with self.client() as client:
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix=prefix)
+            return {found["Key"] for page in pages for found in page.get("Contents", ())}
+
+    def make_older(self, seconds: float) -> None:
+        """Let everything have been stored so much earlier."""
+        from tests.concurrency.s3_server import OLDER  # noqa: PLC0415  (it needs the emulation)
+
+        with urlopen(f"{self.url}{OLDER}{seconds}") as answer:
+            assert answer.status == 200
 
 
 @pytest.fixture(scope="module")
@@ -99,16 +138,7 @@ def store() -> Iterator[Store]:
 
 
 def _create_bucket(store: Store) -> None:
-    import boto3  # noqa: PLC0415  (it comes with the emulation)
-
-    client = boto3.client(
-        "s3",
-        endpoint_url=store.url,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
-        region_name="us-east-1",
-    )
-    with contextlib.closing(client):
+    with store.client() as client:
         client.create_bucket(Bucket="bucket")
 
 
@@ -198,6 +228,40 @@ def test_s3_when_two_commit_one_version_refuses_the_second(store: Store) -> None
     with pytest.raises(CommitFailedError):
         mine.delete("a = 1")
     assert DeltaTable(uri, storage_options=store.options).version() == 1
+
+
+def put_and_ack(tube: Tube, waiting: list[int], times: int) -> list[int]:
+    """Put a task and ack the oldest, so many times; which tasks wait then, in their order."""
+    for number in range(times):
+        waiting = [*waiting, tube.put(number).task_id]
+        task = tube.take(timeout=0)
+        assert task is not None
+        assert task.task_id == waiting.pop(0)
+        tube.ack(task.task_id)
+    return waiting
+
+
+@pytest.mark.thorough
+def test_log_on_s3_when_older_than_is_kept_is_removed_by_verbs_and_no_task_is_lost(
+    store: Store,
+) -> None:
+    clock, location, log = ManualClock(), "s3://bucket/aged", "aged/work/_delta_log/"
+    with store.open(location, clock) as queue:
+        tube = queue.create_tube("work", "fifo")
+        waiting = put_and_ack(tube, ids_of(tube.put_many(range(3))), ROUNDS)
+    before = store.keys(log)
+    assert f"{log}{0:020}.json" in before
+
+    clock.advance(LONG_AGO)
+    store.make_older(LONG_AGO)
+    with store.open(location, clock) as queue:
+        waiting = put_and_ack(queue["work"], waiting, ROUNDS)
+    kept = before & store.keys(log)
+    assert f"{log}{0:020}.json" not in kept
+    assert len(kept) < len(before) / 2
+
+    with store.open(location, clock) as queue:
+        assert [task.task_id for task in queue["work"].take_many(len(waiting) + 1)] == waiting
 
 
 def test_query_when_it_reads_lets_other_threads_of_the_process_run() -> None:
