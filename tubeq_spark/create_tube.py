@@ -52,7 +52,7 @@ class CreatesTubes(ABC, Generic[T]):
             storage_mode: `"default"` or `"ready_buffer"` (utube types).
             schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
                 `VARIANT` need a Spark session.
-            max_attempts: Bury a task instead of readying it after so many takes, >= 1.
+            max_attempts: Bury a task instead of readying it after so many takes, 1 to 2147483647.
             change_feed: Keep Delta's change data feed. It needs a Spark session, which then runs the
                 row verbs of this tube, whatever the queue's engine is.
 

@@ -196,6 +196,7 @@ def test_tube_options_allow_the_default_storage_mode_everywhere() -> None:
         {"delay": "1"},
         {"pri": -1},
         {"max_attempts": 0},
+        {"max_attempts": 2**31},
         {"max_attempts": True},
         {"storage_mode": "ready_buffer"},
         {"storage_mode": "memory"},

@@ -76,7 +76,7 @@ _CHECKS = {
     "ttr": validation.lease,
     "delay": validation.seconds,
     "capacity": lambda name, value: validation.count(name, value, least=1),
-    "max_attempts": lambda name, value: validation.count(name, value, least=1),
+    "max_attempts": validation.attempts,
     "change_feed": validation.boolean,
     "temporary": validation.boolean,
 }

@@ -14,6 +14,7 @@ from tubeq_spark.errors import InvalidOptionError, SessionError
 
 __all__ = [
     "PRI_MAX",
+    "attempts",
     "boolean",
     "callback",
     "count",
@@ -31,7 +32,9 @@ __all__ = [
     "utube",
 ]
 
-PRI_MAX = 2**31 - 1
+#: The most that a column of type INT holds.
+_INT_MAX = 2**31 - 1
+PRI_MAX = _INT_MAX
 _TUBE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")
 
 
@@ -97,6 +100,15 @@ def count(argument: str, value: Any, least: int = 0) -> int:
     number = _integer(argument, value, f"a whole number >= {least}")
     if number < least:
         refuse(argument, value, f"a whole number >= {least}")
+    return number
+
+
+def attempts(argument: str, value: Any) -> int:
+    """How often a task may be taken: it is compared with a column of type INT."""
+    allowed = f"a whole number from 1 to {_INT_MAX}"
+    number = _integer(argument, value, allowed)
+    if not 1 <= number <= _INT_MAX:
+        refuse(argument, value, allowed)
     return number
 
 
