@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["Entry", "Journal", "Life", "Op", "lives_of", "ops_of"]
+__all__ = ["SPARK", "Entry", "Journal", "Life", "Op", "begun_in", "lives_of", "ops_of"]
+
+#: How the names of Spark jobs begin.
+SPARK = "spark-"
 
 #: Errors of the package that say that nothing was written, however they came.
 REFUSED = frozenset(
@@ -96,8 +99,9 @@ class Op:
 
     @property
     def name(self) -> str:
-        """What it is counted as: its name, and how it was called if in more than one way."""
-        return f"{self.verb} {self.arguments.get('how', '')}".rstrip()
+        """What it is counted as: whose it was, its name, and how it was called if in more than one way."""
+        engine = "spark " if self.life.startswith(SPARK) else ""
+        return f"{engine}{self.verb} {self.arguments.get('how', '')}".rstrip()
 
     @property
     def count(self) -> int:
@@ -138,6 +142,11 @@ def lives_of(directory: Path) -> list[Life]:
 def ops_of(file: Path) -> list[Op]:
     """The verbs that a process called; none of one that was killed before it began."""
     return _life(file).ops if file.exists() else []
+
+
+def begun_in(file: Path) -> int:
+    """How many verbs a process has called so far; its last line may be half written."""
+    return file.read_bytes().count(b'"begin": ') if file.exists() else 0
 
 
 def _life(file: Path) -> Life:

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.chaos.journal import SPARK, begun_in
 from tests.chaos.plan import FOLDS_MOST, FOLDS_SOME
 from tests.chaos.worker import Place, work
 
@@ -90,7 +91,7 @@ class SparkJob:
     def start(self) -> None:
         """Start the next job."""
         self._lives += 1
-        name = f"spark-{self._lives}"
+        name = f"{SPARK}{self._lives}"
         self._journal = self._directory / f"{name}.journal"
         with (self._directory / f"{name}.err").open("wb") as errors:
             self._started.append(
@@ -106,8 +107,7 @@ class SparkJob:
 
     def verbs(self) -> int:
         """How many verbs it has called."""
-        journal = self._journal
-        return journal.read_bytes().count(b'"begin": ') if journal.exists() else 0
+        return begun_in(self._journal)
 
     def wait(self) -> None:
         """Wait until it works, or has ended."""

@@ -13,6 +13,13 @@ import pyarrow.compute as pc
 
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.storage.arrow_arrays import array, scalar
+from tubeq_spark.storage.native.literals import (
+    MOMENT,
+    UnknownTextError,
+    null,
+    number,
+    typed_literal,
+)
 from tubeq_spark.storage.native.tokens import parts
 
 if TYPE_CHECKING:
@@ -25,17 +32,9 @@ if TYPE_CHECKING:
     #: The column of an alias ("": it has none) and a name.
     Lookup: TypeAlias = Callable[[str, str], Values]
 
-__all__ = ["Lookup", "UnknownTextError", "Values", "value"]
+__all__ = ["Lookup", "Values", "value"]
 
 _FALSE, _ONE = scalar(False, pa.bool_()), scalar(1, pa.int32())  # noqa: FBT003  (the value is the point)
-_MOMENT = pa.timestamp("us", "UTC")
-_TYPES = {
-    "STRING": pa.string(),
-    "BIGINT": pa.int64(),
-    "INT": pa.int32(),
-    "TIMESTAMP": _MOMENT,
-    "BOOLEAN": pa.bool_(),
-}
 _COMPARISONS = {
     "=": pc.equal,
     "<>": pc.not_equal,
@@ -45,10 +44,6 @@ _COMPARISONS = {
     ">=": pc.greater_equal,
 }
 _SUMS = {"+": pc.add_checked, "-": pc.subtract_checked}
-
-
-class UnknownTextError(Exception):
-    """An expression has something that is evaluated by DataFusion only."""
 
 
 def value(pieces: Sequence[Piece], lookup: Lookup) -> Values:
@@ -163,7 +158,7 @@ class _Level:
             return pc.equal(left, named[0])
         wanted = array([value.as_py() for value in named], named[0].type).cast(left.type)
         found = pc.is_in(left, value_set=wanted)
-        return pc.if_else(pc.is_valid(left), found, _null(pa.bool_()))
+        return pc.if_else(pc.is_valid(left), found, null(pa.bool_()))
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -188,7 +183,7 @@ class _Level:
         if piece == "-":
             return pc.negate_checked(self._single())
         if piece[0].isdigit():
-            return _number(piece)
+            return number(piece)
         if piece[0] == "'":
             return scalar(piece[1:-1].replace("''", "'"), pa.string())
         return self._named(piece)
@@ -199,12 +194,12 @@ class _Level:
         if word in {"TRUE", "FALSE"}:
             return scalar(word == "TRUE", pa.bool_())
         if word == "NULL":
-            return _null(pa.null())
+            return null(pa.null())
         if word == "CASE":
             return self._case()
         if word == "TIMESTAMP" and self._words[self._place].startswith("'"):
             at = datetime.fromisoformat(str(self._next())[1:-1])
-            return scalar(to_us(at), _MOMENT)
+            return scalar(to_us(at), MOMENT)
         if self._place < len(self._pieces) and isinstance(self._pieces[self._place], list):
             return self._call(word)
         alias = ""
@@ -224,7 +219,7 @@ class _Level:
             msg = "CASE with a value"
             raise UnknownTextError(msg)
         if other is None:
-            other = _null(branches[0][1].type)
+            other = null(branches[0][1].type)
         for condition, value in reversed(branches):
             other = pc.if_else(pc.fill_null(condition, fill_value=_FALSE), value, other)
         return other
@@ -232,42 +227,15 @@ class _Level:
     def _call(self, name: str) -> Values:
         inside = self._group()
         if name == "CAST":
-            return _typed(inside)
+            return typed_literal(inside)
         args = [value(part, self._lookup) for part in parts(inside)]
         match name, args:
             case "TIMESTAMP_MICROS", [microseconds]:
-                return pc.cast(microseconds, _MOMENT)
-            case "UNIX_MICROS", [at] if at.type == _MOMENT:
+                return pc.cast(microseconds, MOMENT)
+            case "UNIX_MICROS", [at] if at.type == MOMENT:
                 return pc.cast(at, pa.int64())
             case "GREATEST", [_, _, *_]:
                 return pc.max_element_wise(*args)
             case "INSTR", [text, pa.Scalar() as part] if part.is_valid:
                 return pc.add(pc.find_substring(text, part.as_py()), _ONE)
         raise UnknownTextError(name)
-
-
-def _typed(inside: Sequence[Piece]) -> pa.Scalar:
-    """A literal of a CAST."""
-    *value, as_, name = map(str, inside)
-    kind = _TYPES.get(name.upper())
-    if as_.upper() != "AS" or kind is None:
-        raise UnknownTextError(name)
-    text = "".join(value)
-    if text.upper() == "NULL":
-        return _null(kind)
-    if text[:2].upper() == "X'" and kind == pa.string():
-        return scalar(bytes.fromhex(text[2:-1]).decode(), kind)
-    if text.removeprefix("-").isdigit():
-        return scalar(int(text), kind)
-    raise UnknownTextError(text)
-
-
-def _null(kind: pa.DataType) -> pa.Scalar:
-    return pa.nulls(1, kind)[0]
-
-
-def _number(piece: str) -> pa.Scalar:
-    digits = piece.removesuffix("L")
-    if not digits.isdigit():
-        raise UnknownTextError(piece)
-    return scalar(int(digits), pa.int64())

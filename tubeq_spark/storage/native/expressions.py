@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow_arrays import scalar
-from tubeq_spark.storage.native.evaluation import UnknownTextError, value
+from tubeq_spark.storage.native.evaluation import value
+from tubeq_spark.storage.native.literals import UnknownTextError
 from tubeq_spark.storage.native.tokens import grouped, words
 
 if TYPE_CHECKING:
