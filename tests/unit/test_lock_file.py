@@ -347,3 +347,30 @@ def test_acquire_when_it_cannot_be_had_at_all_raises(tmp_path: Path) -> None:
     (tmp_path / "work.lock").mkdir()
     with pytest.raises(OSError, match=r"work\.lock"):
         LockFile(tmp_path / "work.lock", ManualClock()).acquire()
+
+
+_FORKED = """
+import os, sys
+from pathlib import Path
+from tubeq_spark import StoreError, SystemClock
+from tubeq_spark.storage.lock_file import LockFile
+
+lock_file = LockFile(Path(sys.argv[1]), SystemClock())
+with lock_file.holding():
+    pass
+if os.fork() == 0:
+    try:
+        lock_file.acquire()
+    except StoreError as error:
+        os._exit(7 if "forked" in str(error) else 1)
+    os._exit(0)
+_, status = os.wait()
+with lock_file.holding():
+    sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")
+def test_acquire_in_a_forked_process_is_refused(path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", _FORKED, str(path)], check=False)
+    assert ended.returncode == 7

@@ -21,6 +21,8 @@ from weakref import WeakSet
 
 from filelock import FileLock, Timeout
 
+from tubeq_spark.errors import StoreError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -54,6 +56,7 @@ class LockFile:
         # thread_local=False: whoever uses it lets in one thread at a time.
         self._file = FileLock(path, thread_local=False)
         self._turn = path.with_suffix(TURN_SUFFIX)
+        self._process = os.getpid()
         self._wall = wall
         self._polls = False
         #: When it was released last, and until when it may be kept.
@@ -74,7 +77,15 @@ class LockFile:
 
         Raises:
             OSError: It cannot be had at all.
+            StoreError: It is of a process that this one was forked from.
         """
+        if os.getpid() != self._process:
+            # It has the numbers and the session of that one as well.
+            msg = (
+                f"process {os.getpid()} was forked from {self._process}, which uses {self.path.parent}: "
+                "start workers by multiprocessing's spawn or forkserver"
+            )
+            raise StoreError(msg)
         with self._keeping:
             kept, self._kept = self._kept, None
             is_entered = kept is None and self._file.is_locked
