@@ -222,7 +222,7 @@ def test_health_when_a_log_has_no_checkpoints_names_its_tube(
     log = Path(location, "tube", "_delta_log")
     newest = max(int(file.stem) for file in log.glob("*.json"))
     # Commits of nothing, as of a writer whose checkpoints fail.
-    for version in range(newest + 1, newest + 102):
+    for version in range(newest + 1, newest + 1_102):
         log.joinpath(f"{version:020}.json").write_text(
             '{"commitInfo":{"timestamp":0,"operation":"WRITE","operationParameters":{}}}\n'
         )
@@ -230,4 +230,4 @@ def test_health_when_a_log_has_no_checkpoints_names_its_tube(
     [problem] = queue.health(drift=DAY).problems
 
     assert (problem.kind, problem.tube) == ("log", "tube")
-    assert problem.message.startswith(f"{newest + 102} commits since the last checkpoint")
+    assert problem.message.startswith(f"{newest + 1_102} commits since the last checkpoint")

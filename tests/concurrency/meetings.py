@@ -288,9 +288,12 @@ class Line:
         """Tap it until the end of the test."""
         from deltalake import DeltaTable  # noqa: PLC0415  it is optional
 
+        from tubeq_spark.storage.native.delta_log import commits  # noqa: PLC0415  needs it
+
         self._before: Callable[[], object] | None = None
         self._after: Callable[[], object] | None = None
         monkeypatch.setattr(DeltaTable, "delete", self._tapped(DeltaTable.delete))
+        monkeypatch.setattr(commits, "create", self._tapped(commits.create))
         for name, module in list(sys.modules.items()):
             if name.startswith("tubeq_spark.storage.native") and hasattr(module, "write_deltalake"):
                 write = self._tapped(module.write_deltalake)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.native.logs import aged, versions
 from tubeq_spark import Queue
-from tubeq_spark.storage.native import log_files
+from tubeq_spark.storage.native.delta_log import log_files
 
 if TYPE_CHECKING:
     import pytest

@@ -12,10 +12,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test of one process in both ways of reading and writing logs."""
+    if "local" in metafunc.fixturenames:
+        # Two that commit at once meet on object stores only: there the library keeps them apart.
+        is_alone = "rival" not in metafunc.fixturenames
+        ways = {"by the library": False} | ({"by itself": True} if is_alone else {})
+        metafunc.parametrize("local", ways.values(), ids=list(ways))
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, local: bool) -> Place:
     """A location with empty tables."""
-    return Place(tmp_path, -(10**9)).create()
+    return Place(tmp_path, -(10**9), local=local).create()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.commit_note import Note
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.rows import INSERTED, insert_schema
 from tubeq_spark.storage.sql import schema
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.commit_loop import Plan
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.delta_log.table import Change, LocalTable
 
 T = TypeVar("T")
 NOTE = Note("test", "s-1")
@@ -43,8 +46,8 @@ NOW = 1_800_000_000_000_000
 OWNER = "owner/1"
 
 
-class PausedWriter(Writer):
-    """One that lets a rival commit between a decision and its commit."""
+class Paused:
+    """Lets a rival commit between a decision and its commit."""
 
     rival: Callable[[], object] | None = None
 
@@ -52,6 +55,18 @@ class PausedWriter(Writer):
         rival, self.rival = self.rival, None
         if rival is not None:
             rival()
+
+
+class PausedLocalWriter(Paused, LocalWriter):
+    """A writer that does, where this process writes the log by itself."""
+
+    def commit(self, local: LocalTable, snapshot: Snapshot, change: Change) -> None:
+        self._pause()
+        super().commit(local, snapshot, change)
+
+
+class PausedWriter(Paused, Writer):
+    """A writer that does, where the library writes the log."""
 
     def swap(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
         self._pause()
@@ -88,11 +103,27 @@ class Once:
 class Place:
     """One process at a location of one tube."""
 
-    def __init__(self, root: Path, first: int, order: tuple[str, ...] = ("task_id",)) -> None:
-        """Use what is there; `first` keeps the numbers of two processes apart."""
-        self.engine = NativeEngine()
-        self.engine.writer = self.writer = PausedWriter(
-            self.engine._run, self.engine._handles.files, {}
+    def __init__(
+        self,
+        root: Path,
+        first: int,
+        order: tuple[str, ...] = ("task_id",),
+        *,
+        local: bool = False,
+    ) -> None:
+        """Use what is there.
+
+        Args:
+            root: The directory of the tables.
+            first: Keeps the numbers of two processes apart.
+            order: Columns that give the order of tasks.
+            local: Whether this process reads and writes the logs by itself; else it works as on an
+                object store.
+        """
+        self.engine = NativeEngine(local=local)
+        self.engine.writer = self.writer = PausedWriter(self.engine._run, {})
+        self.engine.local_writer = self.local_writer = PausedLocalWriter(
+            self.engine._run, self.engine._handles.files, self.writer
         )
         self.first = first
         numbers = itertools.count(first, -1)

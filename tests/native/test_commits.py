@@ -65,7 +65,7 @@ def test_find_when_spark_has_committed_tells_what_it_changed(place: Place, tmp_p
 
 
 def test_ack_when_files_have_no_statistics_counts_what_was_there(
-    place: Place, tmp_path: Path
+    place: Place, tmp_path: Path, local: bool
 ) -> None:
     place.put(5, [50, 51])
     commit = tmp_path / "tube" / "_delta_log" / f"{1:020}.json"
@@ -73,7 +73,7 @@ def test_ack_when_files_have_no_statistics_counts_what_was_there(
     for action in actions:
         action.get("add", {}).pop("stats", None)
     commit.write_text("\n".join(map(json.dumps, actions)))
-    fresh = Place(tmp_path, -7)
+    fresh = Place(tmp_path, -7, local=local)
     ack = fresh.statements.delete_lease_segment(5)
     assert fresh.run(ack) == Affected(deleted=2)
     assert fresh.engine.find(ack) == Affected(deleted=2)
@@ -195,9 +195,9 @@ def _types(found: Schema) -> list[object]:
 
 
 def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(
-    place: Place, tmp_path: Path
+    tmp_path: Path, local: bool
 ) -> None:
-    typed = Place(tmp_path / "typed", -7).create(
+    typed = Place(tmp_path / "typed", -7, local=local).create(
         payload="STRUCT<a: INT, `b c`: ARRAY<STRUCT<x: STRING, m: MAP<STRING, BIGINT>>>, t: TIMESTAMP>"
     )
     kind = typed.engine.tables.column_type(typed.tube, "data")
@@ -268,8 +268,8 @@ def test_table_when_removed_and_made_anew_is_missing_and_then_there(
     assert place.stored() == [(7, 70, "r")]
 
 
-def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path) -> None:
-    place = Place(tmp_path, -7).create(change_feed=True)
+def test_take_when_the_tube_has_a_change_feed_is_left_to_spark(tmp_path: Path, local: bool) -> None:
+    place = Place(tmp_path, -7, local=local).create(change_feed=True)
     place.put(5, [50])
     with pytest.raises(StoreError, match="change feed"):
         place.run(place.statements.take([5], [(at(50), -5)], LEASE, NOW, 1))

@@ -14,7 +14,7 @@ import pytest
 
 from tubeq_spark import Queue
 from tubeq_spark.storage.committer import Committer, CommitterFile
-from tubeq_spark.storage.native.writer import Writer
+from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.storage.processes import processes
 
@@ -87,7 +87,7 @@ def test_commit_when_it_ends_in_any_way_has_kept_nobody_else_waiting(
     raised: Callable[[], BaseException] | None,
 ) -> None:
     seen: list[bytes] = []
-    commit: Any = Writer.insert
+    commit: Any = LocalWriter.commit
 
     def look(*args: Any) -> None:
         seen.extend(notes(location))
@@ -96,7 +96,7 @@ def test_commit_when_it_ends_in_any_way_has_kept_nobody_else_waiting(
             raise raised()
 
     queue["work"].put("before")
-    monkeypatch.setattr(Writer, "insert", look)
+    monkeypatch.setattr(LocalWriter, "commit", look)
     if raised is None:
         queue["work"].put("mine")
     else:

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from tests.native.logs import HOUR, MINUTE, aged, versions
 from tubeq_spark import Queue
 from tubeq_spark.storage.log_readers import LogReaders, without_readers
-from tubeq_spark.storage.native import log_files
-from tubeq_spark.storage.native.log_files import shorten
+from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.storage.native.delta_log.log_files import shorten
 from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.testing import ManualClock
 
@@ -54,7 +54,9 @@ def busy(queue: Queue, name: str, commits: int) -> Tube:
 def worn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A location with a tube that had many commits, all of which are old by now."""
     place = tmp_path_factory.mktemp("worn")
-    with opened(place) as queue:
+    with pytest.MonkeyPatch.context() as patched, opened(place) as queue:
+        patched.setattr(log_files, "EVERY", EVERY)
+        patched.setattr(log_files, "VERSIONS", VERSIONS)
         busy(queue, "worn", VERSIONS + 3 * EVERY)
     aged(place / "worn" / "_delta_log", MINUTE)
     return place
@@ -231,3 +233,16 @@ def test_queue_when_idle_commits_nothing(tmp_path: Path) -> None:
         tubes = {"tasks", "subs", "_tubeq_tubes", "_tubeq_taken_utubes"}
         assert tubes <= before.keys()
         assert {name: commits()[name] for name in tubes} == {name: before[name] for name in tubes}
+
+
+def test_shorten_removes_what_stopped_writers_left_behind_an_hour_ago(tmp_path: Path) -> None:
+    log_of(tmp_path, 3, {}, None)
+    old, young = (tmp_path / f"_commit_{age}.json.tmp" for age in ("old", "young"))
+    for path in (old, young):
+        path.touch()
+    now = young.stat().st_mtime
+    os.utime(old, (now - HOUR - 20, now - HOUR - 20))
+    shorten(tmp_path, 3, now - 10)
+    assert not old.exists()
+    assert young.exists()
+    assert versions(tmp_path) == [0, 1, 2, 3]

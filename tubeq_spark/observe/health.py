@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Health", "Limits", "Problem", "examine"]
 
-#: Commits since the last checkpoint; there is one every 10.
-_LOG_COMMITS = 100
+#: Commits since the last checkpoint; there is one every 10, natively every 50, or every 1,000 of a table
+#: with many removed files.
+_LOG_COMMITS = 1_100
 #: Owners of a tube, and sessions, that are looked at.
 _MOST = 1_000
 

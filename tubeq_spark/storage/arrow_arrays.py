@@ -7,12 +7,14 @@ brings along, are made without; `pyarrow` takes them as they are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 try:
     from arro3.core import Array, DataType
@@ -27,7 +29,7 @@ else:
         pa.string(): DataType.utf8(),
     }
 
-__all__ = ["array", "counts", "repeated", "scalar"]
+__all__ = ["array", "counts", "nested", "repeated", "scalar"]
 
 _MOMENT = pa.timestamp("us", "UTC")
 
@@ -40,16 +42,29 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind) if known is None else pa.array(Array(values, known))
 
 
+def nested(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Values as an array of any type: structs of dicts, maps of dicts or pairs, lists of sequences."""
+    if pa.types.is_struct(kind):
+        parts = [nested([(v or {}).get(part.name) for v in values], part.type) for part in kind]
+        none = array([v is None for v in values], pa.bool_())
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=none)
+    if not (pa.types.is_map(kind) or pa.types.is_list(kind)):
+        return array(values, kind)
+    items = [list(v.items() if isinstance(v, Mapping) else v or ()) for v in values]
+    ends = list(accumulate(map(len, items), initial=0))
+    starts = [None if v is None else end for v, end in zip(values, ends, strict=False)]
+    offsets, flat = array([*starts, ends[-1]], pa.int32()), [one for item in items for one in item]
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(offsets, nested(flat, kind.value_type), type=kind)
+    keys, mapped = ([pair[n] for pair in flat] for n in (0, 1))
+    return pa.MapArray.from_arrays(
+        offsets, nested(keys, kind.key_type), nested(mapped, kind.item_type)
+    )
+
+
 def counts(values: Sequence[Mapping[str, int]]) -> pa.Array:
     """Counts by name."""
-    offsets = [0]
-    for value in values:
-        offsets.append(offsets[-1] + len(value))
-    names = [name for value in values for name in value]
-    numbers = [number for value in values for number in value.values()]
-    return pa.MapArray.from_arrays(
-        array(offsets, pa.int32()), array(names, pa.string()), array(numbers, pa.int64())
-    )
+    return nested(values, pa.map_(pa.string(), pa.int64()))
 
 
 def scalar(value: Any, kind: pa.DataType) -> pa.Scalar:

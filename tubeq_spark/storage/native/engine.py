@@ -15,6 +15,7 @@ from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.expressions import UnknownTextError
 from tubeq_spark.storage.native.handles import Handles
+from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.plain_select import PlainSelect
 from tubeq_spark.storage.native.queries import MANY, Exchange, Query
 from tubeq_spark.storage.native.small_files import SmallFiles
@@ -43,16 +44,21 @@ class NativeEngine:
     #: There is nothing between it and the storage that could be gone for good.
     unreachable = False
 
-    def __init__(self, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, storage_options: Mapping[str, str] | None = None, *, local: bool = True
+    ) -> None:
         """Work on tables at paths or URIs.
 
         Args:
             storage_options: What the library needs to reach the storage.
+            local: Whether the log of a table on local files is read and written by this process
+                itself. Without, all is as on an object store.
         """
-        self._handles = Handles(storage_options)
+        self._handles = Handles(storage_options, local=local)
         self._admin = NativeTables(self._handles)
         self._exchange = Exchange()
-        self.writer = Writer(self._run, self._handles.files, self._handles.options)
+        self.writer = Writer(self._run, self._handles.options)
+        self.local_writer = LocalWriter(self._run, self._handles.files, self.writer)
 
     def close(self) -> None:
         """Let go of all tables."""
@@ -101,10 +107,10 @@ class NativeEngine:
         try:
             select = PlainSelect.of(sql)
             table = self._handles.of(select.table)
-            if not table.log.is_local:
+            newest, local = table.seen(), table.local
+            if newest is None or local is None:
                 return None
-            with table.newest() as newest:
-                listed = SmallFiles.listed(newest, {}, select.where)
+            listed = SmallFiles.listed(local, newest, {}, select.where)
             if listed is None:
                 return None
             # Before anything is read: whether it is known here.
@@ -151,8 +157,10 @@ class NativeEngine:
 
     def look_ahead(self, table: str) -> None:
         """Move the snapshot on that the next statement decides on."""
-        with suppress(Exception), self._handles.of(table).newest():
-            pass
+        with suppress(Exception):
+            if self._handles.of(table).seen() is None:
+                with self._handles.of(table).newest():
+                    pass
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -172,9 +180,10 @@ class NativeEngine:
         """
         table = self._handles.of(statement.table)
         with errors.telling():
+            writer = self.writer if table.seen() is None else self.local_writer
             if isinstance(statement, Append):
-                return self.writer.append(table, statement, note)
-            return self.writer.execute(table, statement, note)
+                return writer.append(table, statement, note)
+            return writer.execute(table, statement, note)
 
     # -- what became of a statement -----------------------------------------------------------
 

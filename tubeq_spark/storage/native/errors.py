@@ -79,6 +79,9 @@ def _told(error: Exception) -> EngineError:
 def _outcome_of(error: Exception) -> Outcome:
     if isinstance(error, CommitFailedError) and str(error).startswith(_CONFLICTS):
         return Outcome.CONFLICT
+    if isinstance(error, OSError) and error.errno is not None:
+        # The system's, of a file that is read or written here; the library's have no number.
+        return Outcome.FAILED
     if isinstance(error, (CommitFailedError, OSError)):
         return Outcome.FAILED if _LOCAL in str(error) else Outcome.LOST
     return Outcome.FAILED

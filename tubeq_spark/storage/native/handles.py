@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,15 +12,23 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
+from tubeq_spark.storage.native.delta_log.log_files import LogFiles
+from tubeq_spark.storage.native.delta_log.table import LocalTable
 from tubeq_spark.storage.native.errors import is_conflict, is_from_library
-from tubeq_spark.storage.native.log_files import LogFiles
 from tubeq_spark.storage.native.small_files import SmallFiles
+from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.sql.quoting import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+
 __all__ = ["Handles", "Table", "schema_of"]
+
+log = logging.getLogger(__name__)
 
 
 class Table:
@@ -30,13 +39,74 @@ class Table:
     looked up once, and have one of their own else: they wait for no statement.
     """
 
-    def __init__(self, path: str, alias: str, options: Mapping[str, str]) -> None:
+    def __init__(
+        self, path: str, alias: str, options: Mapping[str, str], *, local: bool = True
+    ) -> None:
         self.path = path
         #: What it is called in DataFusion.
         self.alias = alias
         self.log = LogFiles(path)
+        directory = local_directory(path) if local else None
+        self._local = None if directory is None else LocalTable(directory, self.log)
         self._options = dict(options)
         self._writing, self._reading = (_Snapshot(path, options, self.log) for _ in range(2))
+
+    @property
+    def local(self) -> LocalTable | None:
+        """The table as this process reads and writes it by itself; `None`: the library has to."""
+        return self._local
+
+    def seen(self) -> Snapshot | None:
+        """The newest version, as this process reads it by itself; `None`: the library has to.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        local = self._local
+        if local is None:
+            return None
+        try:
+            return local.newest()
+        except UnknownLogError as error:
+            self.leave_to_library(error)
+            return None
+
+    def leave_to_library(self, why: UnknownLogError) -> None:
+        """Read and write the table by itself no more, as it is not a plain one."""
+        log.info("%s is left to deltalake: %s", self.path, why)
+        self._local = None
+
+    @contextmanager
+    def deciding(self) -> Iterator[tuple[LocalTable, Snapshot]]:
+        """The newest version as this process reads it by itself, and commits on it in a block.
+
+        Raises:
+            EngineError: The library has to, from now on.
+        """
+        try:
+            local = self._local
+            if local is not None:
+                with local.writing() as snapshot:
+                    yield local, snapshot
+                return
+        except UnknownLogError as error:
+            self.leave_to_library(error)
+        msg = f"{self.path} was changed by somebody else"
+        raise EngineError(msg, Outcome.CONFLICT)
+
+    @contextmanager
+    def at(self, version: int) -> Iterator[DeltaTable]:
+        """A version that was the newest a moment before, for a block.
+
+        Raises:
+            EngineError: Another commit came first.
+        """
+        with self._writing.lock:
+            newest = self._writing.renewed()
+            if newest.version() != version:
+                msg = f"version {newest.version()} of {self.path} was committed by somebody else"
+                raise EngineError(msg, Outcome.CONFLICT)
+            yield newest
 
     @contextmanager
     def newest(self) -> Iterator[DeltaTable]:
@@ -73,7 +143,7 @@ class Table:
             newest = self._writing.renewed()
             before = newest.version()
             yield newest
-            self.log.committed(newest, before)
+            self.log.committed(newest.version(), newest.metadata().configuration, before)
 
     @contextmanager
     def expected(self) -> Iterator[None]:
@@ -99,6 +169,8 @@ class Table:
         if not there:
             self._writing.forget()
             self._reading.forget()
+            if self._local is not None:
+                self._local.forget()
         return there
 
 
@@ -122,7 +194,7 @@ class _Snapshot:
         return handle
 
     def _moved_on(self, handle: DeltaTable | None) -> DeltaTable:
-        if handle is not None:
+        if handle is not None and not self._log.is_far_behind(handle.version()):
             try:
                 handle.update_incremental()
             except Exception as error:
@@ -141,9 +213,10 @@ class _Snapshot:
 class Handles:
     """The tables of an engine, by their SQL names."""
 
-    def __init__(self, options: Mapping[str, str] | None = None) -> None:
-        """Open tables with these options of the storage."""
+    def __init__(self, options: Mapping[str, str] | None = None, *, local: bool = True) -> None:
+        """Open tables with these options of the storage; `local` is as of a `NativeEngine`."""
         self.options = dict(options or {})
+        self._local = local
         self.files = SmallFiles()
         self._known: dict[str, Table] = {}
         self._lock = threading.Lock()
@@ -161,7 +234,8 @@ class Handles:
                 if path is None:
                     msg = f"{name} is a name in a catalog: only Spark knows where it is"
                     raise StoreError(msg)
-                table = Table(path, f"tubeq_table_{len(self._known)}", self.options)
+                alias = f"tubeq_table_{len(self._known)}"
+                table = Table(path, alias, self.options, local=self._local)
                 self._known[name] = table
             return table
 

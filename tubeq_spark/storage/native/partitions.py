@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from tubeq_spark.storage.arrow_arrays import array, repeated, scalar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Partition", "are_in", "distinct", "named", "predicate"]
+__all__ = ["Partition", "are_in", "distinct", "grouped", "named", "predicate"]
 
 #: The values of the partition columns, in their order.
 Partition = tuple[int, ...]
@@ -76,6 +76,23 @@ def distinct(rows: pa.Table, columns: Sequence[str]) -> set[Partition]:
         return {(value,) for value in rows.column(columns[0]).unique().to_pylist()}
     keys = _keys(rows, columns).unique().to_pylist()
     return {tuple(map(int, key.split(_BETWEEN))) for key in keys}
+
+
+def grouped(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Partition, pa.Table]]:
+    """The rows of each partition, in their order."""
+    found = distinct(rows, columns)
+    if len(found) == 1:
+        yield from ((partition, rows) for partition in found)
+        return
+    keys = rows.column(columns[0]) if len(columns) == 1 else _keys(rows, columns)
+    encoded = keys.combine_chunks().dictionary_encode()
+    in_order = pc.sort_indices(encoded.indices)
+    counts = pc.value_counts(encoded.indices.take(in_order)).field("counts").to_pylist()
+    first = 0
+    for count in counts:
+        part = rows.take(in_order[first : first + count])
+        yield tuple(part.column(name)[0].as_py() for name in columns), part
+        first += count
 
 
 def are_in(rows: pa.Table, columns: Sequence[str], partitions: Iterable[Partition]) -> pa.Array:

@@ -15,13 +15,15 @@ from tubeq_spark.storage.native.tokens import grouped, parts, words
 from tubeq_spark.storage.sql.quoting import path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.native.tokens import Piece
 
-__all__ = ["PlainSelect"]
+__all__ = ["PlainSelect", "clauses_of", "limit_of", "matching", "named", "table_of", "text_of"]
 
-_CLAUSES = ("SELECT", "FROM", "WHERE", "ORDER", "LIMIT")
+_CLAUSES = ("SELECT", "FROM", "WHERE", "GROUP", "ORDER", "LIMIT")
+#: Those that go on with "BY".
+_BY = {"GROUP", "ORDER"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +51,17 @@ class PlainSelect:
         Raises:
             UnknownTextError: It is another one.
         """
-        clauses = _clauses(words(grouped(sql)))
-        # Its alias does not matter: there is no other table.
-        table = "".join(map(_text, clauses["FROM"][:3]))
-        if path_of(table) is None or len(clauses["FROM"]) > 4:
-            raise UnknownTextError(table)
-        columns = [_named(part) for part in parts(clauses["SELECT"])]
-        order = clauses.get("ORDER", ["BY"])
-        if _text(order[0]).upper() != "BY":
-            raise UnknownTextError(_text(order[0]))
-        keys = [_text(*part) for part in parts(order[1:])]
+        clauses = clauses_of(sql)
+        if "GROUP" in clauses:
+            msg = "groups"
+            raise UnknownTextError(msg)
+        columns = [named(part) for part in parts(clauses["SELECT"])]
+        keys = [text_of(*part) for part in parts(clauses.get("ORDER", ()))]
         if any(name in keys and [*value] not in ([name], [f"`{name}`"]) for name, value in columns):
             msg = "an order of what is computed"
             raise UnknownTextError(msg)
-        limit = _text(*clauses["LIMIT"]) if "LIMIT" in clauses else None
-        if limit is not None and not limit.isdigit():
-            raise UnknownTextError(limit)
-        return cls(
-            table, columns, clauses.get("WHERE", ()), keys, None if limit is None else int(limit)
-        )
+        where = clauses.get("WHERE", ())
+        return cls(table_of(clauses), columns, where, keys, limit_of(clauses))
 
     def answer(self, rows: pa.Table) -> pa.Table:
         """What it finds among the rows of its table.
@@ -89,10 +83,7 @@ class PlainSelect:
         """The numbers of the rows that are wanted, in order; `None`: there are no rows."""
         if not rows.num_rows:
             return None
-        found = array(range(rows.num_rows), pa.int64())
-        if self.where:
-            holds = expressions.holds(self.where, expressions.of_table(rows), rows.num_rows)
-            found = pc.indices_nonzero(holds)
+        found = matching(rows, self.where)
         if self.order and len(found) > 1:
             found = found.take(self._in_order(rows, found))
         return found if self.limit is None else found[: self.limit]
@@ -110,11 +101,26 @@ class PlainSelect:
         return pc.select_k_unstable(keys, k=self.limit, sort_keys=ascending)
 
 
-def _clauses(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
-    """What follows each of the words that begin a part of a query."""
+def matching(rows: pa.Table, where: Sequence[Piece]) -> pa.Array:
+    """The numbers of the rows, which are some, that a condition holds for.
+
+    Raises as `PlainSelect.answer`.
+    """
+    if not where:
+        return array(range(rows.num_rows), pa.int64())
+    holds = expressions.holds(where, expressions.of_table(rows), rows.num_rows)
+    return pc.indices_nonzero(holds)
+
+
+def clauses_of(sql: str) -> dict[str, list[Piece]]:
+    """What follows each of the words that begin a part of a query.
+
+    Raises:
+        UnknownTextError: It is not one of these.
+    """
     found: dict[str, list[Piece]] = {}
     current: list[Piece] = []
-    for piece in pieces:
+    for piece in words(grouped(sql)):
         word = piece.upper() if isinstance(piece, str) else ""
         if word in _CLAUSES:
             if word in found:
@@ -127,17 +133,40 @@ def _clauses(pieces: Sequence[Piece]) -> dict[str, list[Piece]]:
     }:
         msg = "another order of clauses"
         raise UnknownTextError(msg)
+    for word in _BY & found.keys():
+        by, *found[word] = found[word] or [""]
+        if text_of(by).upper() != "BY":
+            raise UnknownTextError(word)
     return found
 
 
-def _named(pieces: Sequence[Piece]) -> tuple[str, Sequence[Piece]]:
-    """An expression by its name."""
-    if len(pieces) > 2 and _text(pieces[-2]).upper() == "AS":
-        return _text(pieces[-1]), pieces[:-2]
-    return _text(*pieces).strip("`"), pieces
+def table_of(clauses: Mapping[str, Sequence[Piece]]) -> str:
+    """The SQL name of the one table that a query is about. Raises as `clauses_of`."""
+    # Its alias does not matter: there is no other table.
+    table = "".join(map(text_of, clauses["FROM"][:3]))
+    if path_of(table) is None or len(clauses["FROM"]) > 4:
+        raise UnknownTextError(table)
+    return table
 
 
-def _text(*pieces: Piece) -> str:
+def limit_of(clauses: Mapping[str, Sequence[Piece]]) -> int | None:
+    """How many rows a query is for; `None`: all. Raises as `clauses_of`."""
+    if "LIMIT" not in clauses:
+        return None
+    limit = text_of(*clauses["LIMIT"])
+    if not limit.isdigit():
+        raise UnknownTextError(limit)
+    return int(limit)
+
+
+def named(pieces: Sequence[Piece]) -> tuple[str, Sequence[Piece]]:
+    """An expression by its name. Raises as `clauses_of`."""
+    if len(pieces) > 2 and isinstance(pieces[-2], str) and pieces[-2].upper() == "AS":
+        return text_of(pieces[-1]), pieces[:-2]
+    return text_of(*pieces).strip("`"), pieces
+
+
+def text_of(*pieces: Piece) -> str:
     """The one word that is expected.
 
     Raises:

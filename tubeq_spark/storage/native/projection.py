@@ -10,20 +10,23 @@ import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tubeq_spark.storage.native.expressions import (
     UnknownTextError,
     column,
+    holds,
     literal,
     of_table,
     read,
 )
+from tubeq_spark.storage.native.statement_query import ONE_ROW, condition
 
 if TYPE_CHECKING:
     from tubeq_spark.storage.native.evaluation import Values
     from tubeq_spark.storage.statement import Source, Statement
 
-__all__ = ["projected"]
+__all__ = ["inserted_unless", "projected"]
 
 _ROWS = re.compile(r"\(SELECT \*, (?P<value>-?\d+L) AS (?P<name>\w+) FROM \{(?P<rows>\w+)\}\)")
 
@@ -61,3 +64,37 @@ def projected(statement: Statement, schema: pa.Schema) -> pa.Table | None:
         except UnknownTextError:
             return None
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def inserted_unless(statement: Statement, schema: pa.Schema, there: pa.Table) -> pa.Table | None:
+    """What a statement inserts that has one row of literals for a table which has none like it.
+
+    Args:
+        statement: The statement.
+        schema: The columns of its table.
+        there: The rows of the partitions that it names.
+
+    Returns:
+        The row, or none; `None`: ask DataFusion.
+    """
+    (clause, *others) = statement.clauses
+    if others or clause.when or not clause.inserts or statement.using != ONE_ROW:
+        return None
+    sets = clause.sets or {}
+    lookup, count = of_table(there), there.num_rows
+    try:
+        if count and pc.any(holds(read(condition(statement)), lookup, count)).as_py():
+            return schema.empty_table()
+        columns = [
+            column(read(sets[field.name]), _no_columns, field.type, 1)
+            if field.name in sets
+            else pa.nulls(1, field.type)
+            for field in schema
+        ]
+    except (UnknownTextError, pa.ArrowException):
+        return None
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _no_columns(_alias: str, name: str) -> Values:
+    raise UnknownTextError(name)

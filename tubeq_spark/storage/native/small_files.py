@@ -10,21 +10,21 @@ import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import pyarrow as pa
 
-from tubeq_spark.storage.arrow_arrays import repeated
-from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native.file_statistics import may_hold
+from tubeq_spark.storage.arrow_arrays import array, repeated
+from tubeq_spark.storage.native.file_statistics import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from deltalake import DeltaTable
     from pyarrow.parquet import FileMetaData, ParquetFile
 
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.tokens import Piece
 
 __all__ = ["Listed", "SmallFiles"]
@@ -40,18 +40,11 @@ _AT_ONCE, _BATCH = 64 << 20, 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
-    """A file of a version, with the values of the table's partition columns."""
-
-    path: Path
-    partition: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class Listed:
     """The files of a version that are to be read, and the columns of its table."""
 
-    files: Sequence[_File]
+    directory: Path
+    files: Sequence[DataFile]
     schema: pa.Schema
 
 
@@ -67,70 +60,65 @@ class SmallFiles:
 
     @staticmethod
     def listed(
-        version: DeltaTable,
+        table: LocalTable,
+        version: Snapshot,
         near: Mapping[str, Sequence[int]],
         where: Sequence[Piece] = (),
     ) -> Listed | None:
         """The files of a version of the table that are to be read.
 
         Args:
+            table: The table.
             version: The version.
             near: The values of partition columns, as of a `Statement`; none: in all partitions.
             where: A condition; files that have no row of it may be left out.
 
         Returns:
-            The files; `None`: there are too many, they are on a storage that the library reads, or have
-            features that it knows, such as deletion vectors.
+            The files; `None`: there are too many.
         """
-        # The library encodes what Spark does not.
-        directory = local_directory(unquote(version.table_uri))
-        if directory is None or version.protocol().min_reader_version > 1:
-            return None
-        by = version.metadata().partition_columns
-        # By its stream: of a table Arrow asks whether it is pandas', and imports that.
-        stream = pa.RecordBatchReader.from_stream(version.get_add_actions(flatten=True))
-        files = stream.read_all()
-        if where and files.num_rows > 1:
-            files = files.filter(may_hold(where, files))
-        paths, sizes, *partitions = (
-            files.column(name).to_pylist()
-            for name in ("path", "size_bytes", *(f"partition.{name}" for name in by))
-        )
-        found, size = [], 0
-        for n, path in enumerate(paths):
-            partition = {name: partitions[i][n] for i, name in enumerate(by)}
-            if all(partition[name] in values for name, values in near.items()):
-                found.append(_File(directory / path, partition))
-                size += sizes[n]
-            if len(found) > FILES or size > BYTES or not _is_plain(path):
-                return None
-        return Listed(found, pa.schema(version.schema().to_arrow()))
+        may_hold = files_of(where, version.shape.schema)
+        files, size = [], 0
+        for file in version.within(near):
+            if may_hold(file):
+                files.append(file)
+                size += file.size
+                if len(files) > FILES or size > BYTES:
+                    return None
+        return Listed(table.directory, files, version.shape.schema)
 
     def rows(self, listed: Listed) -> pa.Table | None:
         """The rows of some files; `None`: gone, not small, or not as this process would write them."""
         parts = []
         for file in listed.files:
-            rows = self._rows_of(file, listed.schema)
+            rows = self._rows_of(listed.directory / file.path, file, listed.schema)
             if rows is None:
                 return None
             parts.append(rows)
         return pa.concat_tables(parts) if parts else pa.Table.from_batches([], listed.schema)
 
-    def _rows_of(self, file: _File, schema: pa.Schema) -> pa.Table | None:
+    def _rows_of(self, path: Path, file: DataFile, schema: pa.Schema) -> pa.Table | None:
         with self._lock:
-            if file.path in self._kept:
-                self._kept.move_to_end(file.path)
-                rows = self._kept[file.path]
+            if path in self._kept:
+                self._kept.move_to_end(path)
+                rows = self._kept[path]
                 if rows is None or rows.schema == schema:
                     return rows
         try:
-            rows = _read(file, schema)
+            rows = _read(path, file.partition, schema)
         except _LargeError:
             rows = None
         except (OSError, pa.ArrowException):
             return None
-        self._keep(file.path, rows)
+        self._keep(path, rows)
         return rows
+
+    def keep(self, path: Path, rows: pa.Table) -> None:
+        """Keep the rows of a file that was just written, where it is small.
+
+        They are copied: a program may change what it has put, and a part of a table keeps all of it.
+        """
+        if rows.nbytes <= ROWS_BYTES:
+            self._keep(path, rows.take(array(range(rows.num_rows), pa.int64())))
 
     def _keep(self, path: Path, rows: pa.Table | None) -> None:
         with self._lock:
@@ -146,11 +134,6 @@ class SmallFiles:
             self._bytes = 0
 
 
-def _is_plain(path: str) -> bool:
-    """Whether a path is the name of a file within the table, and not the URI of one elsewhere."""
-    return not path.startswith("/") and ":" not in path and "%" not in path
-
-
 class _LargeError(Exception):
     """The rows of a file are not small."""
 
@@ -159,15 +142,16 @@ def _size(rows: pa.Table | None) -> int:
     return 0 if rows is None else rows.nbytes
 
 
-def _read(file: _File, schema: pa.Schema) -> pa.Table | None:
+def _read(path: Path, partition: Mapping[str, int | None], schema: pa.Schema) -> pa.Table | None:
     # Imported where it is needed: what only puts does without.
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
-    found = _decoded(ParquetFile(file.path))
+    with pa.OSFile(str(path)) as source, ParquetFile(source) as file:
+        found = _decoded(file)
     columns = []
     for field in schema:
-        if field.name in file.partition:
-            value = file.partition[field.name]
+        if field.name in partition:
+            value = partition[field.name]
             columns.append(repeated(value, field.type, found.num_rows))
             continue
         place = found.schema.get_field_index(field.name)

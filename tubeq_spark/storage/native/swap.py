@@ -7,7 +7,7 @@ row which clause applies and what it becomes. What changed replaces the partitio
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,8 +18,7 @@ from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.expressions import UnknownTextError
-from tubeq_spark.storage.native.handles import schema_of
-from tubeq_spark.storage.native.projection import projected
+from tubeq_spark.storage.native.projection import inserted_unless, projected
 from tubeq_spark.storage.native.rewriting import has_source, rewritten
 from tubeq_spark.storage.native.statement_query import (
     CLAUSE,
@@ -33,14 +32,11 @@ from tubeq_spark.storage.sql.schema import CHANGE_FEED
 from tubeq_spark.storage.statement import FAIL, Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from deltalake import DeltaTable
-
-    from tubeq_spark.storage.native.small_files import SmallFiles
     from tubeq_spark.storage.statement import Statement
 
-__all__ = ["Decision", "decide"]
+__all__ = ["Decision", "Target", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,83 +45,97 @@ class Decision:
 
     Attributes:
         affected: How many rows.
-        rows: What is in the partitions that it replaces.
-        predicate: Those, and what it has read.
-        adds: Whether there was nothing in any of these, so that no file goes.
+        rows: What is in the partitions that it replaces; `None`: nothing changes.
+        changed: Those partitions; `None`: there was nothing in any that it names, so that no file goes.
     """
 
     affected: Affected
     rows: pa.Table | None = None
-    predicate: str = ""
-    adds: bool = False
+    changed: Collection[partitions.Partition] | None = None
 
 
 class DuplicateError(Exception):
     """Two rows of a source are about one row of the table."""
 
 
-def decide(
-    statement: Statement,
-    table: DeltaTable,
-    name: str,
-    files: SmallFiles,
-    run: Callable[[str], pa.Table],
-) -> Decision:
-    """Decide on a snapshot.
+class Target(Protocol):
+    """The version of a table that a statement decides on."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        ...
+
+    @property
+    def by(self) -> Sequence[str]:
+        """Its partition columns."""
+        ...
+
+    @property
+    def properties(self) -> Mapping[str, str | None]:
+        """Its table properties."""
+        ...
+
+    def rows(self, near: Mapping[str, Sequence[int]]) -> pa.Table | None:
+        """The rows in partitions that a statement names; `None`: they are for a query to read."""
+        ...
+
+    def is_empty(self, near: Mapping[str, Sequence[int]]) -> bool:
+        """Whether there are no files in such partitions."""
+        ...
+
+
+def decide(statement: Statement, target: Target, run: Callable[[str], pa.Table]) -> Decision:
+    """Decide on a version of its table.
 
     Args:
         statement: The statement.
-        table: The snapshot.
-        name: What the table is called in a query.
-        files: Its small files.
-        run: Runs a query in Spark's dialect.
+        target: The version.
+        run: Runs a query in Spark's dialect, on that version.
 
     Raises:
         RefusedError: A row would get `FAIL`.
         StoreError: The table has a change feed, which tells of rows that are replaced.
         DuplicateError: It is ambiguous.
     """
-    schema, by = schema_of(table), table.metadata().partition_columns
-    near = partitions.named(statement.partitions)
-    target = f"SELECT * FROM {name} WHERE {near}"
+    schema, by = target.schema, target.by
+    source = f"SELECT * FROM {statement.table} WHERE {partitions.named(statement.partitions)}"
     if not has_source(statement):
-        _refuse_change_feed(table)
-        listed = files.listed(table, statement.partitions)
-        rows = None if listed is None else files.rows(listed)
-        rows = cast(run(target), schema) if rows is None else rows
+        _refuse_change_feed(target)
+        rows = target.rows(statement.partitions)
+        rows = cast(run(source), schema) if rows is None else rows
         try:
             found = rewritten(statement, rows, by)
         except (UnknownTextError, pa.ArrowException):
             whole = replace(statement, using=statement.using or ONE_ROW)
-            found = run(StatementQuery(whole, schema, by, f"({target})").joined())
+            found = run(StatementQuery(whole, schema, by, f"({source})").joined())
         return _Outcome(statement, found, schema, by).decision()
+    there = target.rows(statement.partitions) if statement.using == ONE_ROW else None
+    row = None if there is None else inserted_unless(statement, schema, there)
+    if row is not None:
+        return Decision(Affected(inserted=row.num_rows), row if row.num_rows else None)
     inserts = any(clause.inserts for clause in statement.clauses)
-    text = StatementQuery(statement, schema, by, f"({target})")
+    text = StatementQuery(statement, schema, by, f"({source})")
     # What inserts nothing finds out by its query that there is nothing.
-    if not (inserts and by and statement.partitions and _is_empty(table, near)):
-        _refuse_change_feed(table)
+    if not (inserts and by and statement.partitions and target.is_empty(statement.partitions)):
+        _refuse_change_feed(target)
         return _Outcome(statement, run(text.joined()), schema, by).decision()
     rows = projected(statement, schema)
-    if rows is None:
-        decision = _Outcome(statement, run(text.inserted()), schema, by).decision()
-    else:
-        decision = Decision(Affected(inserted=rows.num_rows), rows if rows.num_rows else None)
+    if rows is not None:
+        return Decision(Affected(inserted=rows.num_rows), rows if rows.num_rows else None)
+    decision = _Outcome(statement, run(text.inserted()), schema, by).decision()
     # Where no files are, none are replaced.
-    return decision if decision.rows is None else replace(decision, predicate=near, adds=True)
+    return replace(decision, changed=None)
 
 
-def _refuse_change_feed(table: DeltaTable) -> None:
+def _refuse_change_feed(target: Target) -> None:
     """What is written into fresh partitions, or removed as a whole, the feed tells by itself.
 
     Of rows that are replaced it would tell that they were removed and inserted.
     """
-    if table.metadata().configuration.get(CHANGE_FEED) == "true":
+    if target.properties.get(CHANGE_FEED) == "true":
         msg = "the table has a change feed: only Spark changes rows there"
         raise StoreError(msg)
-
-
-def _is_empty(table: DeltaTable, near: str) -> bool:
-    return not table.file_uris(file_pruning_predicate=near)
 
 
 class _Outcome:
@@ -135,7 +145,6 @@ class _Outcome:
         self, statement: Statement, found: pa.Table, schema: pa.Schema, by: Sequence[str]
     ) -> None:
         self._clauses = statement.clauses
-        self._near = statement.partitions
         self._schema = schema
         self._by = by
         self._found = found
@@ -163,8 +172,7 @@ class _Outcome:
         before = [FROM.format(name) for name in self._by]
         if left:
             changed |= partitions.distinct(self._those(left), before)
-        predicate = partitions.predicate(self._by, changed, self._near)
-        return Decision(affected, self._rows(changed, kept), predicate)
+        return Decision(affected, self._rows(changed, kept), changed)
 
     def _those(self, numbers: Sequence[int]) -> pa.Table:
         wanted = array(numbers, self._clause.type)

@@ -101,13 +101,21 @@ class NativeTables:
 
     def property(self, table: str, name: str) -> str | None:
         """A table property as it was set."""
-        with errors.reading(), self._handles.of(table).newest() as newest:
-            return newest.metadata().configuration.get(name)
+        with errors.reading():
+            seen = self._handles.of(table).seen()
+            if seen is not None:
+                return seen.shape.properties.get(name)
+            with self._handles.of(table).newest() as newest:
+                return newest.metadata().configuration.get(name)
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
-        with errors.reading(), self._handles.of(table).newest() as newest:
-            return schema_of(newest).field(column).type
+        with errors.reading():
+            seen = self._handles.of(table).seen()
+            if seen is not None:
+                return seen.shape.schema.field(column).type
+            with self._handles.of(table).newest() as newest:
+                return schema_of(newest).field(column).type
 
     def is_catalog_managed(self, _table: str) -> bool:
         """Whether the catalog does a table's commits: none of a table with a path."""
@@ -125,11 +133,21 @@ class NativeTables:
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""
-        with errors.reading(), self._handles.of(table).newest() as newest:
-            return newest.version()
+        with errors.reading():
+            seen = self._handles.of(table).seen()
+            if seen is not None:
+                return seen.version
+            with self._handles.of(table).newest() as newest:
+                return newest.version()
 
     def small_files(self, table: str, rows: int, every: int) -> int:
         """How many data files of at most so many rows, at one version in so many; else 0."""
+        local = self._handles.of(table).local
+        if local is not None:
+            seen = local.known
+            if seen is None or seen.version % every:
+                return 0
+            return sum(file.rows is None or file.rows <= rows for file in seen.files.values())
         with errors.reading(), self._handles.of(table).known() as known:
             if known is None or known.version() % every:
                 return 0

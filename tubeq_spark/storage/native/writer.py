@@ -11,28 +11,27 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.native.delta_log.log_files import hook
 from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.handles import schema_of
-from tubeq_spark.storage.native.log_files import hook
 from tubeq_spark.storage.native.statement_query import condition
 from tubeq_spark.storage.native.swap import decide
 from tubeq_spark.storage.native.tokens import columns_of
 from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.native.handles import Table
-    from tubeq_spark.storage.native.small_files import SmallFiles
     from tubeq_spark.storage.statement import Append, Source, Statement
 
-__all__ = ["Writer"]
+__all__ = ["APPENDS", "RunsQueries", "Writer", "is_of_whole_partitions", "whole"]
 
 #: An append that meets the removal of a file which it knew is written once more, so often.
-_APPENDS = 50
+APPENDS = 50
 
 
 class RunsQueries(Protocol):
@@ -52,10 +51,9 @@ class RunsQueries(Protocol):
 class Writer:
     """Writes to tables. What was decided on a snapshot is committed on that snapshot."""
 
-    def __init__(self, query: RunsQueries, files: SmallFiles, options: Mapping[str, str]) -> None:
-        """Decide by these queries and small files, on a storage that is reached by these options."""
+    def __init__(self, query: RunsQueries, options: Mapping[str, str]) -> None:
+        """Decide by these queries, on a storage that is reached by these options."""
         self._query = query
-        self._files = files
         self._options = dict(options) or None
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
@@ -66,13 +64,18 @@ class Writer:
             return self._query(sql, statement.sources, statement.size, handles)
 
         with table.writing() as snapshot:
-            if _is_of_whole_partitions(statement, snapshot):
+            target = _Target(snapshot)
+            if is_of_whole_partitions(statement, target.by):
                 return self.remove(snapshot, statement, note)
-            decision = decide(statement, snapshot, statement.table, self._files, run)
-            if decision.rows is not None:
-                said = user_metadata(note, decision.affected, statement.operation_id)
-                write = self.insert if decision.adds else self.swap
-                write(snapshot, decision.rows, decision.predicate, said)
+            decision = decide(statement, target, run)
+            if decision.rows is None:
+                return decision.affected
+            said = user_metadata(note, decision.affected, statement.operation_id)
+            if decision.changed is None:
+                self.insert(snapshot, decision.rows, partitions.named(statement.partitions), said)
+            else:
+                found = partitions.predicate(target.by, decision.changed, statement.partitions)
+                self.swap(snapshot, decision.rows, found, said)
             return decision.affected
 
     def insert(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
@@ -131,7 +134,7 @@ class Writer:
         if not isinstance(rows, pa.Table):
             raise no_spark()
         said = user_metadata(note, Affected(inserted=rows.num_rows), append.operation_id)
-        for is_last in (*[False] * (_APPENDS - 1), True):
+        for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.writing() as snapshot:
                     if append.once is not None and _is_done(snapshot, append.once):
@@ -139,7 +142,7 @@ class Writer:
                     if append.replaces is not None:
                         self.replace(snapshot, rows, append.replaces, said, append.once)
                     else:
-                        self.add(snapshot, _whole(rows, schema_of(snapshot)), said, append.once)
+                        self.add(snapshot, whole(rows, schema_of(snapshot)), said, append.once)
                     return Affected(inserted=rows.num_rows)
             except Exception as error:
                 # It reads nothing: what another commit did does not matter to it.
@@ -200,11 +203,29 @@ def _transaction(app: str, version: int) -> Transaction:
     return Transaction(app, version, milliseconds)
 
 
-def _is_of_whole_partitions(statement: Statement, table: DeltaTable) -> bool:
+class _Target:
+    """A snapshot as a statement decides on it."""
+
+    def __init__(self, snapshot: DeltaTable) -> None:
+        metadata = snapshot.metadata()
+        self._snapshot = snapshot
+        self.schema = schema_of(snapshot)
+        self.by = metadata.partition_columns
+        self.properties = metadata.configuration
+
+    def rows(self, _near: Mapping[str, Sequence[int]]) -> None:
+        """A query reads them, whichever they are."""
+
+    def is_empty(self, near: Mapping[str, Sequence[int]]) -> bool:
+        """Whether there are no files in such partitions."""
+        return not self._snapshot.file_uris(file_pruning_predicate=partitions.named(near))
+
+
+def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
     """Whether it only removes, and looks at nothing but partition columns."""
     if statement.using or any(clause.sets is not None for clause in statement.clauses):
         return False
-    return columns_of(condition(statement)) <= set(table.metadata().partition_columns)
+    return columns_of(condition(statement)) <= set(by)
 
 
 def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
@@ -214,7 +235,7 @@ def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
     return before is not None and before >= version
 
 
-def _whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows with all columns of their table; what they do not name is NULL."""
     columns = [
         rows.column(field.name).cast(field.type)

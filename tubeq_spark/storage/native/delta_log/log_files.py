@@ -16,10 +16,10 @@ for a longer retention than the default, or for a feed of changes: there all sta
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from deltalake import PostCommitHookProperties
@@ -27,11 +27,14 @@ from deltalake import PostCommitHookProperties
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log_readers import without_readers
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
+from tubeq_spark.storage.native.delta_log.properties import hours_of
+from tubeq_spark.storage.native.delta_log.reading import is_newest, is_there, pointer
 from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.storage.sql.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -48,12 +51,16 @@ VERSIONS = 200
 SECONDS = 5.0
 #: And where Spark reads.
 SPARK_SECONDS = 600.0
+#: For so many actions of a checkpoint there is at least one commit until the next one.
+_ACTIONS = 200
+#: But no more than about so many.
+_SELDOM = 1_000
+#: What is left over of writers that were stopped goes after so many seconds.
+_LEFT_SECONDS = 3600.0
 #: Hours of retention that nobody has asked for.
 _DEFAULT_HOURS = 2
 
 _FILE = re.compile(r"(\d{20})\.(json|crc|checkpoint\.parquet)")
-_INTERVAL = re.compile(r"interval (\d+) (hour|day|week)s?")
-_HOURS = {"hour": 1, "day": 24, "week": 7 * 24}
 
 
 class LogFiles:
@@ -66,38 +73,45 @@ class LogFiles:
         #: How often the log has grown by `EVERY` versions, when this process looked last.
         self._looked: int | None = None
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the table is on a local file system."""
-        return self._log is not None
-
     def is_newest(self, version: int) -> bool:
-        """Whether a version is known to be the newest, without a listing of the log.
+        """Whether a version is known to be the newest, without a listing of the log."""
+        return self._log is not None and is_newest(self._log, version)
 
-        A log is shortened from its beginning. So where a version is still there, the next one was not
-        there a moment before, unless it was never committed.
+    def is_far_behind(self, version: int) -> bool:
+        """Whether a version is so old that to open the table takes less than to move on from it."""
+        return self._log is not None and is_there(self._log, version + EVERY)
+
+    def is_checkpoint_due(self, version: int) -> bool:
+        """Whether a version that this process has committed should have a checkpoint.
+
+        One costs what the table has of files, and of those that are gone and still told of: where these
+        are many it is made more seldom.
         """
-        if self._log is None:
+        if self._log is None or version % EVERY:
             return False
-        following = os.path.exists(f"{self._log}/{version + 1:020}.json")  # noqa: PTH110  (each read asks)
-        return not following and os.path.exists(f"{self._log}/{version:020}.json")  # noqa: PTH110
+        try:
+            last = pointer(self._log)
+        except (OSError, UnknownLogError):
+            return True
+        return last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM)
 
-    def committed(self, table: DeltaTable, before: int) -> None:
+    def committed(self, version: int, properties: Mapping[str, str | None], before: int) -> None:
         """Shorten the log after a commit, now and then; the table's lock is held.
 
         Args:
-            table: The version that was committed.
-            before: The one that it was committed on.
+            version: The version that was committed.
+            properties: The table's properties.
+            before: The version that it was committed on.
         """
         looked = before // EVERY if self._looked is None else self._looked
-        self._looked = table.version() // EVERY
+        self._looked = version // EVERY
         if self._log is None or self._looked == looked:
             return
         try:
             with without_readers(self._log.parents[1] / LOCKS) as unread:
-                kept = _kept_seconds(table.metadata().configuration, unread=unread)
+                kept = _kept_seconds(properties, unread=unread)
                 if kept is not None:
-                    shorten(self._log, table.version(), SystemClock().now().timestamp() - kept)
+                    shorten(self._log, version, SystemClock().now().timestamp() - kept)
         except OSError:
             # The commit is made; the next look is soon.
             log.warning("%s was not shortened", self._log, exc_info=True)
@@ -114,10 +128,9 @@ def _kept_seconds(properties: Mapping[str, str | None], *, unread: bool) -> floa
     """How long commits stay in the log; `None`: it is not for us to shorten it."""
     if properties.get("delta.enableExpiredLogCleanup") == "false":
         return None
-    told = _INTERVAL.fullmatch(properties.get("delta.logRetentionDuration") or "")
-    if told is None:
+    hours = hours_of(properties, "delta.logRetentionDuration")
+    if hours is None:
         return None
-    hours = int(told[1]) * _HOURS[told[2]]
     if properties.get(CHANGE_FEED) == "true" or hours > _DEFAULT_HOURS:
         return hours * 3600.0
     return SECONDS if unread else SPARK_SECONDS
@@ -134,9 +147,11 @@ def shorten(directory: Path, newest: int, before: float) -> int:
     Returns:
         How many files went.
     """
+    names = os.listdir(directory)  # noqa: PTH208  (names are enough)
+    _remove_left(directory, [name for name in names if name.endswith(".tmp")], before)
     found = sorted(
         (int(named[1]), named[2], named[0])
-        for named in map(_FILE.fullmatch, os.listdir(directory))  # noqa: PTH208  (names are enough)
+        for named in map(_FILE.fullmatch, names)
         if named is not None
     )
     # From here on all versions can be read as before.
@@ -159,9 +174,17 @@ def shorten(directory: Path, newest: int, before: float) -> int:
     return len(gone)
 
 
+def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
+    """Remove what was written to become part of the log an hour before a moment, and did not."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            if (directory / name).stat().st_mtime < before - _LEFT_SECONDS:
+                (directory / name).unlink()
+
+
 def _last_checkpoint(directory: Path) -> int:
-    """The version of the checkpoint that readers begin with; -1: there is none."""
-    try:
-        return int(json.loads((directory / "_last_checkpoint").read_bytes())["version"])
-    except (FileNotFoundError, KeyError, ValueError):
-        return -1
+    """The version of the checkpoint that readers begin with; -1: there is none that is known."""
+    with suppress(UnknownLogError):
+        last = pointer(directory)
+        return -1 if last is None else int(last["version"])
+    return -1

@@ -1,0 +1,665 @@
+"""The log that a process reads and writes by itself is what the library reads and writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.native.logs import versions
+from tests.native.support import NOW, OWNER, Place, at, new_rows
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.row_changes import Every, GiveBack
+from tubeq_spark.storage.arrow_arrays import nested
+from tubeq_spark.storage.native.delta_log import (
+    checkpoints,
+    commits,
+    data_files,
+    log_files,
+    reading,
+)
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
+from tubeq_spark.storage.native.delta_log.properties import hours_of
+from tubeq_spark.storage.native.delta_log.snapshot import Shape
+from tubeq_spark.storage.native.partitions import grouped
+from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.sql import schema
+from tubeq_spark.storage.statement import Affected, Append
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+
+LEASE = NewLease(OWNER, NOW)
+HOUR = 3_600_000
+#: In place of what it is else, for short tests.
+EVERY = 5
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A process that reads and writes the logs by itself, at a location with empty tables."""
+    return Place(tmp_path, -(10**9), local=True).create()
+
+
+@pytest.fixture
+def other(place: Place, tmp_path: Path) -> Place:
+    """Another such process."""
+    assert place.engine.tables.is_table(place.tube)
+    return Place(tmp_path, -2 * 10**9, local=True)
+
+
+@pytest.fixture
+def by_library(place: Place, tmp_path: Path) -> Place:
+    """A process whose commits are the library's."""
+    assert place.engine.tables.is_table(place.tube)
+    return Place(tmp_path, -3 * 10**9, local=False)
+
+
+def log_of(place: Place) -> Path:
+    local = place.engine._handles.of(place.tube).local
+    assert local is not None
+    return local.directory / "_delta_log"
+
+
+def seen(place: Place) -> Snapshot:
+    found = place.engine._handles.of(place.tube).seen()
+    assert found is not None
+    return found
+
+
+def once(place: Place, app: str, version: int) -> Append:
+    rows = pa.table({"segment": pa.array([5], pa.int64()), "tube": pa.array([1], pa.int64())})
+    return Append(place.tube, rows, place.fresh(), (app, version), 1)
+
+
+# -- what others read ------------------------------------------------------------------------------
+
+
+def assert_as_the_library_reads_it(place: Place) -> None:
+    found = seen(place)
+    table = DeltaTable(str(log_of(place).parent))
+    assert found.version == table.version()
+    actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    assert {
+        (file.path, file.size, file.rows, file.partition["segment"], file.at_ms)
+        for file in found.files.values()
+    } == {
+        (
+            action["path"],
+            action["size_bytes"],
+            action["num_records"],
+            action["partition.segment"],
+            action["modification_time"],
+        )
+        for action in actions
+    }
+    for action in actions:
+        file = found.files[action["path"]]
+        for name in ("task_id", "pri", "state", "utube", "claim"):
+            for which in ("min", "max"):
+                assert file.bound(f"{which}Values", name) == action.get(f"{which}.{name}"), name
+    for app, (version, _) in found.transactions.items():
+        assert table.transaction_version(app) == version
+    metadata = table.metadata()
+    assert found.shape.properties == metadata.configuration
+    assert list(found.shape.by) == metadata.partition_columns
+    assert found.shape.schema == pa.schema(table.schema().to_arrow())
+
+
+def test_log_when_both_write_it_by_turns_is_the_same_to_both(
+    place: Place, by_library: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", EVERY)
+    sides = [place, by_library]
+    for n in range(24):
+        side, rival = sides[n % 2], sides[n // 2 % 2]
+        first = 1_000 + n * 10
+        side.put(first, [first, first + 1, first + 2], utube=["a", None, "é" * 80])
+        rival.run(once(rival, f"app-{n % 5}", n))
+        to = side.fresh()
+        taken = rival.statements.take([first], [(at(first + 1), to)], LEASE, NOW, 2)
+        assert rival.run(taken).updated == 2
+        if n % 3:
+            assert side.run(side.statements.delete_lease_segment(to)).deleted == 2
+        assert place.stored() == by_library.stored()
+        assert_as_the_library_reads_it(place)
+    assert versions(log_of(place), r"checkpoint\.parquet")
+
+
+def test_table_when_only_a_checkpoint_is_left_is_read_by_the_library(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", EVERY)
+    place.run(once(place, "app", 3))
+    for n in range(EVERY - 1):
+        place.put(10 + n, [100 + n])
+    log = log_of(place)
+    assert versions(log, r"checkpoint\.parquet") == [EVERY]
+    for version in range(EVERY):
+        (log / f"{version:020}.json").unlink()
+    assert_as_the_library_reads_it(place)
+    table = DeltaTable(str(log.parent))
+    assert table.transaction_version("app") == 3
+    assert table.to_pyarrow_table(columns=["task_id"]).num_rows == EVERY
+    fresh = Place(log.parents[1], -7, local=True)
+    assert fresh.stored() == place.stored()
+    assert_as_the_library_reads_it(fresh)
+    assert fresh.put(99, [999]).inserted == 1
+    assert_as_the_library_reads_it(fresh)
+
+
+def test_checkpoint_when_the_last_one_is_the_librarys_keeps_what_that_told(
+    place: Place, by_library: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for n in range(3):
+        by_library.put(10 + n, [100 + n])
+        by_library.run(by_library.statements.delete_lease_segment(10 + n))
+    log = log_of(place)
+    table = DeltaTable(str(log.parent))
+    table.create_checkpoint()
+    gone = set(told_gone(log, table.version()))
+    assert len(gone) == 3
+    monkeypatch.setattr(log_files, "EVERY", 2)
+    place.put(50, [500])
+    place.run(place.statements.delete_lease_segment(50))
+    assert gone < set(told_gone(log, seen(place).version))
+    assert len(told_gone(log, seen(place).version)) == 4
+    assert_as_the_library_reads_it(place)
+
+
+def told_gone(log: Path, version: int) -> list[str]:
+    """The files that a checkpoint tells to be gone."""
+    found = pa.parquet.read_table(reading.checkpoint_file(log, version)).column("remove")
+    return [action["path"] for action in found.to_pylist() if action is not None]
+
+
+def test_vacuum_after_a_checkpoint_keeps_the_files_that_went_a_moment_ago(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", 2)
+    place.put(5, [50])
+    place.run(place.statements.delete_lease_segment(5))
+    log = log_of(place)
+    (file,) = log.parent.glob("segment=5/*.parquet")
+    old = file.stat().st_mtime - 30 * 86_400
+    os.utime(file, (old, old))
+    table = DeltaTable(str(log.parent))
+    assert table.vacuum(dry_run=True) == []
+    assert table.vacuum(0, enforce_retention_duration=False, dry_run=True) == [
+        str(file.relative_to(log.parent))
+    ]
+
+
+def test_checkpoint_tells_what_is_over_for_as_long_as_the_table_says(place: Place) -> None:
+    place.run(once(place, "app", 3))
+    place.put(6, [60])
+    place.run(place.statements.delete_lease_segment(6))
+    found, log = seen(place), log_of(place)
+    ((_, at_ms),) = found.transactions.values()
+    assert at_ms is not None
+    # Two hours for files, thirty days for transactions.
+    for hours, gone, known in ((1, 1, 1), (3, 0, 1), (29 * 24, 0, 1), (31 * 24, 0, 0)):
+        checkpoints.write(log, found, at_ms + hours * HOUR)
+        assert len(told_gone(log, found.version)) == gone, hours
+        assert len(reading.newest(log, None).transactions) == known
+    assert_as_the_library_reads_it(Place(log.parents[1], -7, local=True))
+
+
+def test_checkpoint_when_a_table_tells_much_is_made_more_seldom(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", 2)
+    monkeypatch.setattr(log_files, "_ACTIONS", 1)
+    for n in range(16):
+        place.put(10 + n, [100 + n])
+    # The first has two files, the protocol and the metadata: four versions until the next.
+    assert versions(log_of(place), r"checkpoint\.parquet") == [2, 6, 14]
+
+
+def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an addition and a removal of one path readers may take either."""
+    place.put(5, [50, 51])
+    place.run(place.statements.delete_lease_segment(5))
+    log = log_of(place)
+    DeltaTable(str(log.parent)).restore(1)
+    monkeypatch.setattr(log_files, "EVERY", 1)
+    for segment in (6, 7):
+        place.put(segment, [segment * 10])
+        version = seen(place).version
+        assert told_gone(log, version) == []
+        added = pa.parquet.read_table(reading.checkpoint_file(log, version)).column("add")
+        paths = {action["path"] for action in added.to_pylist() if action is not None}
+        assert paths == seen(place).files.keys()
+    assert [row[1] for row in place.stored()] == [50, 51, 60, 70]
+
+
+# -- rivals ----------------------------------------------------------------------------------------
+
+Act = dict[str, "Callable[[Place], object]"]
+MINE: Act = {
+    "put": lambda p: p.put(9, [90]),
+    "take": lambda p: p.run(p.statements.take([5], [(at(50), -5)], LEASE, NOW, 1)),
+    "ack": lambda p: p.run(p.statements.delete_lease_segment(6)),
+    "capacity": lambda p: p.run(
+        p.admission.put(new_rows(8, [80]), 1, [8], p.admission.look(NOW), now_us=NOW)[0]
+    ),
+}
+RIVAL: Act = {
+    "put": lambda p: p.put(19, [190]),
+    "ack": lambda p: p.run(p.statements.delete_lease_segment(7)),
+    "append": lambda p: p.run(once(p, "app", 1)),
+}
+
+
+@pytest.mark.parametrize(("mine", "rival", "is_own"), [*product(MINE, RIVAL, (True, False))])
+def test_statement_when_anybody_has_committed_before_writes_nothing_and_then_succeeds(
+    place: Place, other: Place, by_library: Place, mine: str, rival: str, is_own: bool
+) -> None:
+    """The lock keeps writers apart; who commits without it is noticed by the version."""
+    for segment in (5, 6, 7):
+        place.put(segment, [segment * 10, segment * 10 + 1])
+    beside = other if is_own else by_library
+    place.local_writer.rival = lambda: RIVAL[rival](beside)
+    before = seen(place).version
+    with pytest.raises(EngineError) as failed:
+        MINE[mine](place)
+    assert failed.value.outcome is Outcome.CONFLICT
+    assert seen(place).version == before + 1
+    assert len(seen(place).files) == (2 if rival == "ack" else 4)
+    MINE[mine](place)
+    assert seen(place).version == before + 2
+    assert_as_the_library_reads_it(place)
+
+
+def test_append_when_anybody_has_committed_before_is_written_once_more(
+    place: Place, other: Place
+) -> None:
+    place.local_writer.rival = lambda: other.put(9, [90])
+    assert place.run(once(place, "app", 4)) == Affected(inserted=1)
+    place.local_writer.rival = lambda: other.run(once(other, "app", 5))
+    assert place.run(once(place, "app", 5)) == Affected()
+    assert place.run(once(place, "app", 5)) == Affected()
+    assert len(place.stored()) == 3
+
+
+def test_query_of_the_library_when_a_rival_has_committed_decides_on_no_other_version(
+    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.put(5, [50, 51])
+    table = place.engine._handles.of(place.tube)
+    at_version = table.at
+
+    def late(version: int) -> AbstractContextManager[DeltaTable]:
+        other.put(6, [60])
+        return at_version(version)
+
+    monkeypatch.setattr(table, "at", late)
+    moved = place.statements.settle_segments([5], (Every(), GiveBack(-9)))
+    with pytest.raises(EngineError) as failed:
+        place.run(moved)
+    assert failed.value.outcome is Outcome.CONFLICT
+    monkeypatch.undo()
+    assert place.run(moved).updated == 2
+    assert place.stored() == [(-9, 50, "r"), (-9, 51, "r"), (6, 60, "r")]
+
+
+def test_query_of_the_library_when_it_is_far_behind_opens_the_table_anew(
+    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", EVERY)
+    count = f"SELECT sum(pri) AS n, count(*) AS tasks FROM {place.tube}"
+    assert place.engine.rows(count)[0]["tasks"] == 0
+    handle = place.engine._handles.of(place.tube)._writing.handle
+    other.put(5, [50])
+    assert place.engine.rows(count)[0]["tasks"] == 1
+    assert place.engine._handles.of(place.tube)._writing.handle is handle
+    for n in range(EVERY):
+        other.put(10 + n, [100 + n])
+    assert place.engine.rows(count)[0]["tasks"] == 1 + EVERY
+    assert place.engine._handles.of(place.tube)._writing.handle is not handle
+
+
+# -- stops and failures ----------------------------------------------------------------------------
+
+
+class StopError(BaseException):
+    """The process ends here."""
+
+
+def stopping(*_args: Any, **_options: Any) -> None:
+    raise StopError
+
+
+def full(*_args: Any, **_options: Any) -> None:
+    raise OSError(28, "No space left on device")
+
+
+#: What is done one after the other, and whether the commit is there when it fails.
+STEPS: list[tuple[Any, str, bool]] = [
+    (data_files, "write", False),
+    (commits, "create", False),
+    (commits.os, "link", False),
+    (Path, "unlink", True),
+    (checkpoints, "write", True),
+    (checkpoints.os, "replace", True),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "is_there", "verb"),
+    # An ack writes no rows.
+    [(*step, verb) for step in STEPS for verb in MINE if (step[0], verb) != (data_files, "ack")],
+)
+@pytest.mark.parametrize("end", [stopping, full])
+def test_commit_when_it_ends_at_any_step_is_there_or_is_not(
+    place: Place,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    name: str,
+    is_there: bool,
+    end: Callable[..., None],
+    verb: str,
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", 1)
+    for segment in (5, 6):
+        place.put(segment, [segment * 10, segment * 10 + 1])
+    before = place.stored()
+    before_that = getattr(owner, name)
+
+    def ends(*args: Any, **options: Any) -> object:
+        # What is exchanged with the library has files as well.
+        is_ours = name != "unlink" or str(args[0]).endswith(".json.tmp")
+        return end() if is_ours else before_that(*args, **options)
+
+    monkeypatch.setattr(owner, name, ends)
+    if is_there and end is full:
+        assert MINE[verb](place)
+    else:
+        with pytest.raises((StopError, EngineError)):
+            MINE[verb](place)
+    monkeypatch.undo()
+    fresh = Place(log_of(place).parents[1], -7, local=True)
+    assert (fresh.stored() != before) is is_there
+    assert fresh.stored() == place.stored()
+    assert_as_the_library_reads_it(fresh)
+    if not is_there:
+        assert MINE[verb](place)
+    assert fresh.put(29, [290]).inserted == 1
+    assert_as_the_library_reads_it(fresh)
+
+
+def test_reading_when_the_log_is_shortened_meanwhile_finds_the_newest_version(
+    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", EVERY)
+    monkeypatch.setattr(log_files, "VERSIONS", 1)
+    monkeypatch.setattr(log_files, "SECONDS", 0.0)
+    (log_of(place).parents[1] / "_tubeq_locks").mkdir()
+    place.put(5, [50])
+    commit, asked = reading.commit, list[int]()
+
+    def later(log: Path, version: int) -> Any:
+        asked.append(version)
+        if len(asked) == 1:
+            # One that was asked for is gone when it is read.
+            for n in range(4 * EVERY):
+                other.put(10 + n, [100 + n])
+        return commit(log, version)
+
+    fresh = Place(log_of(place).parents[1], -7, local=True)
+    monkeypatch.setattr(reading, "commit", later)
+    assert seen(fresh).version == 1 + 4 * EVERY
+    assert versions(log_of(place))[0] > 2
+    monkeypatch.undo()
+    assert seen(place).version == 1 + 4 * EVERY
+    assert fresh.stored() == place.stored() == other.stored()
+
+
+def test_reading_when_there_is_no_log_says_so(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        reading.newest(tmp_path / "nothing" / "_delta_log", None)
+
+
+def test_statement_when_the_log_cannot_be_read_is_known_to_have_written_nothing(
+    place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.put(5, [50])
+    other.put(6, [60])
+    monkeypatch.setattr(reading, "commit", full)
+    with pytest.raises(EngineError) as failed:
+        place.put(7, [70])
+    assert failed.value.outcome is Outcome.FAILED
+    monkeypatch.undo()
+    assert [row[1] for row in place.stored()] == [50, 60]
+
+
+def test_commit_when_its_request_is_sent_twice_is_known_as_its_own(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def twice(source: Any, to: Any) -> None:
+        link(source, to)
+        link(source, to)
+
+    monkeypatch.setattr(commits.os, "link", twice)
+    assert place.put(5, [50]).inserted == 1
+    monkeypatch.undo()
+    assert place.stored() == [(5, 50, "r")]
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_table_when_it_was_removed_and_made_anew_is_read_from_its_beginning(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_noticed: bool
+) -> None:
+    place.put(5, [50])
+    assert place.stored() == [(5, 50, "r")]
+    shutil.rmtree(log_of(place).parent)
+    if is_noticed:
+        assert not place.engine.tables.is_table(place.tube)
+    anew = Place(tmp_path, -2 * 10**9, local=True)
+    table = schema.new_tube_table(anew.tube, QueueConfig(), None, change_feed=False)
+    anew.engine.tables.create(table)
+    anew.put(6, [60])
+    anew.put(7, [70])
+    assert place.stored() == anew.stored() == [(6, 60, "r"), (7, 70, "r")]
+    monkeypatch.setattr(log_files, "EVERY", 1)
+    place.put(8, [80])
+    assert [row[1] for row in Place(tmp_path, -7, local=True).stored()] == [60, 70, 80]
+
+
+# -- what only the library knows -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7}},
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}},
+        {"domainMetadata": {"domain": "d", "configuration": "{}", "removed": False}},
+        {"add": {"path": "a%20b", "partitionValues": {"segment": "5"}, "size": 1}},
+        {"add": {"path": "/x/y", "partitionValues": {"segment": "5"}, "size": 1}},
+        {
+            "add": {
+                "path": "a",
+                "partitionValues": {"segment": "5"},
+                "size": 1,
+                "modificationTime": 1,
+                "deletionVector": {"storageType": "u"},
+            }
+        },
+        {"add": {"path": "a", "partitionValues": {"segment": "x"}, "size": 1}},
+        {"nonsense": {}},
+    ],
+)
+def test_log_when_it_has_what_is_not_known_is_refused(place: Place, action: Any) -> None:
+    found = seen(place)
+    (log_of(place) / f"{found.version + 1:020}.json").write_text(json.dumps(action))
+    with pytest.raises(UnknownLogError):
+        reading.newest(log_of(place), found)
+
+
+@pytest.mark.parametrize(
+    "properties", [{"delta.appendOnly": "true"}, {"delta.enableChangeDataFeed": "true"}]
+)
+def test_table_when_it_wants_more_is_left_to_the_library_from_then_on(
+    place: Place, properties: dict[str, str]
+) -> None:
+    place.put(5, [50])
+    log = log_of(place)
+    DeltaTable(str(log.parent)).alter.set_table_properties(properties)
+    assert place.put(6, [60]).inserted == 1
+    table = place.engine._handles.of(place.tube)
+    assert (table.seen(), table.local) == (None, None)
+    assert [row[1] for row in place.stored()] == [50, 60]
+
+
+def test_statement_when_the_table_came_to_want_more_is_decided_anew(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.put(5, [50])
+    local = place.engine._handles.of(place.tube).local
+    assert local is not None
+    newest, calls = local.newest, list[int]()
+
+    def changed() -> Snapshot:
+        calls.append(1)
+        if len(calls) == 2:
+            DeltaTable(str(local.directory)).alter.set_table_properties(
+                {"delta.appendOnly": "true"}
+            )
+        return newest()
+
+    monkeypatch.setattr(local, "newest", changed)
+    with pytest.raises(EngineError) as failed:
+        place.put(6, [60])
+    assert failed.value.outcome is Outcome.CONFLICT
+    assert place.put(6, [60]).inserted == 1
+    assert [row[1] for row in place.stored()] == [50, 60]
+
+
+# -- files and arrays ------------------------------------------------------------------------------
+
+_KINDS = pa.schema(
+    [
+        ("segment", pa.int64()),
+        ("n", pa.int64()),
+        ("text", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+_MOMENTS = st.integers(-(10**17), 253_402_300_799_999_999)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "segment": st.integers(-2, 2),
+                "n": st.none() | st.integers(-(2**63), 2**63 - 1),
+                "text": st.none() | st.text(max_size=80).filter(lambda t: t.isprintable()),
+                "at": st.none() | _MOMENTS,
+            }
+        ),
+        min_size=1,
+    )
+)
+@settings(max_examples=100, deadline=None)
+def test_files_hold_the_rows_of_a_partition_within_what_their_statistics_say(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
+) -> None:
+    place = tmp_path_factory.mktemp("files")
+    table = pa.table({f.name: pa.array([r[f.name] for r in rows], f.type) for f in _KINDS})
+    shape = Shape(_KINDS, ["segment"], {}, {}, {})
+    written = data_files.write(place, shape, table, 7)
+    assert sum(part.num_rows for _, part in written) == len(rows)
+    for file, part in written:
+        assert (file.rows, file.at_ms) == (part.num_rows, 7)
+        assert file.size == (place / file.path).stat().st_size
+        read = pa.parquet.read_table(place / file.path, partitioning=None)
+        assert read.equals(part.drop_columns(["segment"]))
+        assert part.column("segment").unique().to_pylist() == [file.partition["segment"]]
+        for name in ("n", "text"):
+            known = [value for value in part.column(name).to_pylist() if value is not None]
+            low, high = file.bound("minValues", name), file.bound("maxValues", name)
+            assert all(low <= value for value in known)
+            assert high is None or all(value <= high for value in known)
+        moments = part.column("at").cast(pa.int64()).drop_null().to_pylist()
+        for which, fits in (("minValues", min), ("maxValues", max)):
+            told = file.bound(which, "at")
+            if told is not None:
+                limit = pa.scalar(told).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
+                assert fits([limit, *moments]) == limit
+
+
+def test_rows_when_grouped_by_several_columns_are_those_of_each_partition_in_their_order() -> None:
+    rows = pa.table(
+        {
+            "a": pa.array([2, 1, 2, 1, 2], pa.int64()),
+            "b": pa.array([3, 3, 3, 4, 3], pa.int32()),
+            "n": pa.array(range(5), pa.int64()),
+        }
+    )
+    found = {key: part.column("n").to_pylist() for key, part in grouped(rows, ["a", "b"])}
+    assert found == {(2, 3): [0, 2, 4], (1, 3): [1], (1, 4): [3]}
+    assert [key for key, _ in grouped(rows, [])] == [()]
+    assert dict(grouped(rows.slice(1, 1), ["a"])).keys() == {(1,)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.int64(), [1, None, -(2**63)]),
+        (pa.struct({"a": pa.string(), "b": pa.int64()}), [{"a": "x", "b": None}, None]),
+        (pa.list_(pa.string()), [["a", "b"], [], None, ["c"]]),
+        (pa.map_(pa.string(), pa.int64()), [[("a", 1)], None, [], [("b", None), ("c", 3)]]),
+        (
+            pa.struct({"m": pa.map_(pa.string(), pa.string()), "l": pa.list_(pa.string())}),
+            [{"m": None, "l": ["x"]}, {"m": [("k", "v")], "l": None}, None],
+        ),
+        (pa.list_(pa.string()), []),
+    ],
+)
+def test_values_of_any_type_make_an_array_that_holds_them(
+    kind: pa.DataType, values: list[Any]
+) -> None:
+    made = nested(values, kind)
+    made.validate(full=True)
+    assert made.type == kind
+    assert made.to_pylist() == values
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [
+        ("interval 2 hours", 2),
+        ("interval 1 hour", 1),
+        ("interval 30 days", 720),
+        ("interval 2 weeks", 336),
+        ("30 days", None),
+        ("INTERVAL 30 DAYS", None),
+        ("interval 1 weeks 2 days", None),
+        (None, 7),
+    ],
+)
+def test_hours_of_a_property_are_told_where_its_words_are_known(
+    text: str | None, hours: int | None
+) -> None:
+    properties = {} if text is None else {"delta.x": text}
+    assert hours_of(properties, "delta.x", 7) == hours

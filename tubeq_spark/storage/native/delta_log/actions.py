@@ -1,0 +1,181 @@
+"""What a commit of a Delta log says, line by line: the actions of Delta's protocol."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["Actions", "DataFile", "UnknownLogError", "encoded", "read"]
+
+#: What says nothing of the state of a table.
+_SILENT = frozenset({"commitInfo", "cdc"})
+
+
+#: How the line begins that is read by people, and is a third of most commits.
+_OF_THE_COMMIT = b'{"commitInfo":'
+
+
+class UnknownLogError(Exception):
+    """A log has something that only the library knows."""
+
+
+@dataclass(slots=True, eq=False)
+class DataFile:
+    """A file of a table.
+
+    Attributes:
+        path: As the log has it, relative to the table.
+        size: Bytes.
+        partition: The values of the partition columns.
+        stats: Its statistics as the log has them, JSON; `None`: there are none.
+        at_ms: When it was written, in milliseconds since 1970.
+        tags: What else its writer says of it.
+    """
+
+    path: str
+    size: int
+    partition: Mapping[str, int | None]
+    stats: str | None = None
+    at_ms: int = 0
+    tags: Mapping[str, str] | None = None
+    _told: Mapping[str, Any] | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, add: Mapping[str, Any]) -> DataFile:
+        """The file that an action adds.
+
+        Raises:
+            UnknownLogError: It is not a plain one.
+        """
+        path = str(add["path"])
+        if add.get("deletionVector") or path.startswith("/") or ":" in path or "%" in path:
+            msg = f"a file with features: {path}"
+            raise UnknownLogError(msg)
+        # Checkpoints have maps as pairs.
+        values = dict(add["partitionValues"] or {})
+        try:
+            partition = {k: int(v) if v not in {None, ""} else None for k, v in values.items()}
+        except ValueError as error:
+            msg = f"a partition that is no number: {values}"
+            raise UnknownLogError(msg) from error
+        at_ms, tags = int(add["modificationTime"]), add.get("tags")
+        return cls(
+            path, int(add["size"]), partition, add.get("stats"), at_ms, dict(tags) if tags else None
+        )
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows it has; `None`: it does not tell."""
+        count = self._statistics.get("numRecords")
+        return None if count is None else int(count)
+
+    def bound(self, which: str, column: str) -> Any:
+        """The least ("minValues") or the greatest ("maxValues") value of a column, at the most.
+
+        Returns:
+            The value as JSON has it; `None`: it does not tell.
+        """
+        return (self._statistics.get(which) or {}).get(column)
+
+    def is_null(self, column: str) -> bool:
+        """Whether a column is known to have no value in any of its rows."""
+        nulls = (self._statistics.get("nullCount") or {}).get(column)
+        return nulls is not None and nulls == self.rows
+
+    @property
+    def _statistics(self) -> Mapping[str, Any]:
+        if self._told is None:
+            self._told = json.loads(self.stats) if self.stats else {}
+        return self._told
+
+    def added(self) -> dict[str, Any]:
+        """The action that adds it."""
+        return {
+            "add": {
+                "path": self.path,
+                "partitionValues": self._values(),
+                "size": self.size,
+                "modificationTime": self.at_ms,
+                "dataChange": True,
+                "stats": self.stats,
+                "tags": self.tags,
+            }
+        }
+
+    def removed(self, at_ms: int) -> dict[str, Any]:
+        """The action that removes it at a moment, in milliseconds."""
+        return {
+            "remove": {
+                "path": self.path,
+                "deletionTimestamp": at_ms,
+                "dataChange": True,
+                "extendedFileMetadata": True,
+                "partitionValues": self._values(),
+                "size": self.size,
+            }
+        }
+
+    def _values(self) -> dict[str, str | None]:
+        return {k: None if v is None else str(v) for k, v in self.partition.items()}
+
+
+@dataclass(slots=True)
+class Actions:
+    """What a commit, or a checkpoint, says of a table.
+
+    Attributes:
+        adds: Files that are there from now on.
+        removes: The actions that remove files.
+        transactions: Versions that were written under ids of applications, and when, in milliseconds.
+        metadata: The table's new metadata, if it changes.
+        protocol: Its new protocol, if that changes.
+    """
+
+    adds: list[DataFile] = field(default_factory=list)
+    removes: list[Mapping[str, Any]] = field(default_factory=list)
+    transactions: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+    metadata: Mapping[str, Any] | None = None
+    protocol: Mapping[str, Any] | None = None
+
+    def take(self, kind: str, action: Mapping[str, Any]) -> None:
+        """Add an action.
+
+        Raises:
+            UnknownLogError: It is not known.
+        """
+        if kind == "add":
+            self.adds.append(DataFile.of(action))
+        elif kind == "remove":
+            self.removes.append(action)
+        elif kind == "txn":
+            self.transactions[action["appId"]] = (int(action["version"]), action.get("lastUpdated"))
+        elif kind == "metaData":
+            self.metadata = action
+        elif kind == "protocol":
+            self.protocol = action
+        elif kind not in _SILENT:
+            raise UnknownLogError(kind)
+
+
+def read(lines: Iterable[bytes]) -> Actions:
+    """The actions of a commit.
+
+    Raises:
+        UnknownLogError: It has others than are known.
+    """
+    found = Actions()
+    for line in lines:
+        if line.strip() and not line.startswith(_OF_THE_COMMIT):
+            for kind, action in json.loads(line).items():
+                if action is not None:
+                    found.take(kind, action)
+    return found
+
+
+def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
+    """Actions as the lines of a commit."""
+    return "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions).encode()

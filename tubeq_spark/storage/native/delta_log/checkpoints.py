@@ -1,0 +1,187 @@
+"""Writes checkpoints: all that a log says of a table at a version, so that readers begin there.
+
+What a checkpoint says of files that are gone, which VACUUM asks for, is copied from the last one, as long
+as it is kept. So its cost grows with them, and checkpoints of a table with many are further apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.storage.arrow_arrays import array, nested, scalar
+from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.native.delta_log.properties import hours_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyarrow.parquet import ParquetWriter
+
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+
+__all__ = ["write"]
+
+#: So many removed files are copied at a time.
+_AT_ONCE = 8_192
+#: Milliseconds of an hour, and the hours for which Delta keeps files by default.
+_HOUR, _DELTAS_HOURS = 3_600_000, 7 * 24
+_TEXT, _LONG, _YES = pa.string(), pa.int64(), pa.bool_()
+_TEXTS = pa.map_(_TEXT, _TEXT)
+#: The actions of a checkpoint, as Delta's protocol has them.
+_SCHEMA = pa.schema(
+    {
+        "txn": pa.struct({"appId": _TEXT, "version": _LONG, "lastUpdated": _LONG}),
+        "add": pa.struct(
+            {
+                "path": _TEXT,
+                "partitionValues": _TEXTS,
+                "size": _LONG,
+                "modificationTime": _LONG,
+                "dataChange": _YES,
+                "stats": _TEXT,
+                "tags": _TEXTS,
+            }
+        ),
+        "remove": pa.struct(
+            {
+                "path": _TEXT,
+                "deletionTimestamp": _LONG,
+                "dataChange": _YES,
+                "extendedFileMetadata": _YES,
+                "partitionValues": _TEXTS,
+                "size": _LONG,
+            }
+        ),
+        "metaData": pa.struct(
+            {
+                "id": _TEXT,
+                "name": _TEXT,
+                "description": _TEXT,
+                "format": pa.struct({"provider": _TEXT, "options": _TEXTS}),
+                "schemaString": _TEXT,
+                "partitionColumns": pa.list_(_TEXT),
+                "configuration": _TEXTS,
+                "createdTime": _LONG,
+            }
+        ),
+        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
+    }
+)
+
+
+def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
+    """Write the checkpoint of a version; the table's lock is held.
+
+    Args:
+        log: The directory of the log.
+        snapshot: The version.
+        now_ms: The moment, in milliseconds since 1970.
+
+    Raises:
+        OSError: It cannot be written.
+        UnknownLogError: The last one is of a kind that only the library knows.
+    """
+    from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
+
+    before = reading.last_checkpoint(log)
+    name = reading.checkpoint_file(log, snapshot.version).name
+    count = 0
+    with _whole(log, name) as prepared, ParquetWriter(prepared, _SCHEMA, store_schema=False) as to:
+        for kind, actions in itertools.chain(
+            _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms)
+        ):
+            count += _add(to, kind, actions)
+    told = {
+        "version": snapshot.version,
+        "size": count,
+        "sizeInBytes": (log / name).stat().st_size,
+        "numOfAddFiles": len(snapshot.files),
+    }
+    with _whole(log, reading.LAST_CHECKPOINT) as prepared:
+        prepared.write_text(json.dumps(told), encoding="utf-8")
+
+
+@contextmanager
+def _whole(log: Path, name: str) -> Iterator[Path]:
+    """A file that is there under a name after a block, as a whole, in place of one before it."""
+    prepared = log / f"_{name}_{uuid.uuid4()}.tmp"
+    try:
+        yield prepared
+        # Hadoop's checksum is that of a file before it.
+        (log / f".{name}.crc").unlink(missing_ok=True)
+        os.replace(prepared, log / name)  # noqa: PTH105  (as its siblings)
+    finally:
+        prepared.unlink(missing_ok=True)
+
+
+def _add(to: ParquetWriter, kind: str, actions: pa.StructArray) -> int:
+    """Write actions of one kind, beside none of the others; returns how many."""
+    columns = [
+        actions if field.name == kind else pa.nulls(len(actions), field.type) for field in _SCHEMA
+    ]
+    if len(actions):
+        to.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+    return len(actions)
+
+
+def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]]:
+    """What is so at a version."""
+    shape = snapshot.shape
+    yield "protocol", _structs("protocol", [shape.protocol])
+    yield "metaData", _structs("metaData", [shape.metadata])
+    hours = hours_of(shape.properties, "delta.setTransactionRetentionDuration")
+    since = None if hours is None else now_ms - hours * _HOUR
+    transactions = [
+        {"appId": app, "version": version, "lastUpdated": at}
+        for app, (version, at) in snapshot.transactions.items()
+        if since is None or at is None or at >= since
+    ]
+    yield "txn", _structs("txn", transactions)
+    adds = [file.added()["add"] | {"dataChange": False} for file in snapshot.files.values()]
+    yield "add", _structs("add", adds)
+
+
+def _gone(
+    log: Path, before: int | None, snapshot: Snapshot, now_ms: int
+) -> Iterator[tuple[str, pa.StructArray]]:
+    """The files that are gone at a version, those that the last checkpoint tells first."""
+    since_then = range(0 if before is None else before + 1, snapshot.version + 1)
+    removes = [gone for version in since_then for gone in reading.commit(log, version).removes]
+    now = _structs("remove", [{**gone, "dataChange": False} for gone in removes])
+    name, deltas = "delta.deletedFileRetentionDuration", _DELTAS_HOURS
+    hours = hours_of(snapshot.shape.properties, name, deltas)
+    there = array(list(snapshot.files), _TEXT)
+    for found in (*(() if before is None else _gone_before(log, before)), now):
+        kept = found
+        if hours is not None:
+            since = scalar(now_ms - hours * _HOUR, _LONG)
+            kept = found.filter(
+                pc.greater_equal(pc.struct_field(found, "deletionTimestamp"), since)
+            )
+        # What came back since, as by RESTORE, is not gone.
+        is_there = pc.is_in(pc.struct_field(kept, "path"), value_set=there)
+        yield "remove", kept.filter(pc.invert(is_there))
+
+
+def _gone_before(log: Path, version: int) -> Iterator[pa.StructArray]:
+    """The files that a checkpoint tells to be gone."""
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  most processes write none
+
+    with ParquetFile(reading.checkpoint_file(log, version)) as last:
+        for batch in last.iter_batches(_AT_ONCE, columns=["remove"], use_threads=False):
+            found = batch.column(0).drop_null()
+            is_ours = found.type == _SCHEMA.field("remove").type
+            yield found if is_ours else _structs("remove", found.to_pylist())
+
+
+def _structs(kind: str, actions: Sequence[Mapping[str, Any]]) -> pa.StructArray:
+    return nested(actions, _SCHEMA.field(kind).type)

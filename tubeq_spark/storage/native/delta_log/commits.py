@@ -1,0 +1,50 @@
+"""Writes the next version of a log: as a whole, and only where it is not there yet."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.storage.native.delta_log.actions import encoded
+from tubeq_spark.storage.native.delta_log.reading import commit_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["create"]
+
+
+def create(log: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Commit actions as a version.
+
+    What is stopped before it is there leaves a file that no reader knows, and that goes when the log is
+    shortened.
+
+    Args:
+        log: The directory of the log.
+        version: The version.
+        actions: What it says.
+
+    Returns:
+        Whether it is there; False: another commit came first.
+
+    Raises:
+        OSError: It cannot be written; it is not there.
+    """
+    # As the library names what it has not committed yet.
+    prepared = log / f"_commit_{uuid.uuid4()}.json.tmp"
+    prepared.write_bytes(encoded(actions))
+    place = commit_file(log, version)
+    try:
+        os.link(prepared, place)
+    except FileExistsError:
+        # Where a request is sent twice, as by NFS, the second one meets what the first one did.
+        return os.path.samefile(prepared, place)  # noqa: PTH121  (as its siblings)
+    finally:
+        # It is there, or it is not: that a name is left over changes neither.
+        with suppress(OSError):
+            prepared.unlink()
+    return True

@@ -1,0 +1,133 @@
+"""A version of a table: its files, its columns, and which versions of applications are in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import Schema
+
+from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+
+__all__ = ["Shape", "Snapshot"]
+
+#: What readers and writers have to know of a table that is plain.
+_READERS, _WRITERS = {1}, {1, 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the rows of a table look like.
+
+    Attributes:
+        schema: Its columns.
+        by: Its partition columns.
+        properties: Its table properties.
+        metadata: The action that tells all this.
+        protocol: The action that tells what its readers and writers have to know.
+    """
+
+    schema: pa.Schema
+    by: Sequence[str]
+    properties: Mapping[str, str | None]
+    metadata: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Shape:
+        """The shape that actions tell.
+
+        Raises:
+            UnknownLogError: The table wants to be written in a way that only the library knows.
+        """
+        if (
+            protocol["minReaderVersion"] not in _READERS
+            or protocol["minWriterVersion"] not in _WRITERS
+        ):
+            raise UnknownLogError(str(protocol))
+        properties, text = dict(metadata["configuration"] or {}), metadata["schemaString"]
+        if properties.get("delta.appendOnly") == "true" or "delta.invariants" in text:
+            msg = "a table with rules for its rows"
+            raise UnknownLogError(msg)
+        schema = pa.schema(Schema.from_json(text).to_arrow())
+        by = tuple(metadata["partitionColumns"] or ())
+        if not all(pa.types.is_integer(schema.field(name).type) for name in by):
+            msg = "partitions that are no numbers"
+            raise UnknownLogError(msg)
+        return cls(schema, by, properties, metadata, protocol)
+
+    @property
+    def measured(self) -> Sequence[str]:
+        """The columns that files have statistics of."""
+        named = self.properties.get("delta.dataSkippingStatsColumns")
+        names = self.schema.names if named is None else [n.strip() for n in named.split(",")]
+        return [name for name in names if name in self.schema.names and name not in self.by]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A version of a table; it does not change.
+
+    Attributes:
+        version: Its number.
+        shape: What its rows look like.
+        files: Its files, by their paths.
+        transactions: The last versions that were written under ids of applications, and when, in
+            milliseconds.
+    """
+
+    version: int
+    shape: Shape
+    files: Mapping[str, DataFile]
+    transactions: Mapping[str, tuple[int, int | None]]
+
+    @classmethod
+    def first(cls, version: int, actions: Actions) -> Snapshot:
+        """The version that a checkpoint, or a table's first commit, is.
+
+        Raises:
+            UnknownLogError: It says too little, or the table has features.
+        """
+        if actions.metadata is None or actions.protocol is None:
+            msg = f"version {version} does not say what the table is"
+            raise UnknownLogError(msg)
+        files = {file.path: file for file in actions.adds}
+        shape = Shape.of(actions.metadata, actions.protocol)
+        return cls(version, shape, files, actions.transactions)
+
+    def after(self, *commits: Actions) -> Snapshot:
+        """The version that some commits make of it, one after the other.
+
+        Raises:
+            UnknownLogError: The table has features from now on.
+        """
+        shape, files, transactions = self.shape, dict(self.files), dict(self.transactions)
+        for actions in commits:
+            if actions.metadata is not None or actions.protocol is not None:
+                told = actions.metadata or shape.metadata
+                shape = Shape.of(told, actions.protocol or shape.protocol)
+            for gone in actions.removes:
+                files.pop(gone["path"], None)
+            files.update((file.path, file) for file in actions.adds)
+            transactions.update(actions.transactions)
+        return Snapshot(self.version + len(commits), shape, files, transactions)
+
+    def within(self, near: Mapping[str, Sequence[int]]) -> list[DataFile]:
+        """The files in some partitions.
+
+        Args:
+            near: The values of partition columns, as of a `Statement`; none: in all partitions.
+        """
+        found = list(self.files.values())
+        # A look at each file is what this costs, so it is short.
+        for name, values in near.items():
+            wanted = frozenset(values)
+            found = [file for file in found if file.partition[name] in wanted]
+        return found

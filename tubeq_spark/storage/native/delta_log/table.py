@@ -1,0 +1,184 @@
+"""A table on local files whose log this process reads and writes by itself.
+
+The library takes some milliseconds to move a snapshot on by a version, to plan a commit and to look
+through the log, and more memory than all the rest of a worker. A queue's tables are plain, and their
+writers are kept apart by a lock: what is committed is the very next version, or nothing. So its log is
+read and written here. A table that wants more than a plain one is the library's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading
+from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
+from tubeq_spark.storage.outcome import EngineError, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tubeq_spark.storage.native.delta_log.log_files import LogFiles
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+
+    #: What tells one file from another of its name.
+    _File: TypeAlias = tuple[int, int]
+
+__all__ = ["Change", "LocalTable"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one commit changes.
+
+    Attributes:
+        said: What it says of itself, as user metadata.
+        rows: Rows that are there from now on; `None`: there are none.
+        gone: Files that are not.
+        once: Version that is written under an id of an application, if it is.
+    """
+
+    said: str
+    rows: pa.Table | None = None
+    gone: Sequence[DataFile] = ()
+    once: tuple[str, int] | None = None
+
+
+class LocalTable:
+    """Such a table. For threads."""
+
+    def __init__(self, directory: Path, files: LogFiles) -> None:
+        """Use the table at a directory, which need not be there; `files` keeps its log short."""
+        self.directory = directory
+        self._log = directory / "_delta_log"
+        self._files = files
+        #: The version that was read or written last, and which file its commit is.
+        self._known: tuple[Snapshot, _File | None] | None = None
+        self._writing = threading.Lock()
+
+    def newest(self) -> Snapshot:
+        """The newest version.
+
+        Raises:
+            TableNotFoundError: There is no table.
+            UnknownLogError: Only the library can read it.
+        """
+        found, known = None, self._known
+        if known is not None:
+            # In this order: `reading` has why.
+            is_last = not reading.is_there(self._log, known[0].version + 1)
+            if known[1] is not None and known[1] == self._file_of(known[0].version):
+                if is_last:
+                    return known[0]
+                found = known[0]
+        return self._remember(reading.newest(self._log, found))
+
+    @property
+    def known(self) -> Snapshot | None:
+        """The version that was read or written last; `None`: there is none yet."""
+        known = self._known
+        return None if known is None else known[0]
+
+    def forget(self) -> None:
+        """Read the log anew the next time."""
+        self._known = None
+
+    def _remember(self, snapshot: Snapshot) -> Snapshot:
+        self._known = (snapshot, self._file_of(snapshot.version))
+        return snapshot
+
+    def _file_of(self, version: int) -> _File | None:
+        """Which file a commit is: in a table that was made anew it is another one."""
+        try:
+            found = os.stat(reading.commit_file(self._log, version))  # noqa: PTH116  (each read asks)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    @contextmanager
+    def writing(self) -> Iterator[Snapshot]:
+        """The newest version, on which no other thread of this process commits for the time of a block.
+
+        Raises as `newest`.
+        """
+        with self._writing:
+            yield self.newest()
+
+    def commit(self, snapshot: Snapshot, change: Change) -> list[tuple[DataFile, pa.Table]]:
+        """Commit a change of a version, as the very next one.
+
+        Returns:
+            The new files, each with its rows.
+
+        Raises:
+            EngineError: Another commit came first, or it cannot be written: nothing was changed.
+        """
+        version, now_ms = snapshot.version + 1, to_us(SystemClock().now()) // 1_000
+        rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
+        try:
+            if rows is not None and rows.num_rows:
+                written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
+            added = [file for file, _ in written]
+            actions = _actions(change, added, snapshot.version, now_ms)
+            is_there = commits.create(self._log, version, actions)
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise EngineError(reason_of(error), Outcome.FAILED) from error
+        if not is_there:
+            msg = f"version {version} of {self.directory} was committed by somebody else"
+            raise EngineError(msg, Outcome.CONFLICT)
+        after = Actions(added, [{"path": file.path} for file in change.gone])
+        if change.once is not None:
+            app, number = change.once
+            after.transactions[app] = (number, now_ms)
+        newest = self._remember(snapshot.after(after))
+        if self._files.is_checkpoint_due(version):
+            self._checkpoint(newest, now_ms)
+        self._files.committed(version, snapshot.shape.properties, snapshot.version)
+        return written
+
+    def _checkpoint(self, newest: Snapshot, now_ms: int) -> None:
+        try:
+            checkpoints.write(self._log, newest, now_ms)
+        except (OSError, UnknownLogError, pa.ArrowException, ValueError):
+            # The commit is made, and readers go on from the last one.
+            log.warning("%s has no new checkpoint", self.directory, exc_info=True)
+
+
+def _actions(
+    change: Change, added: Sequence[DataFile], before: int, now_ms: int
+) -> list[Mapping[str, Any]]:
+    """What a commit says, in the words of the library."""
+    count = 0 if change.rows is None else change.rows.num_rows
+    said: dict[str, Any] = {
+        "timestamp": now_ms,
+        "operation": "WRITE" if added else "DELETE",
+        "operationParameters": {"mode": "Overwrite" if change.gone else "Append"} if added else {},
+        "readVersion": before,
+        "operationMetrics": {
+            "num_added_files": len(added),
+            "num_removed_files": len(change.gone),
+            "num_added_rows": count,
+        },
+        "engineInfo": "tubeq_spark",
+        "userMetadata": change.said,
+    }
+    found: list[Mapping[str, Any]] = [{"commitInfo": said}]
+    if change.once is not None:
+        app, version = change.once
+        # To Spark one without a moment has expired at once.
+        found.append({"txn": {"appId": app, "version": version, "lastUpdated": now_ms}})
+    found += [file.removed(now_ms) for file in change.gone]
+    found += [file.added() for file in added]
+    return found

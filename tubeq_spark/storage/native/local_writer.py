@@ -1,0 +1,168 @@
+"""Runs statements and appends on a table whose log this process writes by itself: one commit, or none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark.rules.refusals import no_spark
+from tubeq_spark.storage.arrow_arrays import array
+from tubeq_spark.storage.native import expressions
+from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.native.delta_log.table import Change
+from tubeq_spark.storage.native.statement_query import condition
+from tubeq_spark.storage.native.swap import decide
+from tubeq_spark.storage.native.writer import APPENDS, is_of_whole_partitions, whole
+from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.statement import Affected
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.delta_log.table import LocalTable
+    from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.native.partitions import Partition
+    from tubeq_spark.storage.native.small_files import SmallFiles
+    from tubeq_spark.storage.native.writer import RunsQueries, Writer
+    from tubeq_spark.storage.statement import Append, Statement
+
+__all__ = ["LocalWriter"]
+
+
+class LocalWriter:
+    """Writes to such tables. What was decided on a version is committed as the next one."""
+
+    def __init__(self, query: RunsQueries, files: SmallFiles, library: Writer) -> None:
+        """Decide by small files and these queries, and have the library do what is not known here."""
+        self._query = query
+        self._files = files
+        self._library = library
+
+    def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
+        """Run a statement."""
+        with table.deciding() as (local, snapshot):
+            if is_of_whole_partitions(statement, snapshot.shape.by):
+                return self._remove(table, local, snapshot, statement, note)
+
+            def run(sql: str) -> pa.Table:
+                with table.at(snapshot.version) as newest:
+                    handles = {statement.table: newest}
+                    return self._query(sql, statement.sources, statement.size, handles)
+
+            decision = decide(statement, _Target(local, snapshot, self._files), run)
+            if decision.rows is not None:
+                said = user_metadata(note, decision.affected, statement.operation_id)
+                gone = _files_in(snapshot, statement.partitions, decision.changed or ())
+                self.commit(local, snapshot, Change(said, decision.rows, gone))
+            return decision.affected
+
+    def append(self, table: Table, append: Append, note: Note) -> Affected:
+        """Run an append; one that is done once looks for itself on the version that it commits on."""
+        rows = append.rows
+        if not isinstance(rows, pa.Table):
+            raise no_spark()
+        if append.replaces is not None:
+            return self._library.append(table, append, note)
+        said = user_metadata(note, Affected(inserted=rows.num_rows), append.operation_id)
+        for is_last in (*[False] * (APPENDS - 1), True):
+            try:
+                with table.deciding() as (local, snapshot):
+                    if append.once is not None and _is_done(snapshot, append.once):
+                        break
+                    new = whole(rows, snapshot.shape.schema)
+                    self.commit(local, snapshot, Change(said, new, once=append.once))
+                    return Affected(inserted=rows.num_rows)
+            except EngineError as error:
+                # It reads nothing: what another commit did does not matter to it.
+                if is_last or error.outcome is not Outcome.CONFLICT:
+                    raise
+        return Affected()
+
+    def commit(self, local: LocalTable, snapshot: Snapshot, change: Change) -> None:
+        """Commit what was decided on a version; who commits next there reads the new rows, most likely."""
+        for file, rows in local.commit(snapshot, change):
+            self._files.keep(local.directory / file.path, rows)
+
+    def _remove(
+        self, table: Table, local: LocalTable, snapshot: Snapshot, statement: Statement, note: Note
+    ) -> Affected:
+        """Commit that whole partitions go; no row is read."""
+        try:
+            gone = _files_that_go(snapshot, statement)
+        except (expressions.UnknownTextError, pa.ArrowException):
+            return self._library.execute(table, statement, note)
+        if not gone:
+            return Affected()
+        counts = [file.rows for file in gone]
+        if None in counts:
+            # There are files without statistics.
+            with table.at(snapshot.version) as newest:
+                count = self._library.count(statement, newest, snapshot.version)
+        else:
+            count = sum(count or 0 for count in counts)
+        affected = Affected(deleted=count)
+        said = user_metadata(note, affected, statement.operation_id)
+        self.commit(local, snapshot, Change(said, gone=gone))
+        return affected
+
+
+class _Target:
+    """A version as a statement decides on it."""
+
+    def __init__(self, local: LocalTable, snapshot: Snapshot, files: SmallFiles) -> None:
+        self._local = local
+        self._snapshot = snapshot
+        self._files = files
+        self.schema = snapshot.shape.schema
+        self.by = snapshot.shape.by
+        self.properties = snapshot.shape.properties
+
+    def rows(self, near: Mapping[str, Sequence[int]]) -> pa.Table | None:
+        """The rows in such partitions; `None`: they are more than a few."""
+        listed = self._files.listed(self._local, self._snapshot, near)
+        return None if listed is None else self._files.rows(listed)
+
+    def is_empty(self, near: Mapping[str, Sequence[int]]) -> bool:
+        """Whether there are no files in such partitions."""
+        return not self._snapshot.within(near)
+
+
+def _files_in(
+    snapshot: Snapshot, near: Mapping[str, Sequence[int]], changed: Collection[Partition]
+) -> list[DataFile]:
+    """The files in some partitions, which are among those that a statement names."""
+    by = snapshot.shape.by
+    return [
+        file
+        for file in snapshot.within(near)
+        if tuple(file.partition[name] for name in by) in changed
+    ]
+
+
+def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
+    """The files whose partitions a statement removes.
+
+    Raises:
+        UnknownTextError: Only the library can tell.
+        pa.ArrowException: It cannot be computed.
+    """
+    files = snapshot.within(statement.partitions)
+    schema = snapshot.shape.schema
+    columns = {
+        name: array([file.partition[name] for file in files], schema.field(name).type)
+        for name in snapshot.shape.by
+    }
+    lookup = expressions.of_table(pa.table(columns))
+    holds = expressions.holds(expressions.read(condition(statement)), lookup, len(files))
+    return [file for file, goes in zip(files, holds.to_pylist(), strict=True) if goes]
+
+
+def _is_done(snapshot: Snapshot, once: tuple[str, int]) -> bool:
+    """Whether a version as high was written under an id."""
+    app, version = once
+    before = snapshot.transactions.get(app)
+    return before is not None and before[0] >= version
