@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from tubeq_spark.storage.native.columns import nulls, records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.expressions import UnknownTextError
+from tubeq_spark.storage.native.grouped_select import GroupedSelect
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.plain_select import PlainSelect
@@ -36,6 +38,8 @@ __all__ = ["NativeEngine"]
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
+#: What a query about groups has and no plain one: a query that is read in the wrong way is not known.
+_GROUPED = re.compile(r"\bGROUP BY\b|^SELECT (?:DISTINCT\b|\w+\()", re.IGNORECASE)
 
 
 class NativeEngine:
@@ -105,7 +109,7 @@ class NativeEngine:
     def _plain(self, sql: str) -> pa.Table | None:
         """The rows of a plain query about a small table; `None`: it is another one."""
         try:
-            select = PlainSelect.of(sql)
+            select = GroupedSelect.of(sql) if _is_grouped(sql) else PlainSelect.of(sql)
             table = self._handles.of(select.table)
             newest, local = table.seen(), table.local
             if newest is None or local is None:
@@ -215,6 +219,11 @@ class NativeEngine:
     def _history(self, table: str, limit: int | None) -> list[dict[str, Any]]:
         with self.reading(), self._handles.of(table).newest() as newest:
             return newest.history(limit)
+
+
+def _is_grouped(sql: str) -> bool:
+    """Whether a query is about groups of rows, and not about each of them."""
+    return _GROUPED.search(sql) is not None
 
 
 def _held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:

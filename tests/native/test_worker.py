@@ -1,0 +1,75 @@
+"""A worker without Spark that goes through single tasks: what it loads, runs and needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tubeq_spark import Queue
+from tubeq_spark.storage.native.engine import NativeEngine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ROUNDS = 60
+#: Megabytes.
+MOST = 150
+
+_WORKER = f"""
+import sys
+from tubeq_spark import Queue
+
+with Queue(None, sys.argv[1], engine="native") as queue:
+    tube = queue["work"]
+    for number in range({ROUNDS}):
+        tube.put(number)
+        task = tube.take(timeout=0)
+        tube.ack(task.task_id)
+    with open("/proc/self/status") as status:
+        (resident,) = [line.split()[1] for line in status if line.startswith("VmRSS:")]
+print(int(resident) // 1024, *(name for name in ("pyspark", "pandas") if name in sys.modules))
+"""
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    """A location with a tube that an earlier process has made."""
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        queue.create_tube("work", "fifottl")
+    return str(tmp_path)
+
+
+def test_worker_when_it_goes_through_single_tasks_runs_no_query_of_the_library(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries: list[str] = []
+    run = NativeEngine._run
+
+    def noted(engine: NativeEngine, sql: str, *rest: Any) -> object:
+        queries.append(sql)
+        return run(engine, sql, *rest)
+
+    monkeypatch.setattr(NativeEngine, "_run", noted)
+    with Queue(None, location, engine="native") as queue:
+        tube = queue["work"]
+        for number in range(ROUNDS):
+            tube.put(number)
+            task = tube.take(timeout=0)
+            assert task is not None
+            assert task.data == number
+            tube.ack(task.task_id)
+        assert tube.take(timeout=0) is None
+        assert queries == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it asks /proc")
+def test_worker_when_it_goes_through_single_tasks_needs_little_memory(location: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _WORKER, location], capture_output=True, text=True, check=True
+    )
+    resident, *loaded = told.stdout.split()
+    assert int(resident) <= MOST
+    assert loaded == []
