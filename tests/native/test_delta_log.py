@@ -249,6 +249,38 @@ def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(
     assert [row[1] for row in place.stored()] == [50, 51, 60, 70]
 
 
+def test_vacuum_removes_what_stopped_writers_left_and_what_checkpoints_forgot(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(place)
+    place.put(5, [50])
+    (gone,) = log.parent.glob("segment=5/*.parquet")
+    left = gone.with_name("part-00000-left-c000.snappy.parquet")
+    left.write_bytes(gone.read_bytes())
+    place.run(place.statements.delete_lease_segment(5))
+    place.put(6, [60])
+    monkeypatch.setattr(
+        DeltaTable, "cleanup_metadata", lambda _: pytest.fail("it removes in any order")
+    )
+    place.engine.tables.vacuum(place.tube)
+    assert gone.exists()
+    assert left.exists()
+    found = seen(place)
+    last = max(file.at_ms for file in found.files.values())
+    # As if three hours had passed: no checkpoint tells of it any more.
+    checkpoints.write(log, found, last + 3 * HOUR)
+    for file in (gone, left, *log.glob("*.json"), *log.parent.glob("segment=6/*.parquet")):
+        at_s = file.stat().st_mtime - 3 * 3600
+        os.utime(file, (at_s, at_s))
+    fresh = Place(log.parents[1], -7, local=True)
+    fresh.engine.tables.vacuum(fresh.tube)
+    assert not gone.exists()
+    assert not left.exists()
+    kept = versions(log)
+    assert kept == list(range(kept[0], kept[-1] + 1))
+    assert place.stored() == fresh.stored() == [(6, 60, "r")]
+
+
 # -- rivals ----------------------------------------------------------------------------------------
 
 Act = dict[str, "Callable[[Place], object]"]

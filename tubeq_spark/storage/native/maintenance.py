@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
+    from tubeq_spark.storage.native.delta_log.log_files import LogFiles
+
 __all__ = ["extent", "history_rows", "small_files", "vacuum"]
 
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
@@ -56,9 +58,10 @@ def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def vacuum(table: DeltaTable) -> None:
+def vacuum(table: DeltaTable, log: LogFiles) -> None:
     """Remove dead files and the log before the last checkpoint, both as old as the table says."""
     table.create_checkpoint()
-    table.cleanup_metadata()
-    # No shorter than the table's own retention: that is the default.
-    table.vacuum(dry_run=False)
+    log.expire(table)
+    # No shorter than the table's own retention: that is the default. In full, as Spark does: else only
+    # what the log still tells to be gone, and nothing that a stopped writer has left.
+    table.vacuum(dry_run=False, full=True)

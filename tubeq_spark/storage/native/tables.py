@@ -54,8 +54,9 @@ class NativeTables:
 
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
-        with errors.reading(), self._handles.of(table).writing() as newest:
-            maintenance.vacuum(newest)
+        opened = self._handles.of(table)
+        with errors.reading(), opened.writing() as newest:
+            maintenance.vacuum(newest, opened.log)
 
     def fitting(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int

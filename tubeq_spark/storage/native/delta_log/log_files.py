@@ -95,6 +95,15 @@ class LogFiles:
             return True
         return last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM)
 
+    def expire(self, table: DeltaTable) -> None:
+        """Remove what is older than a table keeps of its log; the table's lock is held."""
+        hours = hours_of(table.metadata().configuration, "delta.logRetentionDuration", 30 * 24)
+        if self._log is None:
+            table.cleanup_metadata()
+        elif hours is not None:
+            # Not by the library, which removes in any order: who is stopped on the way leaves a hole.
+            shorten(self._log, table.version(), SystemClock().now().timestamp() - hours * 3600)
+
     def committed(self, version: int, properties: Mapping[str, str | None], before: int) -> None:
         """Shorten the log after a commit, now and then; the table's lock is held.
 
