@@ -1,8 +1,8 @@
 """The log of a table on local files: whether it has a newer version, and that it stays short.
 
-Each commit lists the whole log, so a log that grows makes every verb slower. What the library does
-about that, a look at all files of the log after each commit, costs more than the rest of a commit. So
-here the committing process shortens the log now and then, under the table's lock, which keeps out all
+Each look of Spark's, and many a call of the library, lists the whole log, so a log that grows makes them
+slower. What the library does about that, a look at all files of the log after each commit, costs more
+than the rest of a commit. So here the committing process shortens the log now and then, under the table's lock, which keeps out all
 other writers and their own cleaning. On other storage the listing begins at a version: there the library
 cleans by the table's own retention, now and then as well.
 
