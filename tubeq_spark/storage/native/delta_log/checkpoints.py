@@ -108,6 +108,8 @@ def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
     }
     with _whole(log, reading.LAST_CHECKPOINT) as prepared:
         prepared.write_text(json.dumps(told), encoding="utf-8")
+    # Of some MB that this took Arrow would hold on to ten times as many.
+    pa.default_memory_pool().release_unused()
 
 
 @contextmanager
