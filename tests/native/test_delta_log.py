@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.native.logs import versions
 from tests.native.support import NOW, OWNER, Place, at, new_rows
+from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.row_changes import Every, GiveBack
@@ -179,6 +180,19 @@ def test_checkpoint_when_the_last_one_is_the_librarys_keeps_what_that_told(
     assert gone < set(told_gone(log, seen(place).version))
     assert len(told_gone(log, seen(place).version)) == 4
     assert_as_the_library_reads_it(place)
+
+
+def test_tasks_of_sub_queues_with_long_names_are_taken_one_by_one(tmp_path: Path) -> None:
+    """Queries of the library fail where a file tells the least text and not the greatest."""
+    utubes = ["plain", "a", "x" * 65, "é" * 20_000]
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        tube = queue.create_tube("subs", "utube")
+        for utube in utubes:
+            tube.put({"text": "y" * 300_000}, utube=utube)
+        for utube in utubes:
+            (task,) = tube.take_many(1)
+            assert task.utube == utube
+            tube.ack(task.task_id)
 
 
 def told_gone(log: Path, version: int) -> list[str]:

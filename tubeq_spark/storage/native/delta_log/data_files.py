@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write"]
 
-#: Of a longer text no more than this is kept, as its beginning is no greater; and no greatest one.
+#: Of a longer text no more than this is kept, as its beginning is no greater.
 _TEXT = 64
 _MOMENT = pa.timestamp("us", "UTC")
 
@@ -79,10 +79,9 @@ def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
             continue
         ends = pc.min_max(column)
         low, high = _bounds(ends["min"], ends["max"])
-        if low is not None:
-            least[name] = low
-        if high is not None:
-            greatest[name] = high
+        # The library's queries fail where there is one bound and not the other.
+        if low is not None and high is not None:
+            least[name], greatest[name] = low, high
     return {
         "numRecords": rows.num_rows,
         "minValues": least,
