@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.evaluation import Lookup, Values
     from tubeq_spark.storage.native.tokens import Piece
 
-__all__ = ["UnknownTextError", "column", "holds", "literal", "of_table", "read"]
+__all__ = ["UnknownTextError", "column", "holds", "literal", "no_columns", "of_table", "read"]
 
 _FALSE = scalar(False, pa.bool_())  # noqa: FBT003  (the value is the point)
 
@@ -41,6 +41,11 @@ def of_table(rows: pa.Table) -> Lookup:
         return columns[name]
 
     return lookup
+
+
+def no_columns(_alias: str, name: str) -> Values:
+    """The columns of what has none."""
+    raise UnknownTextError(name)
 
 
 def column(
@@ -66,11 +71,7 @@ def column(
 
 def literal(expression: Sequence[Piece]) -> pa.Scalar:
     """The value of an expression without columns. Raises as `column`."""
-
-    def lookup(_alias: str, name: str) -> Values:
-        raise UnknownTextError(name)
-
-    found = value(expression, lookup)
+    found = value(expression, no_columns)
     if not isinstance(found, pa.Scalar):
         raise UnknownTextError(str(expression))
     return found

@@ -17,6 +17,7 @@ from tubeq_spark.storage.native.expressions import (
     column,
     holds,
     literal,
+    no_columns,
     of_table,
     read,
 )
@@ -86,7 +87,7 @@ def inserted_unless(statement: Statement, schema: pa.Schema, there: pa.Table) ->
         if count and pc.any(holds(read(condition(statement)), lookup, count)).as_py():
             return schema.empty_table()
         columns = [
-            column(read(sets[field.name]), _no_columns, field.type, 1)
+            column(read(sets[field.name]), no_columns, field.type, 1)
             if field.name in sets
             else pa.nulls(1, field.type)
             for field in schema
@@ -94,7 +95,3 @@ def inserted_unless(statement: Statement, schema: pa.Schema, there: pa.Table) ->
     except (UnknownTextError, pa.ArrowException):
         return None
     return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _no_columns(_alias: str, name: str) -> Values:
-    raise UnknownTextError(name)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.rules.microseconds import from_us
 from tubeq_spark.storage.native.delta_log.actions import DataFile
+from tubeq_spark.storage.native.literals import MOMENT
 from tubeq_spark.storage.native.partitions import grouped
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ __all__ = ["write"]
 
 #: Of a longer text no more than this is kept, as its beginning is no greater.
 _TEXT = 64
-_MOMENT = pa.timestamp("us", "UTC")
 
 
 def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[DataFile, pa.Table]]:
@@ -92,12 +92,12 @@ def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
 
 def _is_ordered(kind: pa.DataType) -> bool:
     """Whether its values are compared here as everywhere."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or kind == _MOMENT)
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or kind == MOMENT)
 
 
 def _bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
     """What is no greater and what is no less than any value, as JSON; `None`: that is not told."""
-    if least.type == _MOMENT:
+    if least.type == MOMENT:
         # As numbers: for a moment Arrow asks pandas, wherever that is installed.
         return _milliseconds(least, 0), _milliseconds(greatest, 1)
     low, high = least.as_py(), greatest.as_py()
