@@ -237,13 +237,14 @@ def test_queue_when_idle_commits_nothing(tmp_path: Path) -> None:
 
 
 def test_shorten_removes_what_stopped_writers_left_behind_an_hour_ago(tmp_path: Path) -> None:
-    log_of(tmp_path, 3, {}, None)
-    old, young = (tmp_path / f"_commit_{age}.json.tmp" for age in ("old", "young"))
+    log = tmp_path / "_delta_log"
+    log_of(log, 3, {}, None)
+    old, young = (log / f"_commit_{age}.json.tmp" for age in ("old", "young"))
     for path in (old, young):
         path.touch()
     now = young.stat().st_mtime
     os.utime(old, (now - HOUR - 20, now - HOUR - 20))
-    shorten(tmp_path, 3, now - 10)
+    shorten(SyncedLog(tmp_path), 3, now - 10)
     assert not old.exists()
     assert young.exists()
-    assert versions(tmp_path) == [0, 1, 2, 3]
+    assert versions(log) == [0, 1, 2, 3]

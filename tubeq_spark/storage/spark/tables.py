@@ -136,8 +136,10 @@ class SparkTables:
         self._engine.run(f"VACUUM {table}")
         path = path_of(table)
         directory = None if path is None else local_directory(path)
+        if directory is None or not directory.is_dir():
+            return
         hours = hours_of({_KEPT: self.property(table, _KEPT)}, _KEPT)
-        if directory is not None and directory.is_dir() and hours is not None:
+        if hours is not None:
             synced = synced_log_of(directory)
             kept = SystemClock().now().timestamp() - hours * 3600
             shorten(synced, synced.newest_from(synced.mark()), kept)
