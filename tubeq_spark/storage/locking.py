@@ -280,7 +280,11 @@ _table_locks_guard = threading.Lock()
 
 
 def table_lock_of(
-    uri: str, name: str, directory: Path | None, durability: Durability = Durability.NONE
+    uri: str,
+    name: str,
+    directory: Path | None,
+    durability: Durability = Durability.NONE,
+    table: str | None = None,
 ) -> TableLock:
     """The table lock of a table: one for each process, whatever queue object asks.
 
@@ -291,6 +295,7 @@ def table_lock_of(
         name: The table.
         directory: Where lock files go; `None` when the storage is safe by itself.
         durability: What is to be promised for the table, at the least.
+        table: The name of the table's directory, beside that of lock files; by default the table's.
     """
     with _table_locks_guard:
         table_lock = _table_locks.get((uri, name))
@@ -299,7 +304,7 @@ def table_lock_of(
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
-                synced = synced_log_of(directory.parent / name)
+                synced = synced_log_of(directory.parent / (table or name))
             table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)
     table_lock.recover(durability)
     return table_lock
