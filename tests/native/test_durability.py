@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
 from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.rules.durability import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import background, shortening
+from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.sync_mark import MarkFile
-from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
 from tubeq_spark.storage.native.delta_log import log_files
 
 if TYPE_CHECKING:
@@ -227,3 +230,22 @@ def test_log_when_it_is_shortened_is_on_the_disk_before(
         assert all(seen) == (level != "none")
         named = json.loads((log / "_last_checkpoint").read_bytes())["version"]
         assert (log / f"{named:020}.checkpoint.parquet") in checkpoints
+
+
+def test_log_when_an_old_file_is_missing_is_left_as_it_is(place: Path) -> None:
+    """No power cut takes a file that was written an hour before the last commit."""
+    with opened(place, "none") as queue:
+        tube = queue.create_tube("work")
+        tube.put("old")
+        tube.put("new")
+        (old, *_) = sorted(place.glob("work/segment=*/*.parquet"), key=os.path.getmtime)
+    log = place / "work" / "_delta_log"
+    before = sorted(log.iterdir())
+    for commit in before[:-1]:
+        os.utime(commit, (0, 0))
+    old.unlink()
+    synced = SyncedLog(place / "work")
+    synced.require(Durability.COMMIT)
+    recover(synced, nullcontext)
+    assert sorted(log.iterdir()) == before
+    assert "s before the last one" in synced.damage

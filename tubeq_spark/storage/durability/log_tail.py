@@ -35,8 +35,8 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[-0-9a-f.]+)?\.parquet")
 #: The file that names the checkpoint that readers begin with.
 LAST_CHECKPOINT = "_last_checkpoint"
-#: How a Parquet file begins and ends.
-_MAGIC = b"PAR1"
+#: How a Parquet file begins and ends, an encrypted one as well.
+_MAGICS = (b"PAR1", b"PARE")
 #: What the first line of a commit by the library deltalake has.
 _BY_LIBRARY = b"delta-rs"
 #: How a checksum of Hadoop's begins, and how many bytes each of its numbers is about.
@@ -239,9 +239,9 @@ def is_parquet(file: Path) -> bool:
     """Whether a file begins and ends as a Parquet file."""
     try:
         with file.open("rb") as opened:
-            begins = opened.read(len(_MAGIC))
-            opened.seek(-len(_MAGIC), os.SEEK_END)
-            return begins == opened.read() == _MAGIC
+            begins = opened.read(4)
+            opened.seek(-4, os.SEEK_END)
+            return begins in _MAGICS and opened.read() == begins
     except OSError:
         return False
 

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.durability import Durability
+from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
+from tubeq_spark.storage.durability.synced_log import commit_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +33,8 @@ __all__ = ["LOST", "damage", "recover"]
 
 log = logging.getLogger(__name__)
 
+#: Seconds after which every system has written what it was given: what is older was damaged otherwise.
+_UNWRITTEN = 600.0
 #: How the directories begin, in a log, that lost versions are moved to.
 LOST = "_lost-"
 _CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
@@ -62,8 +66,8 @@ def damage(synced: SyncedLog) -> Iterator[str]:
         if versions:
             lost = f"versions {versions[0]} to {versions[-1]}"
             yield f"lost {lost} to a power cut; remove {aside} when nobody asks for them any more"
-    if synced.last_readable is not None:
-        yield f"its log is damaged after version {synced.last_readable}; nothing is committed to it"
+    if synced.damage:
+        yield f"is damaged: {synced.damage}"
 
 
 def _is_known_whole(synced: SyncedLog, mark: Mark | None) -> bool:
@@ -81,8 +85,8 @@ def _look(synced: SyncedLog, mark: Mark | None) -> None:
     tail = log_tail.look(synced.table, covered)
     why_not = tail.hopeless or _why_not_here(synced, tail, mark)
     if why_not:
-        log.error("%s is damaged (%s) and was left as it is: %s", synced.table, tail.why, why_not)
-        synced.last_readable = None if tail.hopeless else tail.readable
+        synced.damage = f"{tail.why}; it was left as it is: {why_not}"
+        log.error("%s is damaged: %s", synced.table, synced.damage)
         return
     if not tail.is_sound:
         _mend(synced, tail)
@@ -103,7 +107,15 @@ def _why_not_here(synced: SyncedLog, tail: Tail, mark: Mark | None) -> str:
         return "another host has used it, and may have files that are not seen here yet"
     if len(tail.lost) > log_tail.MOST_LOST:
         return f"{len(tail.lost)} versions would be lost"
+    first, last = (_written(synced, version) for version in (tail.lost[0], tail.lost[-1]))
+    if last - first > _UNWRITTEN:
+        return f"version {tail.lost[0]} was committed {last - first:.0f} s before the last one"
     return ""
+
+
+def _written(synced: SyncedLog, version: int) -> float:
+    """When a commit was written, in seconds."""
+    return os.stat(commit_file(synced.log, version)).st_mtime  # noqa: PTH116  (as its siblings)
 
 
 def _mend(synced: SyncedLog, tail: Tail) -> None:
@@ -157,10 +169,5 @@ def _leave(synced: SyncedLog, error: OSError) -> None:
         return
     if tail.lost and not tail.hopeless:
         synced.last_readable = tail.readable
-        log.error(
-            "%s is damaged (%s) and cannot be mended by this process (%s): it is read up to version %d",
-            synced.table,
-            tail.why,
-            error,
-            tail.readable,
-        )
+        synced.damage = f"{tail.why}; this process cannot mend it ({reason_of(error)})"
+        log.error("%s is read up to version %d: %s", synced.table, tail.readable, synced.damage)

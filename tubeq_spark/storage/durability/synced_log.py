@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage import disk
@@ -57,8 +56,10 @@ class SyncedLog:
         """
         self.table = table
         self.log = table / "_delta_log"
-        #: The last version that may be read, where what follows is damaged and cannot be moved aside.
+        #: The last version that is read, where this process may not move aside what follows.
         self.last_readable: int | None = None
+        #: What was found damaged and left as it is.
+        self.damage = ""
         self._durability = Durability.NONE
         self._places = places
         self._mark = MarkFile(table.parent / LOCKS / f"{table.name}{MARK_SUFFIX}")
@@ -127,18 +128,11 @@ class SyncedLog:
             self._contents.add(version)
 
     def require_trust(self) -> None:
-        """Refuse to commit after damage that was left, and sync everything after a sync that failed.
+        """Sync everything after a sync that failed.
 
         Raises:
             SyncError: It fails again: nothing is committed.
-            StoreError: What follows the last version that can be read is not for us to overwrite.
         """
-        if self.last_readable is not None:
-            msg = (
-                f"{self.table} is damaged after version {self.last_readable}: it is read up to there, "
-                "and nothing is committed"
-            )
-            raise StoreError(msg)
         with self._changing:
             if not self._has_failed:
                 return
