@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from tubeq_spark.admin import tube_engine
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.rules import put_columns
 from tubeq_spark.rules.required_columns import asks_for_values, with_required, without_not_null
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
@@ -30,11 +31,19 @@ from tubeq_spark.storage.sql.schema import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tubeq_spark.rules.options import TubeOptions
     from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
 
-__all__ = ["finish_creation", "make_fitting_table", "make_table", "payload_ddl", "payload_type"]
+__all__ = [
+    "finish_creation",
+    "make_fitting_table",
+    "make_table",
+    "payload_ddl",
+    "payload_type",
+    "refuse_schema",
+]
 
 #: Delta's transaction id of the commits that make a table fit a tube.
 _APP = "tubeq/create"
@@ -71,6 +80,17 @@ def payload_ddl(queue: QueueContext, schema: str) -> str:
         StoreError: It has types that only Spark knows, and there is no Spark session.
     """
     return _columns_reader(queue).payload_ddl(schema)
+
+
+def refuse_schema(queue: QueueContext, options: TubeOptions) -> None:
+    """Refuse columns of a payload that no tube is made with any more.
+
+    Raises:
+        InvalidOptionError: There are such.
+    """
+    schema = options.schema
+    if schema is not None:
+        put_columns.refuse_schema(schema, _columns_reader(queue).payload_fields(schema))
 
 
 def _columns_reader(queue: QueueContext) -> _ColumnsReader:

@@ -117,7 +117,7 @@ def create(
 
     Raises:
         TubeExistsError: The name is in use.
-        InvalidOptionError: Delta refuses the payload's columns; no tube was made.
+        InvalidOptionError: The payload has columns that no tube or no table has; no tube was made.
         StoreError: There is something else in the place of its table; no tube was made.
     """
     used = False
@@ -126,6 +126,7 @@ def create(
         if known is not None:
             refuse_other(known.name, known.type, new, if_not_exists=if_not_exists)
             return known, False
+        new_table.refuse_schema(queue, new.options)
         record = TubeRecord(
             new.name,
             0,

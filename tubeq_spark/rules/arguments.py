@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules import validation
 from tubeq_spark.rules.microseconds import FOREVER_S, us_from_seconds
 from tubeq_spark.rules.options import NewTask, PutDefaults, TubeOptions, new_task
@@ -93,10 +94,16 @@ def prepare(
     """
     defaults = PutDefaults.of(call.options, driver.put_options, driver.name)
     news, data = [], []
-    for item in call.items:
+    for place, item in enumerate(call.items):
         own = item if isinstance(item, PutItem) else None
-        put = defaults if own is None else defaults.over(own, driver.put_options, driver.name)
-        data.append(encode(item if own is None else own.data))
+        try:
+            put = defaults if own is None else defaults.over(own, driver.put_options, driver.name)
+            data.append(encode(item if own is None else own.data))
+        except InvalidOptionError as error:
+            if len(call.items) == 1:
+                raise
+            msg = f"items[{place}]: {error}"
+            raise InvalidOptionError(msg) from error
         news.append(new_task(put, tube, now_us))
     return PutRequest(news, data)
 

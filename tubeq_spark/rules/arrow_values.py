@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +10,20 @@ import pyarrow.compute as pc
 from tubeq_spark.rules.json_texts import is_utf8
 from tubeq_spark.rules.put_columns import FIRST_US, LAST_US
 
-__all__ = ["as_alike", "is_integer", "is_text", "unreadable"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "as_alike",
+    "first_bad",
+    "is_integer",
+    "is_list",
+    "is_text",
+    "lacking",
+    "map_entries",
+    "unreadable",
+    "with_dicts",
+]
 
 #: Days of the first and the last date that Python knows, from 1970 on.
 _FIRST_DAY, _LAST_DAY = FIRST_US // 86_400_000_000, LAST_US // 86_400_000_000
@@ -28,45 +41,79 @@ def is_integer(kind: pa.DataType) -> bool:
 
 
 def as_alike(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
-    """A column in a type that holds the same values in another form; `None` if it has others.
-
-    Forms differ by program: where texts and lists lie, and in which unit a moment is counted.
-    """
-    if column.type == kind:
-        return column
-    if not _are_alike(column.type, kind):
-        return None
+    """A column of texts in another form of texts; `None` if it has more than the form has room for."""
     try:
-        return column.cast(kind)
+        return column if column.type == kind else column.cast(kind)
     except pa.ArrowException:
-        # A part of a microsecond, or more text than the form has room for.
         return None
 
 
-def _are_alike(given: pa.DataType, wanted: pa.DataType) -> bool:
-    if pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted):
-        return (given.tz is None) == (wanted.tz is None)
-    if pa.types.is_struct(given) and pa.types.is_struct(wanted):
-        names = [[part.name for part in kind] for kind in (given, wanted)]
-        kinds = zip(given, wanted, strict=False)
-        return names[0] == names[1] and all(_are_alike(a.type, b.type) for a, b in kinds)
-    if pa.types.is_map(given) and pa.types.is_map(wanted):
-        keys = _are_alike(given.key_type, wanted.key_type)
-        return keys and _are_alike(given.item_type, wanted.item_type)
-    if _is_list(given) and _is_list(wanted):
-        return _are_alike(given.value_type, wanted.value_type)
-    kinds_alike = (is_text, _is_binary)
-    return bool(given == wanted or any(of(given) and of(wanted) for of in kinds_alike))
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Whether a type is one of lists."""
     return bool(
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     )
+
+
+def map_entries(values: pa.Array) -> pa.Array:
+    """Maps as lists of their entries."""
+    kind = values.type
+    return values.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+
+
+def with_dicts(value: Any, kind: pa.DataType) -> Any:
+    """A value with its maps as dicts, which Arrow gives as pairs (before version 20 always).
+
+    Maps of keys that are no key of a dict stay pairs.
+
+    Raises:
+        ValueError: A map has a key twice.
+    """
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_struct(kind):
+        return {part.name: with_dicts(value[part.name], part.type) for part in kind}
+    if not pa.types.is_map(kind):
+        return [with_dicts(item, kind.value_type) for item in value]
+    if pa.types.is_nested(kind.key_type):
+        return [(key, with_dicts(item, kind.item_type)) for key, item in value]
+    found = {key: with_dicts(item, kind.item_type) for key, item in value}
+    if len(found) < len(value):
+        msg = f"a map has a key twice: {value}"
+        raise ValueError(msg)
+    return found
+
+
+def first_bad(column: pa.ChunkedArray, is_bad: Callable[[pa.ChunkedArray], object]) -> int:
+    """The first row of a column of which some are bad; `is_bad` says whether any of some rows is."""
+    first, behind = 0, len(column)
+    while behind - first > 1:
+        middle = (first + behind) // 2
+        if is_bad(column.slice(first, middle - first)):
+            behind = middle
+        else:
+            first = middle
+    return first
+
+
+def lacking(column: pa.ChunkedArray, part: pa.Field) -> int:
+    """How many rows have no value that must have one; 1 for some inside of others."""
+    if column.null_count and not part.nullable:
+        return int(column.null_count)
+    return int(any(_lacks(chunk, part.type) for chunk in column.chunks))
+
+
+def _lacks(values: pa.Array, kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        parts = zip(values.drop_null().flatten(), kind, strict=True)
+        return any(
+            (inside.null_count and not part.nullable) or _lacks(inside, part.type)
+            for inside, part in parts
+        )
+    if pa.types.is_map(kind):
+        entries = pc.list_flatten(map_entries(values.drop_null()))
+        return _lacks(entries.field(1), kind.item_type)
+    return is_list(kind) and _lacks(pc.list_flatten(values), kind.value_type)
 
 
 def unreadable(column: pa.ChunkedArray) -> int:
@@ -85,9 +132,11 @@ def _unreadable(values: Any) -> int:
         return _outside(values.cast(pa.int32()), _FIRST_DAY, _LAST_DAY)
     # What lies in a list, a map or a struct that is NULL is nobody's.
     if pa.types.is_map(kind):
-        entries = values.drop_null()
-        inside = [pc.list_flatten(entries.cast(pa.list_(_entry(kind))))]
-    elif _is_list(kind):
+        entries = map_entries(values.drop_null())
+        if _has_key_twice(entries):
+            return 1
+        inside = [pc.list_flatten(entries)]
+    elif is_list(kind):
         inside = [pc.list_flatten(values)]
     elif pa.types.is_struct(kind):
         inside = values.flatten()
@@ -96,8 +145,17 @@ def _unreadable(values: Any) -> int:
     return int(any(_unreadable(part) for part in inside))
 
 
-def _entry(kind: pa.MapType) -> pa.StructType:
-    return pa.struct([kind.key_field, kind.item_field])
+def _has_key_twice(entries: pa.Array) -> bool:
+    """Whether one of these lists of entries has two of one key."""
+    keys = pc.list_flatten(entries).field(0)
+    if pa.types.is_nested(keys.type):
+        return False  # no dict is made of them
+    if pa.types.is_floating(keys.type):
+        keys = pc.add(keys, pa.scalar(0, keys.type))  # zero is one key, with whatever sign
+    encoded = keys.dictionary_encode()
+    of_map = pc.multiply(pc.list_parent_indices(entries), len(encoded.dictionary))
+    places = pc.add(of_map, encoded.indices.cast(pa.int64()))
+    return len(places.unique()) < len(places)
 
 
 def _not_utf8(values: Any) -> int:

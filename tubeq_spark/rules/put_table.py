@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.rules.arguments import PutRequest
-from tubeq_spark.rules.arrow_values import as_alike, is_integer, is_text, unreadable
+from tubeq_spark.rules.arrow_assignment import assigned
+from tubeq_spark.rules.arrow_values import (
+    as_alike,
+    first_bad,
+    is_integer,
+    is_text,
+    lacking,
+    unreadable,
+)
 from tubeq_spark.rules.json_texts import bad_texts
 from tubeq_spark.rules.microseconds import FOREVER_S, US
 from tubeq_spark.rules.options import NewTask
@@ -32,7 +40,7 @@ from tubeq_spark.rules.validation import refuse
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tubeq_spark.rules.options import TubeOptions
 
@@ -167,7 +175,7 @@ def checked(
     require_columns("table", names, own)
     given = {name: _plain(table.column(name)) for name in names}
     texts = {} if payload is not None else {"data": _texts(given["data"])}
-    typed = {} if payload is None else {part.name: _typed(given, part) for part in payload}
+    typed = {} if payload is None else {p.name: assigned(given[p.name], p) for p in payload}
     for name in names:
         if name not in own:
             require_known("table", name, {*own, *options}, type_name)
@@ -176,8 +184,8 @@ def checked(
         data = texts["data"]
         refuse_bad("table", "data", bad_texts(data), JSON_ALLOWED)
     else:
-        for name, column in typed.items():
-            refuse_bad("table", name, unreadable(column), PYTHON_VALUES)
+        for part in payload:
+            _require(typed[part.name], part)
         data = _structs(typed, payload)
     found = {name: _option(name, given[name]) for name in names if name not in own}
     return PutTable(table.num_rows, data, found)
@@ -196,13 +204,17 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return texts
 
 
-def _typed(given: Mapping[str, pa.ChunkedArray], part: pa.Field) -> pa.ChunkedArray:
-    column = as_alike(given[part.name], part.type)
-    if column is None:
-        refuse(f"table column {part.name}", str(given[part.name].type), str(part.type))
-    if not part.nullable:
-        refuse_bad("table", part.name, column.null_count, NOT_NULL_VALUES)
-    return column
+def _require(column: pa.ChunkedArray, part: pa.Field) -> None:
+    """Refuse values of a payload's column that cannot be handed out, or are missing."""
+    verdicts: tuple[tuple[Callable[[pa.ChunkedArray], int], str], ...] = (
+        (unreadable, PYTHON_VALUES),
+        (lambda rows: lacking(rows, part), NOT_NULL_VALUES),
+    )
+    for count, allowed in verdicts:
+        bad = count(column)
+        if bad:
+            row = first_bad(column, count)
+            refuse_bad("table", part.name, bad, f"{allowed}; the first is row {row}")
 
 
 def _structs(columns: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa.ChunkedArray:

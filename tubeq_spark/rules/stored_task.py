@@ -13,9 +13,16 @@ from tubeq_spark.rules.lifecycle import due, effective
 from tubeq_spark.rules.microseconds import from_us, seconds_from_us
 from tubeq_spark.task import Task, TaskState
 
-__all__ = ["StoredTask", "Unreadable"]
+__all__ = ["StoredTask", "Unreadable", "of_ones_own"]
 
 log = logging.getLogger(__name__)
+
+
+def of_ones_own(data: Any) -> Any:
+    """A payload for somebody who may change it: with lists and dicts of its own."""
+    if isinstance(data, dict):
+        return {key: of_ones_own(value) for key, value in data.items()}
+    return [of_ones_own(item) for item in data] if isinstance(data, list) else data
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +102,7 @@ class StoredTask:
             if stored is self.data:
                 return found
         if not isinstance(self.data, str):
-            return self.data
+            return of_ones_own(self.data)
         try:
             return json_payload.decode(self.data)
         except json_payload.UnreadableError as error:

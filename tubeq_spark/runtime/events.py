@@ -45,7 +45,9 @@ class TubeEvents:
             # One that was kept when it was done is counted already.
             done = sum(row.state is not TaskState.DONE for row in rows)
         self.count(event, len(tasks), done)
-        self.remember(event, tasks)
+        if self.callback is not None:
+            # Tasks of its own: a payload is changed by whoever has it.
+            self.remember(event, [row.task(state) for row in rows])
         return tasks
 
     def released(self, after: Iterable[StoredTask]) -> list[Task]:

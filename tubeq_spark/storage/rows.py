@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.rules.arrow_values import with_dicts
 from tubeq_spark.rules.lifecycle import TIMERS
 from tubeq_spark.rules.stored_task import StoredTask, Unreadable
 from tubeq_spark.storage.arrow_arrays import array, repeated
@@ -60,22 +61,23 @@ _NO_PYTHON_VALUE = (pa.ArrowException, ValueError, OverflowError)
 
 
 def _payloads(column: pa.ChunkedArray) -> list[Any]:
-    """The payloads of a column, as Python objects."""
+    """The payloads of a column, as Python objects, maps as dicts."""
+    kind = column.type
     try:
         found: list[Any] = column.to_pylist()
+        return [with_dicts(value, kind) for value in found] if pa.types.is_nested(kind) else found
     except _NO_PYTHON_VALUE:
         return [_one_payload(value) for value in column]
-    return found
 
 
 def _one_payload(value: pa.Scalar) -> Any:
     try:
-        return value.as_py()
+        return with_dicts(value.as_py(), value.type)
     except _NO_PYTHON_VALUE as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     try:
         # At the ends of Python's years a moment may be out of them in the session's zone only.
-        return value.cast(with_leaves(value.type, _in_utc)).as_py()
+        return with_dicts(value.cast(with_leaves(value.type, _in_utc)).as_py(), value.type)
     except _NO_PYTHON_VALUE:
         pass
     text = None

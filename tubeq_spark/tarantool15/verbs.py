@@ -113,9 +113,8 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
 
     def tell(row: StoredTask) -> list[Task]:
         ctx.count(old_verb("done"), 1, done=1)
-        tasks = [row.task()]
-        ctx.remember("done", tasks)
-        return tasks
+        ctx.remember("done", [row.task()])
+        return [row.task()]
 
     return _held(ctx, "done", task_id, after, tell, Event("done"), data=True)
 

@@ -18,7 +18,13 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.put_columns import refuse_bad
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.frame_copy import read_alike
-from tubeq_spark.verbs.put_frame_checks import check_columns, checks_of, payload_names
+from tubeq_spark.verbs.put_frame_checks import (
+    check_columns,
+    checks_of,
+    payload_names,
+    payload_type,
+)
+from tubeq_spark.verbs.put_frame_payload import as_stored, without_void
 from tubeq_spark.verbs.put_frame_rows import OVERRUN, Counted, bucket_column, frame_rows
 from tubeq_spark.verbs.put_rows import NOTHING, put_rows
 
@@ -60,8 +66,12 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
     """
     payload = payload_names(ctx, df)
     check_columns(ctx, df)
-    df = read_alike(df)
-    return CountedFrame(df, payload, _count(ctx, df, payload))
+    kind, df = payload_type(ctx), read_alike(df)
+    if kind is None:
+        return CountedFrame(df, payload, _count(ctx, df, payload))
+    df = without_void(df, kind)
+    counted = _count(ctx, df, payload)
+    return CountedFrame(as_stored(df, kind), payload, counted)
 
 
 def put_frame(

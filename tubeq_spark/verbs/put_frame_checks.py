@@ -6,50 +6,38 @@ a DataFrame in the pass that counts its rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
 from tubeq_spark.rules.json_payload import DEPTH_MAX
 from tubeq_spark.rules.put_columns import (
     ALLOWED,
-    FIRST_US,
     JSON_ALLOWED,
-    LAST_US,
     LEAST,
     MOST,
-    NOT_NULL_VALUES,
-    PYTHON_VALUES,
     require_columns,
     require_known,
 )
 from tubeq_spark.rules.validation import refuse
 from tubeq_spark.runtime.payload_schema import payload_struct
-from tubeq_spark.storage.sql.quoting import bigint, identifier, string
+from tubeq_spark.storage.sql.quoting import identifier, string
+from tubeq_spark.verbs.put_frame_payload import (
+    Check,
+    is_no_text,
+    payload_checks,
+    require_assignable,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
 
-__all__ = ["Check", "check_columns", "checks_of", "payload_names"]
+__all__ = ["check_columns", "checks_of", "payload_names", "payload_type"]
 
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
-
-
-class Check(NamedTuple):
-    """What the values of a column must not be.
-
-    Attributes:
-        column: Its name.
-        is_bad: An SQL condition, never NULL.
-        allowed: What it must be, for the message.
-    """
-
-    column: str
-    is_bad: str
-    allowed: str
 
 
 def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
@@ -58,7 +46,7 @@ def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
     Raises:
         InvalidOptionError: One of them is missing, or of another type.
     """
-    expected = _payload(ctx)
+    expected = payload_type(ctx)
     names = ["data"] if expected is None else [field.name for field in expected]
     require_columns("df", df.columns, names)
     if expected is None:
@@ -66,17 +54,11 @@ def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
         if not isinstance(kind, T.StringType):
             refuse("df column data", kind.simpleString(), "a string of JSON")
     else:
-        for field in expected:
-            kind = df.schema[field.name].dataType
-            # Not by the types: these tell NULLs inside of arrays apart, which are stored as they are.
-            if kind.simpleString() != field.dataType.simpleString():
-                refuse(
-                    f"df column {field.name}", kind.simpleString(), field.dataType.simpleString()
-                )
+        require_assignable(df.schema, expected)
     return names
 
 
-def _payload(ctx: TubeContext) -> T.StructType | None:
+def payload_type(ctx: TubeContext) -> T.StructType | None:
     """The columns of a typed payload; `None` is JSON text."""
     schema = ctx.record.options.schema
     return None if schema is None else payload_struct(schema)
@@ -88,7 +70,7 @@ def check_columns(ctx: TubeContext, df: DataFrame) -> None:
     Raises:
         InvalidOptionError: There is one, or one of another type.
     """
-    expected = _payload(ctx)
+    expected = payload_type(ctx)
     payload = {"data"} if expected is None else {field.name for field in expected}
     for field in df.schema:
         if field.name in payload:
@@ -105,17 +87,11 @@ def check_columns(ctx: TubeContext, df: DataFrame) -> None:
 
 def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check]:
     """What is checked of each row."""
-    expected = _payload(ctx)
+    expected = payload_type(ctx)
     if expected is None:
         checks = [Check("data", _is_bad_json(), JSON_ALLOWED)]
     else:
-        conditions = [
-            (field.name, _is_unreadable(field.dataType, identifier(field.name)))
-            for field in expected
-        ]
-        checks = [Check(name, is_bad, PYTHON_VALUES) for name, is_bad in conditions if is_bad]
-        lacking = [(field.name, _lacks_one(field, identifier(field.name))) for field in expected]
-        checks += [Check(name, is_bad, NOT_NULL_VALUES) for name, is_bad in lacking if is_bad]
+        checks = payload_checks(df.schema, expected)
     options = set(df.columns).difference(payload)
     for name in ("pri", "ttl", "ttr", "delay"):
         if name in options:
@@ -125,13 +101,8 @@ def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check
                 Check(name, f"coalesce(isnan({value}) OR {outside}, FALSE)", ALLOWED[name])
             )
     if "utube" in options:
-        checks.append(Check("utube", _is_no_text("CAST(utube AS STRING)"), ALLOWED["utube"]))
+        checks.append(Check("utube", is_no_text("CAST(utube AS STRING)"), ALLOWED["utube"]))
     return checks
-
-
-def _is_no_text(value: str) -> str:
-    # Spark's strings are any bytes: CAST(X'FF' AS STRING) is one.
-    return f"coalesce(NOT is_valid_utf8({value}), FALSE)"
 
 
 # -- JSON -------------------------------------------------------------------------------------
@@ -144,7 +115,7 @@ def _is_bad_json() -> str:
     texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
     parsed = " OR ".join(f"try_parse_json({text}) IS NULL" for text in texts)
     return (
-        f"({parsed} OR {_is_no_text('data')} OR ({_may_be_deep()} AND {_is_deep()}) "
+        f"({parsed} OR {is_no_text('data')} OR ({_may_be_deep()} AND {_is_deep()}) "
         f"OR (contains(data, {string(_ESCAPE)}) AND {_has_lone_surrogate()}))"
     )
 
@@ -180,64 +151,3 @@ def _is_deep() -> str:
 
 def _has_lone_surrogate() -> str:
     return f"contains(regexp_replace(data, {string(_ESCAPES)}, ''), {string(_ESCAPE)})"
-
-
-# -- typed payloads ---------------------------------------------------------------------------
-
-
-def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
-    """The condition for values of a type that Python cannot hold; `None` where it can hold all."""
-    if isinstance(kind, T.ArrayType):
-        return _any_is_unreadable(kind.elementType, value, depth)
-    if isinstance(kind, T.MapType):
-        return _either(
-            _any_is_unreadable(kind.keyType, f"map_keys({value})", depth),
-            _any_is_unreadable(kind.valueType, f"map_values({value})", depth),
-        )
-    if isinstance(kind, T.StructType):
-        fields = [(field.dataType, f"{value}.{identifier(field.name)}") for field in kind.fields]
-        return _either(*(_is_unreadable(of, field, depth) for of, field in fields))
-    return _is_no_python_value(kind, value)
-
-
-def _lacks_one(field: T.StructField, value: str, depth: int = 0) -> str | None:
-    """The condition for a column that has no value, or not all within it; `None`: it needs none."""
-    within = _lacks_within(field.dataType, value, depth)
-    return within if field.nullable else _either(f"{value} IS NULL", within)
-
-
-def _lacks_within(kind: T.DataType, value: str, depth: int) -> str | None:
-    if isinstance(kind, T.StructType):
-        parts = [_lacks_one(f, f"{value}.{identifier(f.name)}", depth) for f in kind.fields]
-        lacks = _either(*parts)
-        return None if lacks is None else f"({value} IS NOT NULL AND {lacks})"
-    if isinstance(kind, T.ArrayType):
-        values, of = value, kind.elementType
-    elif isinstance(kind, T.MapType):
-        values, of = f"map_values({value})", kind.valueType
-    else:
-        return None
-    lacks = _lacks_within(of, f"v{depth}", depth + 1)
-    return None if lacks is None else f"coalesce(exists({values}, v{depth} -> {lacks}), FALSE)"
-
-
-def _is_no_python_value(kind: T.DataType, value: str) -> str | None:
-    if isinstance(kind, T.StringType):
-        return _is_no_text(value)
-    if isinstance(kind, T.TimestampType):
-        span = f"{bigint(FIRST_US)} AND {bigint(LAST_US)}"
-        return f"coalesce(unix_micros({value}) NOT BETWEEN {span}, FALSE)"
-    if isinstance(kind, (T.DateType, T.TimestampNTZType)):
-        return f"coalesce(year({value}) NOT BETWEEN 1 AND 9999, FALSE)"
-    return None
-
-
-def _any_is_unreadable(kind: T.DataType, values: str, depth: int) -> str | None:
-    name = f"v{depth}"
-    is_bad = _is_unreadable(kind, name, depth + 1)
-    return None if is_bad is None else f"coalesce(exists({values}, {name} -> {is_bad}), FALSE)"
-
-
-def _either(*conditions: str | None) -> str | None:
-    found = [condition for condition in conditions if condition is not None]
-    return f"({' OR '.join(found)})" if found else None

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tubeq_spark.rules.arrow_values import with_dicts
 from tubeq_spark.storage.rows import with_leaves
 
 __all__ = ["cast", "nulls", "plain", "records"]
@@ -46,7 +47,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def records(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as dicts, and the maps in them too, which Arrow gives as pairs (before version 20 always).
+    """Rows as dicts, and the maps in them too.
 
     Raises:
         ValueError: A map has a key twice.
@@ -55,24 +56,8 @@ def records(rows: pa.Table) -> list[dict[str, Any]]:
     for field in rows.schema:
         if pa.types.is_nested(field.type):
             for row in found:
-                row[field.name] = _with_dicts(row[field.name], field.type)
+                row[field.name] = with_dicts(row[field.name], field.type)
     return found
-
-
-def _with_dicts(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_map(kind):
-        found = {key: _with_dicts(item, kind.item_type) for key, item in value}
-        if len(found) < len(value):
-            msg = f"a map has a key twice: {value}"
-            raise ValueError(msg)
-        return found
-    if pa.types.is_struct(kind):
-        return {part.name: _with_dicts(value[part.name], part.type) for part in kind}
-    if pa.types.is_list(kind):
-        return [_with_dicts(item, kind.value_type) for item in value]
-    return value
 
 
 def nulls(schema: pa.Schema) -> pa.Table:
