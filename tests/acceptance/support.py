@@ -22,7 +22,7 @@ WAIT = 60.0
 TUBE_TYPES = ("fifottl", *without_spark("fifo"))
 #: Options of tubes that need no Spark, and that no session is remembered for.
 _OF_ANY_ENGINE = frozenset(
-    {"capacity", "delay", "max_attempts", "pri", "storage_mode", "ttl", "ttr"}
+    {"capacity", "delay", "max_attempts", "pri", "schema", "storage_mode", "ttl", "ttr"}
 )
 
 
@@ -145,7 +145,7 @@ class InMemory:
     def versions(self, location: str) -> dict[str, int]:
         """What is stored."""
         tubes = self._opened[location]._own.place.tubes()
-        return {tube.name: hash(tuple(tube.rows.values())) for tube in tubes}
+        return {tube.name: hash(repr(tube.rows)) for tube in tubes}
 
 
 class NewTube(Protocol):

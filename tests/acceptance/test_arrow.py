@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from tests.acceptance.support import Changes, InMemory, calls, counts, data_of, ids_of, take
+from tests.acceptance.support import Changes, calls, counts, data_of, ids_of, take
 from tests.thorough import thorough, without_spark
 from tubeq_spark import (
     InvalidOptionError,
@@ -313,11 +313,9 @@ def test_put_arrow_and_take_arrow_count_by_task_and_call_no_callback(
 
 @pytest.fixture(scope="module")
 def typed(engine: Engine, queue: Queue) -> Tube:
-    """A tube with a schema, where there are such."""
-    if type(engine) is InMemory:
-        pytest.skip("a payload with a schema is one of a table")
+    """A tube with a schema."""
     schema = "url STRING, at TIMESTAMP, n INT, tags ARRAY<STRING>"
-    return queue.create_tube("typed", "fifottl", schema=schema)
+    return engine.create_tube(queue, "typed", "fifottl", schema=schema)
 
 
 def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) -> None:

@@ -88,7 +88,7 @@ FRAMES: dict[str, Callable[[InMemoryQueue, InMemoryTube], object]] = {
     "changes": lambda _, tube: tube.changes(),
     "statistics_df": lambda queue, _: queue.statistics_df(),
     "health": lambda queue, _: queue.health(),
-    "schema": lambda queue, _: queue.create_tube("typed", schema="n INT"),
+    "schema": lambda queue, _: queue.create_tube("typed", schema="n VARCHAR(3)"),
 }
 
 

@@ -75,11 +75,11 @@ class InMemoryBatch(Batch):
     def table(self) -> pa.Table:
         """As `Batch.table`."""
         rows: list[StoredTask] = self._do(self._rows)
-        arrays = [
-            pa.array([getattr(r, name) for r in rows], kind) for name, kind in _STORED.items()
-        ]
-        stored = pa.Table.from_arrays(arrays, list(_STORED))
-        return shown_table(stored, self._verbs.driver.order, typed=False)
+        payload = self._verbs.tube.payload_type
+        kinds = _STORED if payload is None else _STORED | {"data": payload}
+        arrays = [pa.array([getattr(r, name) for r in rows], kind) for name, kind in kinds.items()]
+        stored = pa.Table.from_arrays(arrays, list(kinds))
+        return shown_table(stored, self._verbs.driver.order, typed=payload is not None)
 
     @property
     def _is_left(self) -> bool:

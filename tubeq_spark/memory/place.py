@@ -6,16 +6,20 @@ import itertools
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.rules import json_payload
 from tubeq_spark.rules.ids import SLOTS, tick_at
 from tubeq_spark.rules.membership import Member, SessionView, SlotLease
 from tubeq_spark.runtime.counters import Counters
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tubeq_spark.rules.new_tubes import NewTube
     from tubeq_spark.rules.options import TubeOptions
     from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.runtime.codecs import TypedCodec
     from tubeq_spark.runtime.session import Session
 
 __all__ = ["Place", "StoredTube"]
@@ -39,6 +43,7 @@ class StoredTube:
         takes: How many takes there were: its number is the take id of what it took.
         changes: Grows when tasks, or room, may have come.
         dropped: Whether it is gone; who still has it is refused.
+        codec: Of a payload with a schema; `None`: it is JSON.
     """
 
     id: int
@@ -52,6 +57,16 @@ class StoredTube:
     takes: int = 0
     changes: int = 0
     dropped: bool = False
+    codec: TypedCodec | None = None
+
+    def encode(self, data: Any) -> Any:
+        """The stored form of a payload; refuses what cannot be stored as it is."""
+        return json_payload.encode(data) if self.codec is None else self.codec.encode(data)
+
+    @property
+    def payload_type(self) -> pa.StructType | None:
+        """The type of a payload with a schema."""
+        return None if self.codec is None else self.codec.arrow_type
 
 
 class Place:
@@ -77,9 +92,11 @@ class Place:
         """All tubes, by name."""
         return sorted(self._tubes.values(), key=lambda tube: tube.name)
 
-    def add(self, new: NewTube, owner: str | None) -> StoredTube:
+    def add(self, new: NewTube, owner: str | None, codec: TypedCodec | None) -> StoredTube:
         """Add a tube whose name nobody has."""
-        tube = StoredTube(next(self._ids), new.name, new.driver.name, new.options, owner)
+        tube = StoredTube(
+            next(self._ids), new.name, new.driver.name, new.options, owner, codec=codec
+        )
         self._tubes[new.name.lower()] = tube
         return tube
 

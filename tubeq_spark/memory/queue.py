@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.create_tube import CreatesTubes
-from tubeq_spark.errors import InvalidOptionError, SessionError
+from tubeq_spark.errors import InvalidOptionError, SessionError, StoreError
 from tubeq_spark.memory.context import MemoryContext, needs_spark
 from tubeq_spark.memory.known_tubes import KnownTubes
 from tubeq_spark.memory.measuring import measure
@@ -22,6 +22,7 @@ from tubeq_spark.rules.new_tubes import (
     refuse_other,
     register_driver,
 )
+from tubeq_spark.rules.put_columns import refuse_schema
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.counters import calls_of, tasks_of
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tubeq_spark.queue import Queue
     from tubeq_spark.rules.reports import QueueMetrics, SweepReport
     from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.runtime.codecs import TypedCodec
 else:
     Queue = CreatesTubes
 
@@ -49,8 +51,8 @@ class InMemoryQueue(Queue):
     """A queue without Spark and without files, for tests of programs that use a `Queue`.
 
     Tubes and all verbs on rows and on Arrow tables do, return and raise what those of `Queue` and `Tube`
-    do, by the same rules: types, options, times, sessions, counters, callbacks. What takes or gives DataFrames,
-    streams or a table's files raises `StoreError`, a `schema` does, too. Thread-safe; a context
+    do, by the same rules: types, options, payloads, times, sessions, counters, callbacks. What takes or gives
+    DataFrames, streams or a table's files raises `StoreError`. A `schema` needs pyarrow. Thread-safe; a context
     manager. Everything is gone with the last queue object that shares it.
 
     Time is the clock's: with a `ManualClock` it stands still until the test advances it, and a
@@ -160,13 +162,12 @@ class InMemoryQueue(Queue):
         self._own.require_running()
         drivers = self._own.drivers
         new = check_new(drivers, name, type, options, in_replicaset=self._replicaset)
-        if new.options.schema is not None:
-            raise needs_spark("a payload with a schema")
+        codec = None if new.options.schema is None else _codec_of(new.options.schema)
         with self._own.place.lock:
             owner = self._own.session.keep() if new.options.temporary else None
             stored = self._known.living(new.name)
             if stored is None:
-                stored = self._own.place.add(new, owner)
+                stored = self._own.place.add(new, owner, codec)
                 if new.options.temporary:
                     self._known.temporary.append(stored)
             else:
@@ -315,3 +316,26 @@ class InMemoryQueue(Queue):
             report = sweep_tubes(own, self._known, now_us)
         self._known.tell()
         return report
+
+
+def _codec_of(schema: str) -> TypedCodec:
+    """What stores payloads of a schema.
+
+    Raises:
+        InvalidOptionError: It is no DDL, or of columns that no tube has.
+        StoreError: It has types that only Spark knows.
+    """
+    # Programs without schemas need no Arrow.
+    from tubeq_spark.rules.payload_types import arrow_struct  # noqa: PLC0415
+    from tubeq_spark.runtime.codecs import TypedCodec  # noqa: PLC0415
+    from tubeq_spark.storage.native.payload_columns import (  # noqa: PLC0415
+        payload_ddl,
+        payload_fields,
+    )
+
+    try:
+        fields = payload_fields(payload_ddl(schema))
+    except StoreError as error:
+        raise needs_spark(f"schema={schema!r}") from error
+    refuse_schema(schema, fields)
+    return TypedCodec(arrow_struct(fields))

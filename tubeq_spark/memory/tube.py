@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.memory.context import needs_spark
-from tubeq_spark.rules import arguments, json_payload, validation
+from tubeq_spark.rules import arguments, validation
 from tubeq_spark.runtime.waiting import looks
 from tubeq_spark.single_tasks import SingleTasks
 
@@ -84,7 +84,7 @@ class InMemoryTube(Tube):
 
         def put() -> list[Task] | None:
             now_us, tube = verbs.queue.now_us(), verbs.tube.options
-            request = arguments.prepare(call, verbs.driver, tube, json_payload.encode, now_us)
+            request = arguments.prepare(call, verbs.driver, tube, verbs.tube.encode, now_us)
             return verbs.put(request) or None
 
         return self._wait_for(put, call.timeout if call.items else 0)
@@ -103,7 +103,8 @@ class InMemoryTube(Tube):
 
         def put() -> PutResult:
             driver, options = verbs.driver, verbs.tube.options
-            rows = checked(as_table(table), None, driver.put_options, driver.name)
+            payload = verbs.tube.payload_type
+            rows = checked(as_table(table), payload, driver.put_options, driver.name)
             return verbs.put_table(rows.request(options, verbs.queue.now_us()), name)
 
         return self._do(put)

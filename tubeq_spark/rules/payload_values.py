@@ -206,7 +206,7 @@ def _single(value: Any) -> float | None:
     if number is None:
         return None
     try:
-        rounded: float = struct.unpack("f", struct.pack("f", number))[0]
+        rounded: float = struct.unpack("<f", struct.pack("<f", number))[0]
     except OverflowError:
         return None
     return rounded
@@ -253,7 +253,7 @@ def _day(value: Any) -> dt.date | None:
 
 
 def _moment(value: Any) -> dt.datetime | None:
-    if not isinstance(value, dt.datetime) or value.utcoffset() is None:
+    if not _is_moment(value) or value.utcoffset() is None:
         return None
     try:
         return _plain(value.astimezone(dt.UTC), dt.UTC)
@@ -262,10 +262,12 @@ def _moment(value: Any) -> dt.datetime | None:
 
 
 def _local(value: Any) -> dt.datetime | None:
-    # The moment that is none of pandas is no time of any day.
-    if not isinstance(value, dt.datetime) or value.tzinfo is not None or value != value:  # noqa: PLR0124
-        return None
-    return _plain(value, None)
+    return _plain(value, None) if _is_moment(value) and value.tzinfo is None else None
+
+
+def _is_moment(value: Any) -> bool:
+    # What pandas has for none is a datetime too, and equals nothing.
+    return isinstance(value, dt.datetime) and value == value  # noqa: PLR0124
 
 
 def _plain(value: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime | None:

@@ -21,6 +21,7 @@ from tubeq_spark.rules.arrow_values import (
     is_text,
     lacking,
     unreadable,
+    with_dicts,
 )
 from tubeq_spark.rules.json_texts import bad_texts
 from tubeq_spark.rules.microseconds import FOREVER_S, US
@@ -131,7 +132,7 @@ class PutTable:
     def request(self, tube: TubeOptions, now_us: int) -> PutRequest:
         """The rows one by one, for storage that keeps them so."""
         columns = self.columns(tube, now_us)
-        data = columns.pop("data").to_pylist()
+        data = [with_dicts(value, self.data.type) for value in columns.pop("data").to_pylist()]
         states = [TaskState(letter) for letter in columns.pop("state").to_pylist()]
         values = [columns[name].to_pylist() for name in _NEW]
         news = [

@@ -1,0 +1,301 @@
+"""Typed payloads: what is stored of each value in each type of column, by every way of putting."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+
+from tests.acceptance.support import Changes, take
+from tests.payload_table import COLUMNS, DAY, SCHEMA, VALUES, expected
+from tests.thorough import without_spark
+from tubeq_spark import InvalidOptionError, PutItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.acceptance.support import Engine
+    from tubeq_spark import Queue, Tube
+
+
+#: Columns of which values are put on Spark, too: the tests of DataFrames have all of them there.
+ON_SPARK = ("at", "counts")
+MORE = [name for name in COLUMNS if name not in ON_SPARK]
+
+
+@pytest.fixture(scope="module")
+def typed(engine: Engine, queue: Queue) -> Tube:
+    """A tube with a column of each type."""
+    return engine.create_tube(queue, "typed", "fifottl", schema=SCHEMA)
+
+
+def exactly(value: Any) -> str:
+    """A value as it is told from others: -0.0 from 0.0, 2 from 2.0, True from 1; moments by their own."""
+    return repr(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return (value.isoformat(), value.utcoffset()) if hasattr(value, "utcoffset") else value
+
+
+def max_id(tube: Tube) -> int:
+    """The id of the task that was put last."""
+    return max((task.task_id for task in tube.tasks_by_state("r")), default=-1)
+
+
+def table(column: str, kind: pa.DataType, *values: Any) -> pa.Table:
+    """Rows with values in one column, and NULL in all others."""
+    rows = {name: pa.nulls(len(values)) for name in COLUMNS}
+    return pa.table(rows | {column: pa.array(values, kind)})
+
+
+@pytest.mark.parametrize("column", [*ON_SPARK, *without_spark(*MORE)])
+def test_put_many_of_each_value_stores_what_the_table_says(
+    typed: Tube, other: Queue, column: str
+) -> None:
+    stored = expected(column)
+    wanted = [exactly(dict.fromkeys(COLUMNS) | {column: value}) for value in stored.values()]
+
+    put = typed.put_many([{column: VALUES[name].python} for name in stored])
+
+    assert [exactly(task.data) for task in put] == wanted
+    found = [other[typed.name].peek(task.task_id).data for task in put]
+    assert [exactly(data) for data in found] == wanted
+    # What was read may be put again.
+    again = typed.put_many(found)
+    assert [exactly(task.data) for task in again] == wanted
+
+
+@pytest.mark.parametrize("column", [*ON_SPARK, *without_spark(*MORE)])
+def test_put_of_each_other_value_is_refused_by_its_place_path_and_type(
+    typed: Tube, versions: Callable[[], dict[str, int]], column: str
+) -> None:
+    before = versions()
+    kind = COLUMNS[column].partition("<")[0].partition("(")[0]
+    for name in VALUES.keys() - expected(column).keys():
+        bad = {column: VALUES[name].python}
+        with pytest.raises(InvalidOptionError, match=rf"^data=.*: {column}\b.* must be ") as one:
+            typed.put(bad)
+        assert (
+            kind in str(one.value)
+            or f"{column}." in str(one.value)
+            or f"{column}[" in str(one.value)
+        )
+        with pytest.raises(InvalidOptionError, match=rf"^items\[1\]: data=.*: {column}\b"):
+            typed.put_many([{column: None}, PutItem(bad), {column: None}])
+    assert versions() == before
+
+
+@pytest.mark.parametrize("column", ["counts", *without_spark("at", *MORE)])
+def test_put_arrow_of_each_value_does_what_put_does(typed: Tube, column: str) -> None:
+    stored = expected(column)
+    before, wanted = max_id(typed), []
+    for name, value in VALUES.items():
+        if value.arrow is None:
+            continue
+        rows = table(column, value.arrow, None, value.of_column)
+        if name in stored:
+            assert typed.put_arrow(rows).count == 2
+            wanted += [
+                exactly(dict.fromkeys(COLUMNS) | {column: of}) for of in (None, stored[name])
+            ]
+        else:
+            with pytest.raises(
+                InvalidOptionError, match=rf"^table column {column}='.*{column}"
+            ) as bad:
+                typed.put_arrow(rows, key="k")
+            assert " must be " in str(bad.value)
+    tasks = sorted(typed.tasks_by_state("r"), key=lambda task: task.task_id)
+    assert [exactly(task.data) for task in tasks if task.task_id > before] == wanted
+
+
+def test_put_arrow_of_a_value_that_is_refused_names_its_row_and_path(typed: Tube) -> None:
+    given = pa.list_(pa.int64())
+    with pytest.raises(
+        InvalidOptionError,
+        match=r"^table column items='list<.*int64>': must be ARRAY<INT>; row 2: items\[1\] must be INT "
+        r".*, not 2147483648$",
+    ):
+        typed.put_arrow(table("items", given, [1], [2], [3, 2**31], [2**32]))
+
+
+# -- what is handed out ----------------------------------------------------------------------------
+
+
+def test_map_comes_back_as_a_dict_by_every_verb_and_may_be_put_again(
+    engine: Engine, queue: Queue
+) -> None:
+    changes = Changes()
+    schema = "counts MAP<STRING, BIGINT>, deep ARRAY<STRUCT<by: MAP<DATE, MAP<INT, STRING>>>>"
+    tube = engine.create_tube(queue, "maps", "fifottl", schema=schema)
+    tube.on_task_change(changes)
+    data = {"counts": {"k": 1, "l": None}, "deep": [{"by": {DAY: {1: "x"}}}, None, {"by": {}}]}
+
+    put = tube.put(data)
+    assert put is not None
+    seen = [put, tube.peek(put.task_id), *tube.tasks_by_state("r")]
+    seen.append(take(tube))
+    seen += tube.release_many([put.task_id])
+    seen += tube.take_many(1)
+    seen += tube.bury_many([put.task_id])
+    seen += tube.delete_many([put.task_id])
+
+    assert [task.data for task in seen] == [data] * len(seen)
+    assert [found for _, found, _ in changes] == [data] * len(changes)
+    tube.put_many([task.data for task in seen[:2]])
+    with tube.take_arrow(2) as batch:
+        kind = batch.table.schema.field("counts").type
+        assert pa.types.is_map(kind)
+        assert tube.put_arrow(batch.table.select(["counts", "deep"])).count == 2
+    assert [task.data for task in tube.tasks_by_state("r")] == [data] * 2
+
+
+@pytest.mark.parametrize("key", [*without_spark(pa.float64(), pa.string()), pa.float32()], ids=str)
+def test_put_of_a_map_with_a_key_twice_is_refused(
+    engine: Engine, queue: Queue, key: pa.DataType
+) -> None:
+    name = {pa.float64(): "DOUBLE", pa.float32(): "FLOAT", pa.string(): "STRING"}[key]
+    tube = engine.create_tube(queue, f"keys_{name}", "fifo", schema=f"m MAP<{name}, INT>")
+    if key == pa.string():
+        twice = [[("a", 1), ("b", 2), ("a", 3)]]
+    else:
+        twice = [[(math.nan, 1), (math.nan, 2)], [(0.0, 1), (-0.0, 2)]]
+        with pytest.raises(InvalidOptionError, match=r": m must be MAP<.*no key NULL or twice"):
+            tube.put({"m": {math.nan: 1, float("nan"): 2}})
+    if key == pa.float32():
+        # Two numbers, and one FLOAT.
+        twice = [[(0.1, 1), (0.1 + 1e-12, 2)]]
+        with pytest.raises(InvalidOptionError, match=r": m must be MAP<.*no key NULL or twice"):
+            tube.put({"m": dict(twice[0])})
+    given = pa.float64() if pa.types.is_floating(key) else key
+    for pairs in twice:
+        rows = pa.table({"m": pa.array([[], pairs], pa.map_(given, pa.int32()))})
+        with pytest.raises(InvalidOptionError, match=r"^table column m='1 bad rows': .*row 1$"):
+            tube.put_arrow(rows)
+
+
+@pytest.mark.parametrize("schema", [None, "tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>"])
+def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
+    engine: Engine, queue: Queue, schema: str | None
+) -> None:
+    name = "own_json" if schema is None else "own_typed"
+    options = {} if schema is None else {"schema": schema}
+    tube = engine.create_tube(queue, name, "fifottl", **options)
+
+    def spoil(data: Any) -> None:
+        data["tags"].append("spoilt")
+        data["part"]["a"]["spoilt"] = 1
+
+    tube.on_task_change(lambda task, _: spoil(task.data))
+    data = {"tags": ["x"], "part": {"a": {"k": 1}}}
+    wanted = copy.deepcopy(data)
+
+    put = tube.put(data)
+    assert put is not None
+    spoil(data)
+    for verb in (
+        lambda: put,
+        lambda: tube.peek(put.task_id),
+        lambda: take(tube),
+        lambda: tube.release(put.task_id),
+        lambda: tube.take_many(1)[0],
+        lambda: tube.touch(put.task_id, 5),
+        lambda: tube.bury(put.task_id),
+        lambda: tube.delete(put.task_id),
+    ):
+        task = verb()
+        assert task is not None
+        assert task.data == wanted
+        spoil(task.data)
+    twice = tube.put_many([wanted, wanted])
+    spoil(twice[0].data)
+    assert twice[1].data == tube.peek(twice[0].task_id).data == wanted
+
+
+def test_put_of_values_of_other_libraries_stores_them_as_pythons(typed: Tube) -> None:
+    local = pd.Timestamp("2026-01-02T03:04:05.000006")
+    for column, value, stored in (
+        ("n", np.int64(3), 3),
+        ("n", np.float32(2), 2),
+        ("number", np.float32(0.5), 0.5),
+        ("boolean", np.bool_(True), True),
+        ("text", np.str_("a"), "a"),
+        ("items", np.array([1, 2]), [1, 2]),
+        ("at", local.tz_localize("Europe/Berlin"), local.tz_localize("Europe/Berlin")),
+        ("part", Row(a=1, b="x"), {"a": 1, "b": "x"}),
+    ):
+        (task,) = typed.put_many([{column: value}])
+        assert task.data[column] == stored
+        assert type(task.data[column]) in (int, float, bool, str, list, dict, dt.datetime)
+    for column, value in (
+        ("n", np.bool_(True)),
+        ("n", np.float64(1.5)),
+        ("at", np.datetime64("2026-01-02T03:04", "us")),
+        ("at", local),
+        ("at", pd.Timestamp(1, unit="ns", tz="UTC")),
+        ("at", pd.NaT),
+        ("day", pd.NaT),
+        ("day", local),
+        ("items", np.array([[1], [2]])),
+        ("items", Row(a=1, b=2)),
+        ("counts", Row(k=1)),
+        ("part", Row(1, "x")),
+    ):
+        with pytest.raises(InvalidOptionError, match=f": {column}.* must be "):
+            typed.put({column: value})
+
+
+# -- columns that no tube is made with -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "task_id",
+        *without_spark(
+            "Pri", "UTUBE", "`ttl`", "ttr", "delay", "attempts", "created", "tubeq_place"
+        ),
+    ],
+)
+def test_create_tube_with_a_column_of_a_batch_is_refused_before_anything_is_written(
+    engine: Engine, queue: Queue, column: str
+) -> None:
+    before = engine.versions(queue.location)
+    for exists in (False, True):
+        with pytest.raises(InvalidOptionError, match=rf"^schema=.*, not '{column.strip('`')}'$"):
+            queue.create_tube("refused", schema=f"n INT, {column} BIGINT", if_not_exists=exists)
+    assert engine.versions(queue.location) == before
+    assert "refused" not in queue.tubes()
+
+
+def test_create_tube_with_maps_that_are_no_dicts_is_refused(queue: Queue) -> None:
+    for kind in ("MAP<STRUCT<a: INT>, INT>", "ARRAY<STRUCT<m: MAP<ARRAY<INT>, INT>>>"):
+        with pytest.raises(InvalidOptionError, match="maps have keys without parts, not 'm'"):
+            queue.create_tube("refused", schema=f"m {kind}")
+
+
+def test_create_tube_with_such_names_within_its_columns_makes_it(
+    engine: Engine, queue: Queue
+) -> None:
+    schema = "part STRUCT<task_id: INT, pri: INT>, data STRING, state STRING, segment INT"
+    tube = engine.create_tube(queue, "names", "utubettl", schema=schema)
+    data = {"part": {"task_id": 1, "pri": 2}, "data": "d", "state": "x", "segment": 7}
+
+    tube.put(data, pri=5, utube="u")
+    with tube.take_arrow(1) as batch:
+        rows = batch.table
+        assert batch.release(rows.select(["task_id"])) == 1
+    assert rows.to_pylist()[0] | data == rows.to_pylist()[0]
+    assert tube.put_arrow(rows.select([*data, "pri", "utube"])).count == 1
+    assert [task.data for task in tube.tasks_by_state("r")] == [data] * 2
