@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Row
 
 __all__ = ["COLUMNS", "KEPT", "SCHEMA", "VALUES", "Value", "expected"]
 
@@ -97,6 +98,8 @@ VALUES: dict[str, Value] = {
     "pairs": Value([("k", 1)]),
     "{a, b}": Value({"a": 1, "b": "x"}, STRUCT, "STRUCT<a: INT, b: STRING>"),
     "{b}": Value({"b": "x"}),
+    "Row": Value(Row(a=1, b="x")),
+    "{at: Row}": Value({"at": Row(a=1)}),
     "{z}": Value({"z": "x"}, pa.struct({"z": pa.string()}), "STRUCT<z: STRING>"),
     "{at: naive}": Value(
         {"at": [NAIVE]},
@@ -183,7 +186,11 @@ KEPT: dict[str, dict[str, Any]] = {
     "at": {"aware": MOMENT, "elsewhere": MOMENT},
     "items": {"[1, None]": [1, None], "(1, 2)": [1, 2], "[2.0]": [2], "[]": []},
     "counts": {"{k: 1}": {"k": 1}},
-    "part": {"{a, b}": {"a": 1, "b": "x"}, "{b}": {"a": None, "b": "x"}},
+    "part": {
+        "{a, b}": {"a": 1, "b": "x"},
+        "{b}": {"a": None, "b": "x"},
+        "Row": {"a": 1, "b": "x"},
+    },
     "deep": {"{at: aware}": {"at": [MOMENT]}},
 }
 

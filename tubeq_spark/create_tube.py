@@ -51,7 +51,8 @@ class CreatesTubes(ABC, Generic[T]):
             capacity: Tasks it may hold (limfifottl).
             storage_mode: `"default"` or `"ready_buffer"` (utube types).
             schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
-                `VARIANT` need a Spark session.
+                `VARIANT` need a Spark session. Its columns have other names than those of a batch and
+                of a put's options.
             max_attempts: Bury a task instead of readying it after so many takes, 1 to 2147483647.
             change_feed: Keep Delta's change data feed. It needs a Spark session, which then runs the
                 row verbs of this tube, whatever the queue's engine is.

@@ -33,7 +33,7 @@ class SingleTasks(ABC):
 
         Args:
             data: Any JSON value, with lists and dicts at most 200 deep; with a `schema`, a dict or
-                Row of it.
+                Row of it, whose values are stored as Spark's INSERT stores them, or refused.
             pri: 0 (the highest) ... 2147483647.
             ttl: Life in seconds from now, >= 0; a hundred years or more is unlimited.
             ttr: Seconds that a taker may hold it, > 0; the ttl by default.

@@ -165,7 +165,8 @@ class Tube(SingleTasks):
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
                 nothing was written. Bad is also what no take could hand out: JSON deeper than 200
                 lists and objects, half a pair of surrogates, moments out of the years 1 to 9999 (in
-                UTC), and texts that are not UTF-8.
+                UTC), texts that are not UTF-8, and maps with a key twice. With a `schema` a column may
+                be of any type whose values its column stores, as `put` does.
             StoreError: The DataFrame had other rows when written than when counted; nothing was.
 
         Commits: 1, an append. Conflicts with nothing but a put of the same key. In a tube with a

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from tubeq_spark import InvalidOptionError, PutItem, Queue, StoreError
+from tubeq_spark import InvalidOptionError, PutItem, Queue, StoreError, TubeExistsError
+from tubeq_spark.admin import new_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,12 +49,6 @@ def opened(place: Path) -> Queue:
     return Queue(None, str(place), engine="native")
 
 
-def plain(data: dict[str, Any]) -> dict[str, Any]:
-    """A payload with its map as Python has one."""
-    counts = data["counts"]
-    return data | {"counts": dict(counts) if isinstance(counts, list) else counts}
-
-
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[Queue]:
     with opened(tmp_path) as queue:
@@ -73,10 +69,10 @@ def test_typed_tube_when_created_without_spark_keeps_rows_as_they_were_put(
     with opened(tmp_path) as other:
         task = other["typed"].take(0)
         assert task is not None
-        assert plain(task.data) == VALUES
+        assert task.data == VALUES
         other["typed"].release(task.task_id)
     (task,) = tube.take_many(1)
-    assert plain(task.data) == VALUES
+    assert task.data == VALUES
     tube.ack(task.task_id)
     (task,) = tube.take_many(1)
     assert task.data == dict.fromkeys(VALUES) | {"big": 7}
@@ -182,3 +178,44 @@ def test_put_arrow_of_a_part_of_a_large_table_does_not_keep_all_of_it(queue: Que
     del large
     gc.collect()
     assert pa.total_allocated_bytes() - before < 10_000_000
+
+
+def test_tube_that_was_made_with_a_column_of_a_batch_or_such_keys_opens(
+    queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = "pri INT, m MAP<STRUCT<a: INT>, INT>"
+    with monkeypatch.context() as earlier:
+        earlier.setattr(new_table, "refuse_schema", lambda *_: None)
+        queue.create_tube("old", "fifottl", schema=schema).put({"pri": 3}, pri=1)
+    with opened(tmp_path) as other:
+        tube = other.create_tube("old", "fifottl", schema=schema, if_not_exists=True)
+        with pytest.raises(TubeExistsError):
+            other.create_tube("old", "fifottl", schema=schema)
+        task = tube.take(0)
+        assert task is not None
+        assert (task.data, task.pri) == ({"pri": 3, "m": None}, 1)
+        tube.ack(task.task_id)
+        tube.drop()
+        with pytest.raises(InvalidOptionError, match="not 'pri'"):
+            other.create_tube("old", "fifottl", schema=schema)
+
+
+def test_take_when_another_program_has_written_a_map_with_a_key_twice_buries_the_task(
+    queue: Queue, tmp_path: Path
+) -> None:
+    tube = queue.create_tube("maps", schema="m MAP<STRING, INT>")
+    tube.put_many([{"m": {"a": 1}}, {"m": {"b": 2}}])
+    table = DeltaTable(str(tmp_path / "maps"))
+    rows = table.to_pyarrow_table()
+    twice = pa.array(
+        [{"m": [("a", 1), ("a", 2)]}, {"m": [("b", 2)]}], rows.schema.field("data").type
+    )
+    place = rows.schema.get_field_index("data")
+    rows = rows.sort_by("task_id").set_column(place, rows.schema.field(place), twice)
+    write_deltalake(table, rows, mode="overwrite")
+
+    task = tube.take(0)
+    assert task is not None
+    assert task.data == {"m": {"b": 2}}
+    (buried,) = tube.tasks_by_state("!")
+    assert buried.data is None

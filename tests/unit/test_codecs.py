@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tubeq_spark import InvalidOptionError
+from tubeq_spark.cli.call import json_text
 from tubeq_spark.runtime.codecs import TypedCodec
 
 CODEC = TypedCodec(
@@ -48,6 +49,12 @@ def test_payload_that_fits_its_columns_is_stored(data: dict[str, Any]) -> None:
     stored = CODEC.encode(data)
 
     assert stored.keys() == set(CODEC.arrow_type.names)
+
+
+def test_json_text_of_a_payload_with_maps_has_texts_for_their_keys() -> None:
+    data = {"m": [{dt.date(2026, 1, 2): {Decimal("1.5"): b"a"}, "k": {1: None}}]}
+
+    assert json_text(data) == '{"m": [{"2026-01-02": {"1.5": "61"}, "k": {"1": null}}]}'
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import doctest
 import re
 import shutil
 import subprocess
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
 
 import tubeq_spark
 from tests.pages import DOCS, PAGES, ROOT, examples
+from tests.payload_table import COLUMNS, KEPT, VALUES
 from tubeq_spark import TaskState
 from tubeq_spark.rules import lifecycle
 
@@ -46,6 +49,52 @@ def test_table_of_changes_when_compared_is_that_of_the_transitions() -> None:
         (move.event, names(move.before), names(move.after), by(move))
         for move in lifecycle.TRANSITIONS.values()
     ]
+
+
+def test_table_of_typed_payloads_when_compared_is_that_of_the_tests() -> None:
+    page = (DOCS / "concepts" / "tubes.md").read_text("utf-8")
+    (table,) = re.findall(r"^\| value \|.*(?:\n\|.*)+", page, re.MULTILINE)
+    header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    given = dict(zip([row[0] for row in rows], [row[1:] for row in rows], strict=True))
+    columns = [column for name in header[1:] for column in [_columns(name)]]
+
+    assert given.keys() == _VALUES.keys()
+    for name, cells in given.items():
+        for cell, of in zip(cells, columns, strict=True):
+            stored = {value in KEPT[column] for value in _VALUES[name] for column in of}
+            # What is stored always, sometimes with a condition, or never.
+            assert (stored == {True}, stored == {False}) == (cell == "yes", cell == "no"), (
+                name,
+                of,
+            )
+
+
+def _columns(header: str) -> list[str]:
+    """The columns of the tests that a heading is about."""
+    kinds = [kind.partition("(")[0].partition("<")[0] for kind in COLUMNS.values()]
+    first, *last = [kinds.index(kind) for kind in re.findall(r"`(\w+)`", header)]
+    names = [*COLUMNS]
+    return names[first : (last or [first])[0] + 1]
+
+
+def _are(*kinds: type) -> list[str]:
+    return [name for name, value in VALUES.items() if type(value.python) in kinds]
+
+
+_VALUES = {
+    "True, False": _are(bool),
+    "int": _are(int),
+    "float": _are(float),
+    "Decimal": _are(Decimal),
+    "str": [name for name in _are(str) if name != "half"],
+    "bytes, bytearray": _are(bytes, bytearray),
+    "date": _are(dt.date),
+    "datetime with a time zone": ["aware", "elsewhere"],
+    "datetime without": ["naive"],
+    "list, tuple": _are(list, tuple),
+    "dict": _are(dict),
+    "Row": ["Row", "{at: Row}"],
+}
 
 
 def test_diagram_when_compared_is_that_of_the_transitions() -> None:

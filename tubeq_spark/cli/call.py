@@ -159,6 +159,7 @@ class Call:
 
 def json_text(value: Any) -> str:
     """A line of JSON, whatever a payload holds: moments as ISO 8601, bytes in hexadecimal."""
+    value = _with_text_keys(value)
     text = json.dumps(value, ensure_ascii=False, default=_as_text)
     try:
         text.encode()
@@ -166,6 +167,15 @@ def json_text(value: Any) -> str:
         # Half of a pair of surrogates, which only an escape can name.
         return json.dumps(value, default=_as_text)
     return text
+
+
+def _with_text_keys(value: Any) -> Any:
+    """A payload whose maps have keys that JSON knows."""
+    if isinstance(value, dict):
+        known = str | int | float
+        pairs = ((k if isinstance(k, known) else _as_text(k), v) for k, v in value.items())
+        return {key: _with_text_keys(item) for key, item in pairs}
+    return [_with_text_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _as_text(value: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from tubeq_spark.rules.arrow_values import (
     with_dicts,
 )
 from tubeq_spark.rules.payload_types import described, sql_name
-from tubeq_spark.rules.payload_values import MisfitError, converter
+from tubeq_spark.rules.payload_values import MisfitError, converter, shown
 
 __all__ = ["assigned", "misfit"]
 
@@ -165,4 +164,4 @@ def _reason(value: pa.Scalar, part: pa.Field) -> str:
         return str(error.within(part.name))
     except (pa.ArrowException, ValueError, OverflowError, TypeError):
         pass
-    return reprlib.repr(str(value))
+    return shown(str(value))

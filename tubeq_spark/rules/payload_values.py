@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from tubeq_spark.rules.payload_types import WHOLE_MAX, described, range_of
 
-__all__ = ["Converter", "MisfitError", "converter"]
+__all__ = ["Converter", "MisfitError", "converter", "shown"]
 
 #: Gives the stored form of a value; `None` is NULL.
 Converter: TypeAlias = Callable[[Any], Any]
@@ -27,6 +27,15 @@ Converter: TypeAlias = Callable[[Any], Any]
 _NO_ITEMS = (str, bytes, bytearray, memoryview)
 #: A whole number of more bits has more digits than any DECIMAL.
 _DECIMAL_BITS = 128
+
+
+_REPR = reprlib.Repr()
+_REPR.maxother = _REPR.maxstring = 60
+
+
+def shown(value: Any) -> str:
+    """A value in a message: the beginning and the end of a long one."""
+    return _REPR.repr(value)
 
 
 class MisfitError(Exception):
@@ -44,7 +53,7 @@ class MisfitError(Exception):
 
     def __str__(self) -> str:
         path = self._path.lstrip(".") or "it"
-        return f"{path} must be {self.allowed}, not {reprlib.repr(self.value)}"
+        return f"{path} must be {self.allowed}, not {shown(self.value)}"
 
 
 def converter(kind: pa.DataType) -> Converter:
@@ -125,7 +134,7 @@ def _of_map(kind: pa.MapType) -> Converter:
             try:
                 found[stored] = item_of(item)
             except MisfitError as error:
-                raise error.within(f"[{reprlib.repr(key)}]") from None
+                raise error.within(f"[{shown(key)}]") from None
         # NaN is one key, whatever Python says; two keys may be one to a FLOAT.
         keys = {"NaN" if key != key else key for key in found}  # noqa: PLR0124
         if None in found or len(keys) < len(value):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import reprlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules import json_payload
-from tubeq_spark.rules.payload_values import MisfitError, converter
+from tubeq_spark.rules.payload_values import MisfitError, converter, shown
 from tubeq_spark.rules.validation import refuse
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class TypedCodec:
         try:
             stored: dict[str, Any] | None = self._convert(data)
         except MisfitError as error:
-            msg = f"data={reprlib.repr(data)}: {error}"
+            msg = f"data={shown(data)}: {error}"
             raise InvalidOptionError(msg) from None
         if stored is None:
             refuse("data", data, self._allowed)
