@@ -1,14 +1,20 @@
 """An S3 of the tests, in a process of its own on loopback: `python -m tests.concurrency.s3_server`.
 
 Prints its port, and serves until it is killed. One request after the other: whether a key is there is
-looked up and answered for by a conditional put as one step, as on S3 itself. A request of `/-/older/SECONDS`
-makes all that is stored as much older, for what looks at an object's age.
+looked up and answered for by a conditional put as one step, as on S3 itself.
+
+Requests that begin with `/-/` are the tests' own: `/-/older/SECONDS` makes all that is stored as much older,
+for what looks at an object's age; `/-/lose`, `/-/answer` and `/-/log` are about answers that are lost.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+import socket
 import threading
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,35 +22,132 @@ from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
-from werkzeug.wrappers import Response
+from werkzeug.wrappers import Request, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from werkzeug.serving import BaseWSGIServer
 
-__all__ = ["OLDER", "main", "new_server"]
+__all__ = ["ANSWER", "LOG", "LOSE", "OLDER", "main", "new_server"]
 
 #: What a request begins with that makes all objects older.
 OLDER = "/-/older/"
+#: Requests that begin and end the losing of answers, and one for the log of all other requests.
+LOSE, ANSWER, LOG = "/-/lose", "/-/answer", "/-/log"
+_ERROR = (
+    "<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"
+)
+
+
+@dataclass
+class Losing:
+    """Which answers are lost, and how.
+
+    Attributes:
+        match: A regular expression: method and path of the requests that it happens to.
+        kind: "reset" cuts the connection, "error" answers 500, "hang" says nothing.
+        times: How often; `None` is each time.
+        kept: Whether the store does what was asked before the answer is lost.
+        dark: Whether no request at all is heard after the first of these.
+    """
+
+    match: str
+    kind: str = "reset"
+    times: int | None = 1
+    kept: bool = True
+    dark: bool = False
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def happens(self, line: str) -> bool:
+        """Whether it happens to a request, which counts."""
+        if self.times == 0 or re.search(self.match, line) is None:
+            return False
+        if self.times is not None:
+            self.times -= 1
+        return True
+
+    def goes_dark(self) -> None:
+        """From now on nothing is heard."""
+        self.match, self.times, self.kept = "", None, False
+
+
+class Server:
+    """The store, and what is between it and its clients."""
+
+    def __init__(self) -> None:
+        self._store = DomainDispatcherApplication(create_backend_app)
+        self._one_by_one = threading.Lock()
+        self._losing: Losing | None = None
+        self._log: list[list[Any]] = []
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request, or not."""
+        path = environ["PATH_INFO"]
+        if path.startswith("/-/"):
+            return self._asked(path, environ)(environ, start)
+        line = f"{environ['REQUEST_METHOD']} {path}"
+        with self._one_by_one:
+            losing = self._losing
+            if losing is None or not losing.happens(line):
+                return self._answered(line, environ, start)
+            if losing.kept:
+                b"".join(self._answered(line, environ, _unheard))
+            else:
+                self._log.append([line, None])
+            if losing.dark:
+                losing.goes_dark()
+        return _lose(losing, environ, start)
+
+    def _answered(
+        self, line: str, environ: dict[str, Any], start: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        row = [line, None]
+        self._log.append(row)
+
+        def noted(status: str, *rest: Any) -> Any:
+            row[1] = int(status[:3])
+            return start(status, *rest)
+
+        found: Iterable[bytes] = self._store(environ, noted)
+        return found
+
+    def _asked(self, path: str, environ: dict[str, Any]) -> Response:
+        """Do what a test asks for."""
+        if path == LOG:
+            with self._one_by_one:
+                log, self._log = self._log, []
+            return Response(json.dumps(log))
+        if path.startswith(OLDER):
+            with self._one_by_one:
+                _make_older(timedelta(seconds=float(path.removeprefix(OLDER))))
+            return Response()
+        former = self._losing
+        self._losing = Losing(**json.loads(Request(environ).get_data())) if path == LOSE else None
+        if former is not None:
+            former.ended.set()
+        return Response()
+
+
+def _unheard(*_: Any) -> None:
+    """Take the beginning of an answer that nobody gets."""
+
+
+def _lose(losing: Losing, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    if losing.kind == "error":
+        return Response(_ERROR, 500, content_type="application/xml")(environ, start)
+    if losing.kind == "hang":
+        losing.ended.wait()
+    connection: socket.socket = environ["werkzeug.socket"]
+    connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionResetError
 
 
 def new_server() -> BaseWSGIServer:
     """A server that listens already, on a port of its own."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = DomainDispatcherApplication(create_backend_app)
-    one_by_one = threading.Lock()
-
-    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Any:
-        with one_by_one:
-            asked = environ["PATH_INFO"]
-            if asked.startswith(OLDER):
-                _make_older(timedelta(seconds=float(asked.removeprefix(OLDER))))
-                return Response()(environ, start)
-            return application(environ, start)
-
     # A connection that is kept open has a thread of its own.
-    return make_server("127.0.0.1", 0, answer, threaded=True)
+    return make_server("127.0.0.1", 0, Server(), threaded=True)
 
 
 def _make_older(age: timedelta) -> None:

@@ -20,6 +20,7 @@ from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.handles import Table
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.sql import schema
@@ -144,8 +145,8 @@ def test_create_when_the_table_is_there_changes_nothing(place: Place, tmp_path: 
 
 def test_create_when_somebody_else_does_is_no_error(place: Place, tmp_path: Path) -> None:
     new = schema.new_registry(path_table(str(tmp_path / "new")), QueueConfig())
-    create(str(tmp_path / "new"), new, {})
-    create(str(tmp_path / "new"), new, {})
+    for _ in range(2):
+        create(Table(str(tmp_path / "new"), "new", {}), new)
     assert place.engine.tables.is_table(new.name)
 
 

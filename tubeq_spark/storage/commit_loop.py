@@ -217,8 +217,8 @@ class CommitLoop:
             has_ended()
             self._observer("committed", operation)
         except Exception as error:
-            # It failed before the statement was sent.
-            if is_missing_table(error) or isinstance(error, StoreError):
+            # It failed before the statement was sent, or the engine has looked what became of it.
+            if is_missing_table(error) or isinstance(error, (StoreError, CommitUnknownError)):
                 raise
             outcome = outcome_of(error)
             if outcome in (Outcome.CONFLICT, Outcome.STALE):

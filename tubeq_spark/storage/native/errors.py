@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,16 @@ from tubeq_spark.storage.statement import STALE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["RefusedError", "is_conflict", "is_from_library", "reading", "telling"]
+__all__ = [
+    "RefusedError",
+    "is_conflict",
+    "is_from_library",
+    "is_missing",
+    "may_have_sent",
+    "may_pass",
+    "reading",
+    "telling",
+]
 
 #: How the library begins when another commit came first. It gives the same class to a storage that
 #: failed while a commit was written.
@@ -26,6 +36,13 @@ _CONFLICTS = (
 )
 #: A directory of this host answers at once or not at all: no answer of it gets lost.
 _LOCAL = "LocalFileSystem"
+#: How the client of an object store says which request failed, and with which status. In its longer texts
+#: an arrow in colour stands between a cause and the next one.
+_REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) in ")
+_STATUS = re.compile(r"non-2xx status code(?::|\s|\x1b\[\d+m|\u21b3)*(\d{3})")
+_NO_CONNECTION = "client error (Connect)"
+#: Statuses of a client's faults that are none: it was slow, or asked too often.
+_PASSING = ("408", "429")
 
 
 class RefusedError(EngineError):
@@ -91,6 +108,37 @@ def is_from_library(error: Exception) -> bool:
     """Whether the library, or the storage below it, raised it."""
     # What DataFusion fails with comes as a plain Exception.
     return isinstance(error, (DeltaError, OSError)) or type(error) is Exception
+
+
+def is_missing(error: BaseException) -> bool:
+    """Whether there is no table."""
+    return isinstance(error, TableNotFoundError)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether a request to an object store failed that may succeed when it is repeated."""
+    text = str(error)
+    return _REQUEST.search(text) is not None and not _is_refused(text)
+
+
+def may_have_sent(error: BaseException, version: int) -> bool:
+    """Whether an error leaves open that a commit of this version has reached an object store."""
+    text = str(error)
+    request = _REQUEST.search(text)
+    if is_conflict(error) or request is None:
+        # Said of what was there before, or by a storage of another kind.
+        return not is_conflict(error)
+    method, url = request.groups()
+    if url.endswith(f"/_delta_log/{version:020}.json"):
+        return _NO_CONNECTION not in text and not _is_refused(text)
+    # Data files come before the commit; what is read or written in the log may come after it.
+    return method != "PUT" or "/_delta_log/" in url
+
+
+def _is_refused(text: str) -> bool:
+    """Whether an object store has said that it will not do what it was asked for."""
+    status = _STATUS.search(text)
+    return status is not None and status[1].startswith("4") and status[1] not in _PASSING
 
 
 def is_conflict(error: BaseException) -> bool:

@@ -16,7 +16,8 @@ from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.log_files import LogFiles
 from tubeq_spark.storage.native.delta_log.table import LocalTable
-from tubeq_spark.storage.native.errors import is_conflict, is_from_library
+from tubeq_spark.storage.native.errors import is_conflict, is_from_library, reading
+from tubeq_spark.storage.native.sending import patiently
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.sql.quoting import path_of
@@ -30,13 +31,17 @@ __all__ = ["Handles", "Table", "schema_of"]
 
 log = logging.getLogger(__name__)
 
+#: The library's option for how often its client repeats a request that failed.
+_RETRIES = "max_retries"
+
 
 class Table:
     """One table.
 
     A statement decides and commits on a snapshot that nobody moves on meanwhile, since what it
     commits is compared with that. Reads share it while no statement runs, so that each commit is
-    looked up once, and have one of their own else: they wait for no statement.
+    looked up once, and have one of their own else: they wait for no statement. On an object store they
+    always have their own: it repeats requests that fail, as one that commits must not.
     """
 
     def __init__(
@@ -46,10 +51,17 @@ class Table:
         #: What it is called in DataFusion.
         self.alias = alias
         self.log = LogFiles(path)
-        directory = local_directory(path) if local else None
-        self._local = None if directory is None else LocalTable(directory, self.log)
-        self._options = dict(options)
-        self._writing, self._reading = (_Snapshot(path, options, self.log) for _ in range(2))
+        #: What the library needs to reach the storage, and to do so without repeating a request.
+        self.options, self.options_to_commit = dict(options), dict(options)
+        directory = local_directory(path)
+        #: Whether it is on storage of another host, whose answers can be lost.
+        self.is_far = directory is None
+        if self.is_far:
+            given = {name: value for name, value in options.items() if name.lower() != _RETRIES}
+            self.options_to_commit = given | {_RETRIES: "0"}
+        self._local = LocalTable(directory, self.log) if directory is not None and local else None
+        self._writing = _Snapshot(path, self.options_to_commit, self.log)
+        self._reading = _Snapshot(path, self.options, self.log)
 
     @property
     def local(self) -> LocalTable | None:
@@ -115,7 +127,7 @@ class Table:
         Raises:
             TableNotFoundError: There is none.
         """
-        if self._writing.lock.acquire(blocking=False):
+        if not self.is_far and self._writing.lock.acquire(blocking=False):
             try:
                 yield self._writing.renewed()
             finally:
@@ -140,10 +152,16 @@ class Table:
             TableNotFoundError: There is none.
         """
         with self._writing.lock, self.expected():
-            newest = self._writing.renewed()
+            newest = self._renewed_to_write()
             before = newest.version()
             yield newest
             self.log.committed(newest.version(), newest.metadata().configuration, before)
+
+    def _renewed_to_write(self) -> DeltaTable:
+        if not self.is_far:
+            return self._writing.renewed()
+        with reading():
+            return patiently(self._writing.renewed)
 
     @contextmanager
     def expected(self) -> Iterator[None]:
@@ -165,7 +183,7 @@ class Table:
 
     def exists(self) -> bool:
         """Whether the table is there, by its log."""
-        there = DeltaTable.is_deltatable(self.path, self._options or None)
+        there = DeltaTable.is_deltatable(self.path, self.options or None)
         if not there:
             self._writing.forget()
             self._reading.forget()

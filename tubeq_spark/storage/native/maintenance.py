@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import TYPE_CHECKING, Any
 
+from deltalake import CommitProperties
+
+from tubeq_spark.storage.commit_note import Note
 from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.native.sending import sent
+from tubeq_spark.storage.native.table_files import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,6 +20,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
+    from tubeq_spark.storage.native.handles import Table
 
 __all__ = ["extent", "history_rows", "small_files", "vacuum"]
 
@@ -35,17 +43,8 @@ def small_files(table: DeltaTable, rows: int) -> int:
 
 def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
     """The version of the last checkpoint; -1 when there is none yet."""
-    # They bring the clients of all object stores along, which most processes never need.
-    from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415
-    from pyarrow.fs import FileSystem, PyFileSystem  # noqa: PLC0415
-
-    handler = DeltaStorageHandler(table.table_uri, dict(options) or None)
-    files: FileSystem = PyFileSystem(handler)
-    try:
-        with files.open_input_stream(_LAST_CHECKPOINT) as file:
-            return int(json.loads(file.readall())["version"])
-    except FileNotFoundError:
-        return -1
+    pointer = read(table.table_uri, options, _LAST_CHECKPOINT)
+    return -1 if pointer is None else int(json.loads(pointer)["version"])
 
 
 def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -56,6 +55,22 @@ def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         | {"timestamp": int(commit.get("timestamp") or 0) * 1000}
         for commit in commits
     ]
+
+
+def set_property(table: Table, newest: DeltaTable, name: str, value: str) -> None:
+    """Commit a property of a table as the version that follows its newest one."""
+    operation_id = -random.getrandbits(62) - 1
+    said = user_metadata(Note("set_property"), None, operation_id)
+    properties = CommitProperties(custom_metadata={"userMetadata": said}, max_commit_retries=0)
+    sent(
+        table,
+        newest,
+        operation_id,
+        lambda: newest.alter.set_table_properties(
+            {name: value}, raise_if_not_exists=False, commit_properties=properties
+        ),
+        lambda _: None,
+    )
 
 
 def vacuum(table: DeltaTable, log: LogFiles) -> None:

@@ -5,34 +5,58 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
+from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.ddl import columns_of
+from tubeq_spark.storage.native.sending import patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.sql.schema import NewTable
 
 __all__ = ["create", "schema_of_ddl"]
 
 
-def create(path: str, new: NewTable, options: Mapping[str, str]) -> None:
-    """Write a table's first commit, unless somebody else does at the same moment."""
+def create(table: Table, new: NewTable) -> None:
+    """Write a table's first commit, unless somebody else does at the same moment.
+
+    Raises:
+        CommitUnknownError: It was sent, and nobody can tell whether the table is there.
+    """
+    patiently(lambda: _create(table, new))
+
+
+def _create(table: Table, new: NewTable) -> None:
     try:
         DeltaTable.create(
-            path,
+            table.path,
             schema=schema_of_ddl(new.columns),
             mode="error",
             partition_by=list(new.partitions),
             configuration=dict(new.properties),
-            storage_options=dict(options) or None,
+            storage_options=table.options_to_commit or None,
+            # Of a commit that is there the library would make a second version.
+            commit_properties=CommitProperties(max_commit_retries=0),
             raise_if_key_not_exists=False,
         )
-    except DeltaError:
-        if not DeltaTable.is_deltatable(path, dict(options) or None):
+    except (DeltaError, OSError) as error:
+        if not _is_there(table, error):
             raise
+
+
+def _is_there(table: Table, error: Exception) -> bool:
+    """Whether a table is there whose creation failed: made by us or by somebody else."""
+    try:
+        return table.exists()
+    except (DeltaError, OSError) as unseen:
+        if not errors.may_have_sent(error, 0):
+            raise
+        msg = f"the answer to the creation of {table.path} was lost: {reason_of(unseen)}"
+        raise CommitUnknownError(msg) from error
 
 
 def schema_of_ddl(columns: str) -> Schema:

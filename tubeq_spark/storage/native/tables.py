@@ -12,6 +12,8 @@ from tubeq_spark.storage.commit_note import NEWEST, newest_write
 from tubeq_spark.storage.native import errors, maintenance
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
+from tubeq_spark.storage.native.sending import patiently
+from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.sql.schema import PARTITION
 from tubeq_spark.storage.statement import Append
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
 
     from tubeq_spark.storage.engine import Extent
-    from tubeq_spark.storage.native.handles import Handles
+    from tubeq_spark.storage.native.handles import Handles, Table
     from tubeq_spark.storage.sql.schema import NewTable
 
 __all__ = ["NativeTables"]
@@ -39,23 +41,36 @@ class NativeTables:
         """Create a table where there is none; another creator at the same time is no error."""
         if not self.is_table(table.name):
             with errors.reading():
-                create(self._handles.of(table.name).path, table, self._handles.options)
+                create(self._handles.of(table.name), table)
 
     def set_property(self, table: str, name: str, value: str) -> bool:
-        """Set a table property; False when another commit came first."""
-        try:
-            with errors.telling(), self._handles.of(table).writing() as newest:
-                newest.alter.set_table_properties({name: value}, raise_if_not_exists=False)
-        except EngineError as error:
-            if not errors.is_conflict(error):
-                raise
-            return False
-        return True
+        """Set a table property; False when another commit came first.
+
+        On an object store one that sets no properties is none of these.
+        """
+        opened, former = self._handles.of(table), self.property(table, name)
+        for _ in range(APPENDS if opened.is_far else 1):
+            try:
+                with errors.telling(), opened.writing() as newest:
+                    if newest.metadata().configuration.get(name) != former:
+                        return False
+                    maintenance.set_property(opened, newest, name, value)
+            except EngineError as error:
+                if not errors.is_conflict(error):
+                    raise
+            else:
+                return True
+        return False
 
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
         opened = self._handles.of(table)
-        with errors.reading(), opened.writing() as newest:
+        with errors.reading():
+            patiently(lambda: self._vacuum(opened))
+
+    @staticmethod
+    def _vacuum(opened: Table) -> None:
+        with opened.writing() as newest:
             maintenance.vacuum(newest, opened.log)
 
     def fitting(

@@ -16,13 +16,16 @@ from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.log_files import hook
 from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.handles import schema_of
+from tubeq_spark.storage.native.sending import sent
 from tubeq_spark.storage.native.statement_query import condition
 from tubeq_spark.storage.native.swap import decide
 from tubeq_spark.storage.native.tokens import columns_of
+from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.native.handles import Table
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["APPENDS", "RunsQueries", "Writer", "is_of_whole_partitions", "whole"]
 
+#: A statement that meets another commit on an object store is decided so often, before all is read anew.
+DECISIONS = 5
 #: An append that meets the removal of a file which it knew is written once more, so often.
 APPENDS = 50
 
@@ -57,40 +62,65 @@ class Writer:
         self._options = dict(options) or None
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
-        """Run a statement."""
+        """Run a statement; on an object store it is decided anew at once where another commit came first."""
+        for _ in range(DECISIONS - 1 if table.is_far else 0):
+            try:
+                return self._execute(table, statement, note)
+            except EngineError as error:
+                if error.outcome is not Outcome.CONFLICT:
+                    raise
+        return self._execute(table, statement, note)
 
+    def _execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         def run(sql: str) -> pa.Table:
-            handles = {statement.table: snapshot}
-            return self._query(sql, statement.sources, statement.size, handles)
+            if not table.is_far:
+                handles = {statement.table: snapshot}
+                return self._query(sql, statement.sources, statement.size, handles)
+            # By a client that repeats what fails: of the snapshot's version, or of a newer one, and
+            # then the next version is there and the commit conflicts.
+            with errors.reading():
+                return self._query(sql, statement.sources, statement.size, {})
 
         with table.writing() as snapshot:
-            target = _Target(snapshot)
+            target, before = _Target(snapshot), snapshot.version()
             if is_of_whole_partitions(statement, target.by):
-                return self.remove(snapshot, statement, note)
+                return sent(
+                    table,
+                    snapshot,
+                    statement.operation_id,
+                    lambda: self.remove(snapshot, statement, note),
+                    lambda commit: self._removed(
+                        statement, snapshot, before, commit["operationMetrics"]
+                    ),
+                )
             decision = decide(statement, target, run)
-            if decision.rows is None:
+            rows = decision.rows
+            if rows is None:
                 return decision.affected
             said = user_metadata(note, decision.affected, statement.operation_id)
             if decision.changed is None:
-                self.insert(snapshot, decision.rows, partitions.named(statement.partitions), said)
+                write, found = self.insert, partitions.named(statement.partitions)
             else:
+                write = self.swap
                 found = partitions.predicate(target.by, decision.changed, statement.partitions)
-                self.swap(snapshot, decision.rows, found, said)
+            self._send(table, snapshot, statement, lambda: write(snapshot, rows, found, said))
             return decision.affected
 
-    def insert(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
-        """Commit rows where a predicate finds nothing, as `swap` does.
+    @staticmethod
+    def _send(
+        table: Table, snapshot: DeltaTable, statement: Statement | Append, write: Callable[[], None]
+    ) -> None:
+        sent(table, snapshot, statement.operation_id, write, lambda _: None)
 
-        Where writers wait for a lock nobody comes first: then it is the very next version, which an append
-        makes as well, at half the cost, and without looking what it conflicts with.
+    def insert(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
+        """Commit rows where a predicate finds nothing.
+
+        As the very next version, which an append makes as well as a `swap`, at half the cost.
         """
-        if local_directory(snapshot.table_uri) is None:
-            self.swap(snapshot, rows, predicate, said)
-            return
         try:
-            _append(snapshot, rows, _saying(said, at_once=True))
+            _append(snapshot, rows, _saying(snapshot, said, at_once=True))
         except Exception as error:
-            if not errors.is_conflict(error):
+            if _is_far(snapshot) or not errors.is_conflict(error):
                 raise
             # Somebody did without the lock, and may have done something else.
             self.swap(snapshot, rows, predicate, said)
@@ -98,28 +128,37 @@ class Writer:
     def swap(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
         """Commit that rows take the place of what a predicate finds.
 
-        It fails where another commit since the snapshot added or removed what the predicate may find.
+        It fails where another commit since the snapshot added or removed what the predicate may find; on an
+        object store where there is another commit.
         """
         write_deltalake(
             snapshot,
             rows,
             mode="overwrite",
             predicate=predicate,
-            commit_properties=_saying(said),
+            commit_properties=_saying(snapshot, said),
             post_commithook_properties=hook(snapshot),
         )
 
     def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
         """Commit that whole partitions go; no row is read."""
         said = user_metadata(note, None, statement.operation_id)
-        found = translated(condition(statement))
+        found, before = translated(condition(statement)), snapshot.version()
         done = snapshot.delete(
-            found, commit_properties=_saying(said), post_commithook_properties=hook(snapshot)
+            found,
+            commit_properties=_saying(snapshot, said),
+            post_commithook_properties=hook(snapshot),
         )
-        if done["num_removed_files"] and not done.get("num_deleted_rows"):
+        return self._removed(statement, snapshot, before, done)
+
+    def _removed(
+        self, statement: Statement, table: DeltaTable, before: int, metrics: Mapping[str, Any]
+    ) -> Affected:
+        """What a commit has removed, by what the library says of it."""
+        if metrics["num_removed_files"] and not metrics.get("num_deleted_rows"):
             # There are files without statistics; what was there is still there, one version before.
-            return Affected(deleted=self.count(statement, snapshot, snapshot.version() - 1))
-        return Affected(deleted=int(done.get("num_deleted_rows") or 0))
+            return Affected(deleted=self.count(statement, table, before))
+        return Affected(deleted=int(metrics.get("num_deleted_rows") or 0))
 
     def count(self, statement: Statement, table: DeltaTable, version: int) -> int:
         """How many rows a statement without a source finds in a version of its table."""
@@ -139,10 +178,8 @@ class Writer:
                 with table.writing() as snapshot:
                     if append.once is not None and _is_done(snapshot, append.once):
                         break
-                    if append.replaces is not None:
-                        self.replace(snapshot, rows, append.replaces, said, append.once)
-                    else:
-                        self.add(snapshot, whole(rows, schema_of(snapshot)), said, append.once)
+                    write = self._writes(snapshot, append, rows, said)
+                    self._send(table, snapshot, append, write)
                     return Affected(inserted=rows.num_rows)
             except Exception as error:
                 # It reads nothing: what another commit did does not matter to it.
@@ -150,11 +187,21 @@ class Writer:
                     raise
         return Affected()
 
+    def _writes(
+        self, snapshot: DeltaTable, append: Append, rows: pa.Table, said: str
+    ) -> Callable[[], None]:
+        """What commits an append."""
+        by = append.replaces
+        if by is not None:
+            return lambda: self.replace(snapshot, rows, by, said, append.once)
+        new = whole(rows, schema_of(snapshot))
+        return lambda: self.add(snapshot, new, said, append.once)
+
     def add(
         self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
     ) -> None:
         """Commit rows beside whatever there is."""
-        _append(snapshot, rows, _saying(said, once))
+        _append(snapshot, rows, _saying(snapshot, said, once))
 
     def replace(
         self,
@@ -171,7 +218,7 @@ class Writer:
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=[partition],
-            commit_properties=_saying(said, once),
+            commit_properties=_saying(snapshot, said, once),
             post_commithook_properties=hook(snapshot),
         )
 
@@ -186,13 +233,25 @@ def _append(snapshot: DeltaTable, rows: pa.Table, properties: CommitProperties) 
     )
 
 
+def _is_far(snapshot: DeltaTable) -> bool:
+    return local_directory(snapshot.table_uri) is None
+
+
 def _saying(
-    said: str, once: tuple[str, int] | None = None, *, at_once: bool = False
+    snapshot: DeltaTable,
+    said: str,
+    once: tuple[str, int] | None = None,
+    *,
+    at_once: bool = False,
 ) -> CommitProperties:
-    """What a commit says of itself; `at_once`: it is the next version, or fails."""
+    """What a commit says of itself; `at_once`: it is the next version, or fails.
+
+    So is each on an object store: of a commit that is there, and whose answer was lost, the library would
+    make one more version.
+    """
     return CommitProperties(
         custom_metadata={"userMetadata": said},
-        max_commit_retries=0 if at_once else None,
+        max_commit_retries=0 if at_once or _is_far(snapshot) else None,
         app_transactions=None if once is None else [_transaction(*once)],
     )
 

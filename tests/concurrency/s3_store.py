@@ -1,0 +1,142 @@
+"""The S3 of the tests as its clients see it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
+
+from tubeq_spark import Queue, QueueConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tubeq_spark.clock import Clock
+
+__all__ = ["COMMIT", "Store", "served"]
+
+ROOT = Path(__file__).parents[2]
+#: The request that commits a version.
+COMMIT = r"^PUT .*/_delta_log/\d{20}\.json$"
+
+
+@dataclass
+class Store:
+    """An S3 with an empty bucket."""
+
+    url: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """What the native engine needs to reach it."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_REGION": "us-east-1",
+            "aws_conditional_put": "etag",
+        }
+
+    def open(
+        self,
+        location: str,
+        clock: Clock | None = None,
+        options: dict[str, str] | None = None,
+        **settings: Any,
+    ) -> Queue:
+        """Open a queue, with more options for the storage, and settings."""
+        return Queue(
+            None,
+            location,
+            engine="native",
+            storage_options=self.options | (options or {}),
+            config=QueueConfig(**settings),
+            clock=clock,
+        )
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[Any]:
+        """A client of another make."""
+        import boto3  # noqa: PLC0415  (it comes with the emulation)
+
+        client = boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+            region_name="us-east-1",
+        )
+        with contextlib.closing(client):
+            yield client
+
+    def create_bucket(self) -> None:
+        """Make the bucket of all tests."""
+        with self.client() as client:
+            client.create_bucket(Bucket="bucket")
+
+    def keys(self, prefix: str) -> set[str]:
+        """What is stored there."""
+        with self.client() as client:
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix=prefix)
+            return {found["Key"] for page in pages for found in page.get("Contents", ())}
+
+    def make_older(self, seconds: float) -> None:
+        """Let everything have been stored so much earlier."""
+        self._ask(f"/-/older/{seconds}")
+
+    def lose(self, match: str = COMMIT, **how: Any) -> None:
+        """Lose the answers to requests from now on, as a `Losing` of the server says."""
+        self._ask("/-/lose", {"match": match} | how)
+
+    def answer(self) -> None:
+        """Answer each request again."""
+        self._ask("/-/answer")
+
+    @contextlib.contextmanager
+    def losing(self, match: str = COMMIT, **how: Any) -> Iterator[None]:
+        """Lose answers for the time of a block."""
+        self.lose(match, **how)
+        try:
+            yield
+        finally:
+            self.answer()
+
+    def requests(self) -> list[tuple[str, int | None]]:
+        """Method and path of all requests since this was asked last, and the store's own status."""
+        return [(line, status) for line, status in json.loads(self._ask("/-/log"))]
+
+    def commits(self) -> list[tuple[str, int | None]]:
+        """Those of `requests` that would commit a version."""
+        return [row for row in self.requests() if re.search(COMMIT, row[0])]
+
+    def _ask(self, path: str, what: object = None) -> bytes:
+        data = None if what is None else json.dumps(what).encode()
+        with urlopen(Request(f"{self.url}{path}", data)) as answer:
+            said: bytes = answer.read()
+        return said
+
+
+@contextlib.contextmanager
+def served() -> Iterator[Store]:
+    """A server of its own process, for the time of a block."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.concurrency.s3_server"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        found = Store(f"http://127.0.0.1:{int(server.stdout.readline())}")
+        found.create_bucket()
+        yield found
+    finally:
+        server.kill()
+        server.communicate()

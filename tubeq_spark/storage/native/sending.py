@@ -1,0 +1,149 @@
+"""Sends a commit to an object store, and looks what became of it where no plain answer came.
+
+An answer can be lost: the version is there, and its writer hears of a reset, of an error 500, or nothing. Who
+repeats the request hears that the version exists, which reads as if somebody else had committed it. So the
+client below repeats no commit, and the library makes no second version of one. Whatever a commit fails
+with, this module looks at the version that it was to be:
+
+- it bears our operation id: we have committed it;
+- it bears another one: a conflict, and nothing of ours was written;
+- there is none: the commit is sent again, as the same version. Of all these requests one lands at most,
+  however late the first one comes, because a version that is there is never overwritten;
+- nobody can tell, since the store does not answer or the log begins later: `CommitUnknownError`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, TypeVar
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import CommitUnknownError, StoreError
+from tubeq_spark.rules.backoff import Backoff
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.native.commit_notes import is_of
+from tubeq_spark.storage.native.table_files import read
+from tubeq_spark.storage.outcome import EngineError, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from deltalake import DeltaTable
+
+    from tubeq_spark.storage.native.handles import Table
+
+__all__ = ["patiently", "sent"]
+
+T = TypeVar("T")
+_CLOCK = SystemClock()
+#: As often as the client below repeats a read.
+_BACKOFF = Backoff(attempts=10, seconds=60.0, first=0.1, most=15.0)
+
+
+def sent(
+    table: Table,
+    snapshot: DeltaTable,
+    operation_id: int,
+    send: Callable[[], T],
+    told: Callable[[Mapping[str, Any]], T],
+) -> T:
+    """Commit the version that follows a snapshot.
+
+    Args:
+        table: The table.
+        snapshot: The snapshot.
+        operation_id: What the commit is known by.
+        send: Sends it, once.
+        told: What `send` would have returned, by what the log says of the commit.
+
+    Raises:
+        EngineError: Another commit has become that version, or the store refuses this one.
+        CommitUnknownError: It was sent, and nobody can tell what became of it.
+        StoreError: It was not sent.
+    """
+    if not table.is_far:
+        return send()
+    version, is_out = snapshot.version() + 1, False
+    for wait in _waits():
+        try:
+            return send()
+        except Exception as error:
+            if not errors.is_from_library(error):
+                raise
+            is_out = is_out or errors.may_have_sent(error, version)
+            commit = _look(table, version, operation_id, error, is_out=is_out)
+            if commit is not None:
+                if is_of(commit, operation_id):
+                    return told(commit)
+                msg = f"version {version} of {table.path} was committed by somebody else"
+                raise EngineError(msg, Outcome.CONFLICT) from error
+            if wait is None or not errors.may_pass(error):
+                outcome = Outcome.LOST if is_out else Outcome.FAILED
+                raise EngineError(reason_of(error), outcome) from error
+        _CLOCK.sleep(wait)
+    raise AssertionError  # never: the last wait is `None`
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Do what changes nothing, and once more where the store failed in a way that passes."""
+    for wait in _waits():
+        try:
+            return call()
+        except Exception as error:
+            if wait is None or not errors.may_pass(error):
+                raise
+        _CLOCK.sleep(wait)
+    raise AssertionError  # never: the last wait is `None`
+
+
+def _waits() -> Iterator[float | None]:
+    """The waits after failures; `None` after the last one."""
+    began = _CLOCK.monotonic()
+    yield from _BACKOFF.waits(lambda: _CLOCK.monotonic() - began, random.random)
+    yield None
+
+
+def _look(
+    table: Table, version: int, operation_id: int, error: Exception, *, is_out: bool
+) -> Mapping[str, Any] | None:
+    """What a version says of itself; `None`: there is no such version yet.
+
+    Args:
+        table: The table.
+        version: The version.
+        operation_id: Of the commit that was to be it.
+        error: What that failed with.
+        is_out: Whether it may have been sent.
+    """
+    last = version - 1
+    try:
+        found = _commit_info(table, version)
+        if found is None:
+            with table.newest() as newest:
+                last = newest.version()
+            # It may have come meanwhile.
+            found = _commit_info(table, version) if last >= version else None
+    except Exception as unseen:
+        if not errors.is_from_library(unseen) or errors.is_missing(unseen):
+            raise
+        if not is_out:
+            msg = f"storage could not be written: {reason_of(error)}"
+            raise StoreError(msg) from error
+        msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
+        raise CommitUnknownError(msg, operation_id) from error
+    if found is None and last >= version:
+        msg = f"the log of {table.path} begins after version {version}"
+        raise CommitUnknownError(msg, operation_id) from error
+    return found
+
+
+def _commit_info(table: Table, version: int) -> Mapping[str, Any] | None:
+    """What a commit says of itself; `None`: there is no such version."""
+    text = read(table.path, table.options, f"_delta_log/{version:020}.json")
+    if text is None:
+        return None
+    actions = (json.loads(line) for line in text.splitlines() if line.strip())
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
