@@ -15,11 +15,13 @@ from tubeq_spark.runtime.counters import Counters
 from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
 from tubeq_spark.runtime.session import Session
+from tubeq_spark.runtime.unknown_takes import UnknownTakes
 from tubeq_spark.storage.commit_loop import CommitLoop, Tally
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.log_readers import LogReaders
 from tubeq_spark.storage.sql.id_slots import Slots
 from tubeq_spark.storage.sql.sessions import Sessions
+from tubeq_spark.storage.writers import why_not
 
 if TYPE_CHECKING:
     from tubeq_spark.admin.engines import Engines
@@ -49,11 +51,16 @@ def make_context(
         spark_loop = None
         if engines.spark is not None:
             spark_loop = CommitLoop(engines.spark, config, wall, source.random, tally)
+            refusal = why_not(opened, engines.name, "spark")
+            if refusal is not None:
+                spark_loop = spark_loop.refusing(refusal)
     counters, held_tasks = Counters(), HeldTasks()
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
     session = Session(sessions, slots, clock, config, counters, name, held_tasks, tally.running)
+    unknown = UnknownTakes(clock)
+    session.after_beat = unknown.look
     lapsed = LapsedSessions(
         sessions.views,
         sessions.version,
@@ -75,6 +82,7 @@ def make_context(
         sessions=sessions,
         slots=slots,
         held_tasks=held_tasks,
+        unknown_takes=unknown,
         lapsed=lapsed,
         counters=counters,
         random=source,

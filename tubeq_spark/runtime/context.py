@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.held_tasks import HeldTasks
     from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
     from tubeq_spark.runtime.session import Session
+    from tubeq_spark.runtime.unknown_takes import UnknownTakes
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
@@ -79,6 +80,7 @@ class QueueContext:
     sessions: Sessions
     slots: Slots
     held_tasks: HeldTasks
+    unknown_takes: UnknownTakes
     lapsed: LapsedSessions
     counters: Counters
     random: random.Random
@@ -109,7 +111,9 @@ class QueueContext:
         Raises:
             StoreError: There is no Spark session.
         """
-        spark, loop = self.require_spark(), self.require_spark_loop()
+        spark, loop = self.require_spark(), self.spark_loop
+        if loop is None:
+            raise refusals.no_spark()
         return replace(self, engine=spark, loop=loop, once=loop.impatient())
 
     def read_only(self, why: str) -> QueueContext:
@@ -131,10 +135,11 @@ class QueueContext:
         """What commits DataFrames.
 
         Raises:
-            StoreError: There is no Spark session.
+            StoreError: There is no Spark session, or Spark must not commit here.
         """
         if self.spark_loop is None:
             raise refusals.no_spark()
+        self.spark_loop.require_allowed()
         self.readers.enter()
         return self.spark_loop
 

@@ -14,6 +14,8 @@ from tubeq_spark.rules.membership import Member, SlotLease
 from tubeq_spark.rules.microseconds import plus, to_us, us_from_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.rules.membership import (
@@ -72,6 +74,9 @@ class Session:
         self._name = name
         self._holdings = held_tasks
         self._running = running
+        #: Called after each heartbeat, without the lock: it may commit to tubes, whose writers may wait
+        #: for numbers of this session.
+        self.after_beat: Callable[[], None] = lambda: None
         self.member = str(uuid4())
         self._holder = self.member
         self.epoch = 1
@@ -220,6 +225,11 @@ class Session:
 
     def beat_if_needed(self) -> None:
         """Renew the lease while tasks are held, and write counters that have changed."""
+        self._beat_if_needed()
+        if not self._stop.is_set():
+            self.after_beat()
+
+    def _beat_if_needed(self) -> None:
         with self._lock:
             if self._stop.is_set():
                 return

@@ -122,7 +122,9 @@ class CommitLoop:
     def impatient(self) -> CommitLoop:
         """A loop that gives up at the first conflict, for what need not be done now."""
         config = replace(self._config, attempts=1)
-        return CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
+        loop = CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
+        loop._refusal = self._refusal
+        return loop
 
     def refusing(self, why: str) -> CommitLoop:
         """A loop that commits nothing and says why, for tables that its engine must not write."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
 
-__all__ = ["WRITERS", "are_told_apart", "require_writers"]
+__all__ = ["WRITERS", "are_told_apart", "require_writers", "why_not"]
 
 #: Property of the registry: the engine that made the location, where only one kind may commit.
 WRITERS = "tubeq.writers"
@@ -40,8 +40,24 @@ def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None
     # What was made before there was another engine is Spark's.
     theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
     if theirs != engine:
-        msg = (
-            f"{opened.uri} was made by engine={theirs!r}: on S3 the commits of engine={engine!r} and its "
-            f"would overwrite each other; open it with engine={theirs!r}"
-        )
-        raise StoreError(msg)
+        raise StoreError(_refusal(opened, theirs, engine))
+
+
+def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
+    """Why an engine must not commit where the other one does; `None`: it may.
+
+    Args:
+        opened: The location, which `other` was let into.
+        other: That engine.
+        engine: The one that would commit as well.
+    """
+    if other == engine or opened.location.in_catalog or not are_told_apart(opened.uri):
+        return None
+    return _refusal(opened, other, engine)
+
+
+def _refusal(opened: OpenedLocation, theirs: str, engine: str) -> str:
+    return (
+        f"{opened.uri} was made by engine={theirs!r}: on S3 the commits of engine={engine!r} and its "
+        f"would overwrite each other; open it with engine={theirs!r}"
+    )

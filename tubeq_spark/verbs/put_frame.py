@@ -63,7 +63,9 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
 
     Raises:
         InvalidOptionError: A column or a value is bad.
+        StoreError: Spark must not commit here.
     """
+    ctx.queue.require_spark_loop()
     payload = payload_names(ctx, df)
     check_columns(ctx, df)
     kind, df = payload_type(ctx), read_alike(df)

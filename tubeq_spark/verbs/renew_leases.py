@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
 
-__all__ = ["give_back", "new_lease", "out_of_order", "outlast"]
+__all__ = ["give_back", "give_back_unknown", "new_lease", "out_of_order", "outlast"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", LeasedBatch, TakenRows)
@@ -205,6 +205,26 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> None:
         return Plan(ctx.statements.settle_segments(segments, (Every(), undone)), lambda _: None)
 
     ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
+
+
+def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: str) -> bool:
+    """Undo a take of which nobody could tell whether it was committed, where it is there by now.
+
+    Args:
+        ctx: The tube.
+        lease_segments: Those that the take was to make.
+        owner: Who took.
+
+    Returns:
+        Whether it was found. Commits: that of `give_back`, with sub-queues one more; else none.
+    """
+    take_ids = ctx.tasks.take_ids_of(lease_segments, owner)
+    if not take_ids:
+        return False
+    log.warning("tube %s: what an unknown take has taken is given back", ctx.record.name)
+    give_back(ctx, take_ids, owner)
+    _free(ctx, take_ids)
+    return True
 
 
 def _free(ctx: TubeContext, take_ids: Collection[int]) -> None:

@@ -13,16 +13,17 @@ begins anew.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.errors import ConflictError, NotTakenError, TubeqError
+from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, TubeqError
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.runtime.waiting import looks
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.verbs.chosen_tasks import ChosenRows, ChosenSegments, ChosenTasks
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
-from tubeq_spark.verbs.renew_leases import new_lease, outlast
+from tubeq_spark.verbs.renew_leases import give_back_unknown, new_lease, outlast
 from tubeq_spark.verbs.take_in_order import TakeInOrder
 from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
@@ -143,9 +144,18 @@ def run(
     operation: str,
     attempt: Callable[[], Plan[T]],
 ) -> T:
-    """Commit what `attempt` decides; what was prepared in vain is undone."""
+    """Commit what `attempt` decides; what was prepared in vain is undone.
+
+    What nobody can tell of is looked for by the session's heart, and given back: no caller has it.
+    """
     try:
         result = ctx.queue.loop.run(operation, ctx.table_lock, attempt)
+    except CommitUnknownError:
+        chosen = take.chosen
+        if chosen is not None:
+            made = [take_id for take_id in chosen.take_ids if take_id is not None]
+            ctx.queue.unknown_takes.add(partial(give_back_unknown, ctx, made, chosen.owner))
+        raise
     except (ConflictError, NotTakenError):
         take.give_up()
         raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubeq_spark.rules.row_changes import InSegments, Remove, Take, Takeable
 from tubeq_spark.storage.chosen import Chosen
@@ -40,6 +40,8 @@ class TakeInOrder:
         """Take for some calls at once, each of them in turn."""
         self._ctx = ctx
         self._counts = [request.count for request in requests]
+        #: What the newest attempt was about to move.
+        self.chosen: OrderChoice[Any] | None = None
 
     def give_up(self) -> None:
         """Undo what failed attempts have prepared: nothing."""
@@ -70,7 +72,9 @@ class TakeInOrder:
         lease_segments = ctx.queue.session.segments(len(lasts))
         calls = [*lease_segments, *[None] * (len(self._counts) - len(lasts))]
         ends = list(zip(lasts, lease_segments, strict=True))
-        return OrderChoice(ctx, tasks, owner, now_us, calls, ends)
+        choice = OrderChoice(ctx, tasks, owner, now_us, calls, ends)
+        self.chosen = choice
+        return choice
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ of what does not go on.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubeq_spark.storage.chosen import Acked
 from tubeq_spark.storage.commit_loop import Stale
@@ -41,6 +41,8 @@ class TakeSubqueues:
         """Take for some calls at once: each gets sub-queues of its own."""
         self._ctx = ctx
         self._acquisition = Acquisition(ctx, requests)
+        #: What the newest attempt was about to move.
+        self.chosen: SubqueueChoice[Any] | None = None
 
     def give_up(self) -> None:
         """Undo what failed attempts have prepared: free the sub-queues that were locked in vain."""
@@ -67,7 +69,9 @@ class TakeSubqueues:
         tasks = kind.of_subqueues(self._ctx, acquired)
         if not tasks.count or tasks.in_lease_segment:
             raise Stale
-        return SubqueueChoice(self._ctx, tasks, self._acquisition, acquired)
+        choice = SubqueueChoice(self._ctx, tasks, self._acquisition, acquired)
+        self.chosen = choice
+        return choice
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.log_files import LogFiles
 from tubeq_spark.storage.native.delta_log.table import LocalTable
 from tubeq_spark.storage.native.errors import is_conflict, is_from_library, reading
-from tubeq_spark.storage.native.sending import patiently
+from tubeq_spark.storage.native.patience import patiently
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.sql.quoting import path_of

@@ -12,7 +12,7 @@ from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.ddl import columns_of
-from tubeq_spark.storage.native.sending import patiently
+from tubeq_spark.storage.native.patience import patiently
 
 if TYPE_CHECKING:
     from tubeq_spark.storage.native.handles import Table

@@ -15,32 +15,27 @@ with, this module looks at the version that it was to be:
 from __future__ import annotations
 
 import json
-import random
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError
-from tubeq_spark.rules.backoff import Backoff
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of
+from tubeq_spark.storage.native.patience import sleep, waits
 from tubeq_spark.storage.native.table_files import read
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.native.handles import Table
 
-__all__ = ["patiently", "sent"]
+__all__ = ["sent"]
 
 T = TypeVar("T")
-_CLOCK = SystemClock()
-#: As often as the client below repeats a read.
-_BACKOFF = Backoff(attempts=10, seconds=60.0, first=0.1, most=15.0)
 
 
 def sent(
@@ -67,7 +62,7 @@ def sent(
     if not table.is_far:
         return send()
     version, is_out = snapshot.version() + 1, False
-    for wait in _waits():
+    for wait in waits():
         try:
             return send()
         except Exception as error:
@@ -83,27 +78,8 @@ def sent(
             if wait is None or not errors.may_pass(error):
                 outcome = Outcome.LOST if is_out else Outcome.FAILED
                 raise EngineError(reason_of(error), outcome) from error
-        _CLOCK.sleep(wait)
+        sleep(wait)
     raise AssertionError  # never: the last wait is `None`
-
-
-def patiently(call: Callable[[], T]) -> T:
-    """Do what changes nothing, and once more where the store failed in a way that passes."""
-    for wait in _waits():
-        try:
-            return call()
-        except Exception as error:
-            if wait is None or not errors.may_pass(error):
-                raise
-        _CLOCK.sleep(wait)
-    raise AssertionError  # never: the last wait is `None`
-
-
-def _waits() -> Iterator[float | None]:
-    """The waits after failures; `None` after the last one."""
-    began = _CLOCK.monotonic()
-    yield from _BACKOFF.waits(lambda: _CLOCK.monotonic() - began, random.random)
-    yield None
 
 
 def _look(

@@ -12,7 +12,7 @@ from tubeq_spark.storage.commit_note import NEWEST, newest_write
 from tubeq_spark.storage.native import errors, maintenance
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
-from tubeq_spark.storage.native.sending import patiently
+from tubeq_spark.storage.native.patience import patiently
 from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.sql.schema import PARTITION

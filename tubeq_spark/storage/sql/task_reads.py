@@ -376,6 +376,18 @@ class Tasks:
     def _ready(self, now_us: int, max_attempts: int | None) -> str:
         return predicates.is_ready(now_us, max_attempts)
 
+    def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:
+        """The take ids of what was moved to these lease segments, as far as `owner` still holds it.
+
+        An exchange goes on under a take id that was there before; else it is that of the lease segment.
+        """
+        named = bigints(sorted(lease_segments))
+        found = self.engine.rows(
+            f"SELECT DISTINCT claim FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
+            f"AND owner = {string(owner)} AND (segment IN ({named}) OR claim IN ({named}))"
+        )
+        return {row["claim"] for row in found}
+
     def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
         """Where the tasks of a take are by now, as far as `owner` still holds them."""
         found = self.engine.rows(

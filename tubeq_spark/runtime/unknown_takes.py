@@ -1,0 +1,63 @@
+"""Takes of which nobody could tell whether they were committed: looked for until they are found."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules.microseconds import US, to_us
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark.clock import Clock
+
+__all__ = ["UnknownTakes"]
+
+log = logging.getLogger(__name__)
+#: Seconds after which no request that was sent once can be under way any more.
+_UNDER_WAY = 3_600
+
+
+class UnknownTakes:
+    """What a queue object may hold that no caller has.
+
+    Its take has raised `CommitUnknownError`. When the storage answers again the session's heart gives
+    the tasks back, if they were taken.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """Know of none; the clock is the queue's."""
+        self._clock = clock
+        self._waiting: list[tuple[int, Callable[[], bool]]] = []
+        self._lock = threading.Lock()
+
+    def add(self, give_back: Callable[[], bool]) -> None:
+        """Have a take looked for.
+
+        Args:
+            give_back: Gives back what it has taken; False where there is nothing yet.
+        """
+        with self._lock:
+            self._waiting.append((self._now() + _UNDER_WAY * US, give_back))
+
+    def look(self) -> None:
+        """Give back what is found by now. No commit where nothing is."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for until, give_back in waiting:
+            if not _is_given_back(give_back) and self._now() < until:
+                with self._lock:
+                    self._waiting.append((until, give_back))
+
+    def _now(self) -> int:
+        return to_us(self._clock.now())
+
+
+def _is_given_back(give_back: Callable[[], bool]) -> bool:
+    try:
+        return give_back()
+    except Exception:
+        log.warning("a take of which nobody can tell is looked for again", exc_info=True)
+        return False

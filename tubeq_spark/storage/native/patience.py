@@ -1,0 +1,44 @@
+"""Repeats requests to an object store that failed in a way that passes, where the client below does not."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, TypeVar
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.rules.backoff import Backoff
+from tubeq_spark.storage.native import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["patiently", "sleep", "waits"]
+
+T = TypeVar("T")
+_CLOCK = SystemClock()
+#: As often as that client repeats what only reads.
+_BACKOFF = Backoff(attempts=10, seconds=60.0, first=0.1, most=15.0)
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Do what may be done twice, and once more where the store failed in a way that passes."""
+    for wait in waits():
+        try:
+            return call()
+        except Exception as error:
+            if wait is None or not errors.may_pass(error):
+                raise
+        sleep(wait)
+    raise AssertionError  # never: the last wait is `None`
+
+
+def waits() -> Iterator[float | None]:
+    """The waits after failures; `None` after the last one."""
+    began = _CLOCK.monotonic()
+    yield from _BACKOFF.waits(lambda: _CLOCK.monotonic() - began, random.random)
+    yield None
+
+
+def sleep(seconds: float) -> None:
+    """Wait, in real time."""
+    _CLOCK.sleep(seconds)
