@@ -5,24 +5,22 @@ The S3 is emulated, on loopback. Whose location it is, of Spark or of the native
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.request import urlopen
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import ids_of
-from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark import StoreError
 from tubeq_spark.storage import writers
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.native.engine import NativeEngine
@@ -34,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tubeq_spark import Tube
-    from tubeq_spark.clock import Clock
     from tubeq_spark.storage.engine import Tables
 
 pytest.importorskip("moto", reason="the emulated S3")
@@ -63,83 +60,10 @@ with Queue(None, location, engine="native", storage_options=options, config=conf
 """
 
 
-@dataclass
-class Store:
-    """An S3 with an empty bucket."""
-
-    url: str
-
-    @property
-    def options(self) -> dict[str, str]:
-        """What the native engine needs to reach it."""
-        return {
-            "AWS_ENDPOINT_URL": self.url,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "us-east-1",
-            "aws_conditional_put": "etag",
-        }
-
-    def open(self, location: str, clock: Clock | None = None, **settings: Any) -> Queue:
-        return Queue(
-            None,
-            location,
-            engine="native",
-            storage_options=self.options,
-            config=QueueConfig(**settings),
-            clock=clock,
-        )
-
-    @contextlib.contextmanager
-    def client(self) -> Iterator[Any]:
-        import boto3  # noqa: PLC0415  (it comes with the emulation)
-
-        client = boto3.client(
-            "s3",
-            endpoint_url=self.url,
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
-            region_name="us-east-1",
-        )
-        with contextlib.closing(client):
-            yield client
-
-    def keys(self, prefix: str) -> set[str]:
-        """What is stored there."""
-        with self.client() as client:
-            pages = client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix=prefix)
-            return {found["Key"] for page in pages for found in page.get("Contents", ())}
-
-    def make_older(self, seconds: float) -> None:
-        """Let everything have been stored so much earlier."""
-        from tests.concurrency.s3_server import OLDER  # noqa: PLC0415  (it needs the emulation)
-
-        with urlopen(f"{self.url}{OLDER}{seconds}") as answer:
-            assert answer.status == 200
-
-
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tests.concurrency.s3_server"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        found = Store(f"http://127.0.0.1:{int(server.stdout.readline())}")
-        _create_bucket(found)
+    with served() as found:
         yield found
-    finally:
-        server.kill()
-        server.communicate()
-
-
-def _create_bucket(store: Store) -> None:
-    with store.client() as client:
-        client.create_bucket(Bucket="bucket")
 
 
 def begin(consumers: list[subprocess.Popen[str]]) -> None:
@@ -273,7 +197,7 @@ def test_query_when_it_reads_lets_other_threads_of_the_process_run() -> None:
     serving.start()
     store = Store(f"http://127.0.0.1:{server.server_port}")
     try:
-        _create_bucket(store)
+        store.create_bucket()
         uri = "s3://bucket/read"
         write_deltalake(uri, pa.table({"a": [1, 2]}), storage_options=store.options)
         options = store.options | {"timeout": "5s", "retry_timeout": "5s", "max_retries": "1"}

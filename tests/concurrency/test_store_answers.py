@@ -1,0 +1,301 @@
+"""An object store that does what it is asked, and loses the answer: verbs do not notice.
+
+Where nothing answers at all they say that they do not know, and what nobody has is given back later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.concurrency.lost_answers import CASES, OPTIONS, Bench, Case, letters, tried
+from tests.concurrency.s3_store import COMMIT, Store, served
+from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tests.thorough import thorough
+from tubeq_spark import CommitUnknownError, StoreError
+from tubeq_spark.storage.native import patience, sending, writer
+from tubeq_spark.storage.sql.quoting import path_of
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tubeq_spark import Queue, Tube
+
+pytest.importorskip("moto", reason="the emulated S3")
+pytestmark = [pytest.mark.processes, pytest.mark.slow]
+
+#: For each kind of statement and of verb one.
+FEW = {
+    "put",
+    "put_arrow_with_a_key",
+    "take",
+    "ack",
+    "release",
+    "exchange",
+    "take_of_subqueues",
+    "create_tube",
+}
+#: Where the client waits for its time-out at each commit.
+PATIENT = FEW | {"put_with_a_capacity", "ack_of_subqueues", "truncate"}
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Store]:
+    with served() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def bench(store: Store) -> Iterator[Bench]:
+    with store.open("s3://bucket/queue", options=OPTIONS) as queue:
+        yield Bench(store, queue)
+
+
+@pytest.fixture
+def empty(bench: Bench) -> Bench:
+    """The bench with an empty tube."""
+    bench.kind = "fifottl"
+    bench.empty()
+    bench.store.requests()
+    return bench
+
+
+def losses() -> list[object]:
+    """Each verb with each way to lose answers: to all of its commits, or to the first."""
+    found: list[object] = []
+    for case in CASES:
+        ways = [("reset", None), ("error", 1), ("error", None)]
+        quick = {("reset", None), ("error", 1)} if case.name in FEW else set()
+        ways += [("hang", 1)] if case.name in PATIENT else []
+        if case.name == "take":
+            quick.add(("hang", 1))
+        for way in ways:
+            values = (case, *way)
+            found += [values] if way in quick else thorough(values)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "times"), losses(), ids=lambda value: getattr(value, "name", str(value))
+)
+def test_verb_when_its_commits_land_and_their_answers_are_lost_returns_as_if_it_had_heard(
+    bench: Bench, case: Case, kind: str, times: int | None
+) -> None:
+    found = Counter(tried(bench, case, kind, times))
+    assert set(found) == {"lost answers"}
+
+
+@pytest.mark.parametrize("name", ["put", "take", *thorough("ack", "put_arrow_with_a_key")])
+def test_verb_when_its_commit_is_not_heard_sends_it_again_as_the_same_version(
+    empty: Bench, name: str
+) -> None:
+    case = case_of(name)
+    given = case.given(empty)
+    empty.store.requests()
+
+    with empty.store.losing(times=2, kept=False):
+        result = case.act(empty, given)
+
+    assert result == case.result
+    assert empty.stored() == case.after
+    sent = empty.store.commits()
+    assert {line for line, _ in sent} == {sent[0][0]}
+    assert [status for _, status in sent] == [None, None, 200]
+
+
+def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_once(
+    empty: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, late = writer.write_deltalake, list[Any]()
+
+    def delayed(handle: DeltaTable, *args: Any, **options: Any) -> None:
+        if not late:
+            late.append(lambda: write(handle, *args, **options))
+            version = handle.version() + 1
+            msg = f"Error performing PUT http://s3/_delta_log/{version:020}.json in 1s - HTTP error"
+            raise OSError(msg)
+        late[0]()
+        newest = DeltaTable(handle.table_uri, handle.version() - 1, empty.store.options)
+        write(newest, *args, **options)
+
+    monkeypatch.setattr(writer, "write_deltalake", delayed)
+    assert letters([empty.tube.put("a")]) == "a"
+    monkeypatch.undo()
+    assert empty.stored() == "ar"
+
+
+def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: Bench) -> None:
+    empty.put("a")
+    with empty.store.losing("", kind="error", times=2, kept=False):
+        task = empty.tube.take(0)
+    assert letters([task]) == "a"
+    assert task is not None
+    with empty.store.losing("parquet$", times=2, kept=False):
+        empty.tube.release(task.task_id)
+    assert empty.stored() == "ar"
+
+
+@pytest.mark.parametrize("name", ["put", *thorough("put_arrow_with_a_key")])
+def test_put_when_somebody_commits_first_is_beside_it(
+    empty: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    write = writer.write_deltalake
+    with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
+        rival = rivals[empty.tube.name]
+
+        def beaten(*args: Any, **options: Any) -> None:
+            monkeypatch.undo()
+            rival.put("z")
+            write(*args, **options)
+
+        monkeypatch.setattr(writer, "write_deltalake", beaten)
+        case = case_of(name)
+        assert case.act(empty, None) == case.result
+    assert sorted(empty.stored().split()) == sorted([*case.after.split(), "zr"])
+
+
+def test_property_and_vacuum_when_their_answers_are_lost_are_done(empty: Bench) -> None:
+    table, tables = empty.tube._ctx.table.name, empty.queue._context.engine.tables
+    version = tables.version(table)
+    with empty.store.losing():
+        assert tables.set_property(table, "tubeq.tried", "1")
+    assert tables.property(table, "tubeq.tried") == "1"
+    assert tables.version(table) == (version or 0) + 1
+    with empty.store.losing():
+        tables.vacuum(table)
+    empty.put("a")
+    assert empty.stored() == "ar"
+
+
+def test_put_when_the_log_begins_after_its_version_says_that_nobody_knows(
+    empty: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look, uri = sending.read, str(path_of(empty.tube._ctx.table.name))
+
+    def later(path: str, options: Any, name: str) -> bytes | None:
+        monkeypatch.undo()
+        empty.store.answer()
+        with empty.store.open("s3://bucket/queue", options=OPTIONS) as rivals:
+            rivals[empty.tube.name].put("z")
+        DeltaTable(uri, storage_options=empty.store.options).create_checkpoint()
+        with empty.store.client() as client:
+            key = f"{uri}/{name}".removeprefix("s3://bucket/")
+            client.delete_object(Bucket="bucket", Key=key)
+        return look(path, options, name)
+
+    monkeypatch.setattr(sending, "read", later)
+    with empty.store.losing(), pytest.raises(CommitUnknownError) as caught:
+        empty.tube.put("a")
+    assert caught.value.operation_id
+    assert empty.stored() == "ar zr"
+
+
+# -- nothing answers ------------------------------------------------------------------------------
+
+DARK = OPTIONS | {"max_retries": "1", "retry_timeout": "2s"}
+
+
+@pytest.fixture
+def dark(store: Store, tmp_path: Path) -> Iterator[Bench]:
+    """A bench whose queue's heart beats when the test says so."""
+    location = f"s3://bucket/{tmp_path.name}"
+    with store.open(location, ManualClock(), DARK) as queue:
+        end_heartbeat(queue)
+        queue._context.session._stop.clear()
+        queue.cfg(ttr=FOR_EVER)
+        yield Bench(store, queue)
+
+
+def heartbeat(queue: Queue) -> None:
+    queue._context.session.beat_if_needed()
+
+
+def commits_to(tube: Tube) -> str:
+    """The requests that commit to a tube, and not to its utube locks."""
+    return COMMIT.replace(".*", f".*/{tube.name}")
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+@pytest.mark.parametrize("kind", ["reset", *thorough("hang")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "take",
+        "take_of_subqueues",
+        *thorough("take_many", "take_arrow", "exchange", "exchange_of_subqueues"),
+    ],
+)
+def test_take_when_nothing_answers_any_more_is_found_and_given_back_by_the_heart(
+    dark: Bench, name: str, kind: str
+) -> None:
+    case = case_of(name)
+    dark.kind = case.kind
+    given = case.given(dark)
+
+    with (
+        dark.store.losing(commits_to(dark.tube), kind=kind, dark=True),
+        pytest.raises(CommitUnknownError) as caught,
+    ):
+        case.act(dark, given)
+    assert caught.value.operation_id
+    assert "t" in dark.stored()
+
+    heartbeat(dark.queue)
+    assert "t" not in dark.stored()
+    wanted = letters(dark.tube.take_many(9))
+    assert wanted
+    heartbeat(dark.queue)
+    assert dark.stored().count("t") == len(wanted)
+
+
+def test_heart_when_an_unknown_take_was_never_made_gives_nothing_back(
+    dark: Bench,
+) -> None:
+    dark.put("ab")
+    held = dark.tube.take_many(1)
+
+    with (
+        dark.store.losing(commits_to(dark.tube), dark=True, kept=False),
+        pytest.raises(CommitUnknownError),
+    ):
+        dark.tube.take(0)
+    heartbeat(dark.queue)
+
+    assert dark.stored() == "at br"
+    assert letters(dark.tube.ack_many([task.task_id for task in held])) == "a"
+
+
+@pytest.mark.parametrize("name", ["put", *thorough("ack", "release", "delete")])
+def test_verb_when_nothing_answers_any_more_says_that_nobody_knows_and_is_done_once(
+    dark: Bench, name: str
+) -> None:
+    case = case_of(name)
+    given = case.given(dark)
+
+    with (
+        dark.store.losing(commits_to(dark.tube), dark=True),
+        pytest.raises(CommitUnknownError) as caught,
+    ):
+        case.act(dark, given)
+
+    assert caught.value.operation_id
+    assert dark.stored() == case.after
+
+
+@pytest.mark.thorough
+def test_put_when_the_store_is_gone_before_it_says_that_nothing_was_written(
+    dark: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dark.stored() == ""
+    monkeypatch.setattr(patience, "sleep", lambda _: None)
+    with dark.store.losing("", times=None, kept=False), pytest.raises(StoreError):
+        dark.tube.put("a")
+    assert dark.stored() == ""
