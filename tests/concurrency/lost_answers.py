@@ -286,7 +286,7 @@ def main(times: int) -> Counter[str]:
         bench = Bench(store, queue)
         for number in range(times):
             # A time-out takes its time: one in twenty.
-            kind = "hang" if number % 20 == 10 else ("reset", "error")[number % 2]
+            kind = "hang" if number % 20 == 10 else ("reset", "500")[number % 2]
             for case in CASES:
                 counted = Counter(tried(bench, case, kind))
                 lost = counted.pop("lost answers", 0)

@@ -46,7 +46,7 @@ class Losing:
 
     Attributes:
         match: A regular expression: method and path of the requests that it happens to.
-        kind: "reset" cuts the connection, "error" answers 500, "hang" says nothing.
+        kind: "reset" cuts the connection, "hang" says nothing; else the status that is answered.
         times: How often; `None` is each time.
         kept: Whether the store does what was asked before the answer is lost.
         dark: Whether no request at all is heard after the first of these.
@@ -134,8 +134,8 @@ def _unheard(*_: Any) -> None:
 
 
 def _lose(losing: Losing, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-    if losing.kind == "error":
-        return Response(_ERROR, 500, content_type="application/xml")(environ, start)
+    if losing.kind.isdecimal():
+        return Response(_ERROR, int(losing.kind), content_type="application/xml")(environ, start)
     if losing.kind == "hang":
         losing.ended.wait()
     connection: socket.socket = environ["werkzeug.socket"]

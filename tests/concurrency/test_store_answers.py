@@ -69,8 +69,8 @@ def losses() -> list[object]:
     """Each verb with each way to lose answers: to all of its commits, or to the first."""
     found: list[object] = []
     for case in CASES:
-        ways = [("reset", None), ("error", 1), ("error", None)]
-        quick = {("reset", None), ("error", 1)} if case.name in FEW else set()
+        ways = [("reset", None), ("500", 1), ("500", None)]
+        quick = {("reset", None), ("500", 1)} if case.name in FEW else set()
         ways += [("hang", 1)] if case.name in PATIENT else []
         if case.name == "take":
             quick.add(("hang", 1))
@@ -108,6 +108,22 @@ def test_verb_when_its_commit_is_not_heard_sends_it_again_as_the_same_version(
     assert [status for _, status in sent] == [None, None, 200]
 
 
+def test_put_when_it_is_refused_for_a_version_that_nobody_has_committed_is_sent_again(
+    empty: Bench,
+) -> None:
+    """As S3 answers 409 to one of two requests that it has at the same moment."""
+    with empty.store.losing(kind="409", times=2, kept=False):
+        assert letters([empty.tube.put("a")]) == "a"
+    assert empty.stored() == "ar"
+
+
+def test_put_when_the_store_forbids_it_says_that_nothing_was_written(empty: Bench) -> None:
+    with empty.store.losing(kind="403", times=None, kept=False), pytest.raises(StoreError):
+        empty.tube.put("a")
+    assert empty.stored() == ""
+    assert len(empty.store.commits()) == 1
+
+
 def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_once(
     empty: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +147,7 @@ def test_append_when_its_first_request_lands_after_the_second_was_sent_is_there_
 
 def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: Bench) -> None:
     empty.put("a")
-    with empty.store.losing("", kind="error", times=2, kept=False):
+    with empty.store.losing("", kind="500", times=2, kept=False):
         task = empty.tube.take(0)
     assert letters([task]) == "a"
     assert task is not None

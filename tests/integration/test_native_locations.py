@@ -33,7 +33,7 @@ def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with pytest.MonkeyPatch.context() as patched:
         for module in (writers, open_location):
             patched.setattr(module, "are_told_apart", lambda _: True)
-        with Queue(spark, f"file:{place}", storage_options={}) as queue:
+        with Queue(spark, f"file:{place}", engine="native", storage_options={}) as queue:
             queue.create_tube("work").put("a")
             yield queue
 

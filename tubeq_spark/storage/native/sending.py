@@ -75,9 +75,10 @@ def sent(
                     return told(commit)
                 msg = f"version {version} of {table.path} was committed by somebody else"
                 raise EngineError(msg, Outcome.CONFLICT) from error
-            if wait is None or not errors.may_pass(error):
-                outcome = Outcome.LOST if is_out else Outcome.FAILED
-                raise EngineError(reason_of(error), outcome) from error
+            is_refused = errors.is_conflict(error)
+            if wait is None or not (is_refused or errors.may_pass(error)):
+                known = Outcome.CONFLICT if is_refused else Outcome.FAILED
+                raise EngineError(reason_of(error), Outcome.LOST if is_out else known) from error
         sleep(wait)
     raise AssertionError  # never: the last wait is `None`
 
