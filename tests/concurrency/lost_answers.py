@@ -69,8 +69,9 @@ class Bench:
 
     def empty(self) -> None:
         """Begin anew."""
-        self.tube.release_all()
-        self.tube.truncate()
+        if self.stored():
+            self.tube.release_all()
+            self.tube.truncate()
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-from deltalake import CommitProperties
-
 from tubeq_spark.storage.commit_note import Note
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.native.commit_properties import saying
 from tubeq_spark.storage.native.sending import sent
 from tubeq_spark.storage.native.table_files import read
 
@@ -61,7 +60,7 @@ def set_property(table: Table, newest: DeltaTable, name: str, value: str) -> Non
     """Commit a property of a table as the version that follows its newest one."""
     operation_id = -random.getrandbits(62) - 1
     said = user_metadata(Note("set_property"), None, operation_id)
-    properties = CommitProperties(custom_metadata={"userMetadata": said}, max_commit_retries=0)
+    properties = saying(newest, said, at_once=True)
     sent(
         table,
         newest,

@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from tubeq_spark.clock import SystemClock
-from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.refusals import no_spark
-from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.commit_notes import user_metadata
+from tubeq_spark.storage.native.commit_properties import is_far, saying
 from tubeq_spark.storage.native.delta_log.log_files import hook
 from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.handles import schema_of
@@ -118,9 +116,9 @@ class Writer:
         As the very next version, which an append makes as well as a `swap`, at half the cost.
         """
         try:
-            _append(snapshot, rows, _saying(snapshot, said, at_once=True))
+            _append(snapshot, rows, saying(snapshot, said, at_once=True))
         except Exception as error:
-            if _is_far(snapshot) or not errors.is_conflict(error):
+            if is_far(snapshot) or not errors.is_conflict(error):
                 raise
             # Somebody did without the lock, and may have done something else.
             self.swap(snapshot, rows, predicate, said)
@@ -136,7 +134,7 @@ class Writer:
             rows,
             mode="overwrite",
             predicate=predicate,
-            commit_properties=_saying(snapshot, said),
+            commit_properties=saying(snapshot, said),
             post_commithook_properties=hook(snapshot),
         )
 
@@ -146,7 +144,7 @@ class Writer:
         found, before = translated(condition(statement)), snapshot.version()
         done = snapshot.delete(
             found,
-            commit_properties=_saying(snapshot, said),
+            commit_properties=saying(snapshot, said),
             post_commithook_properties=hook(snapshot),
         )
         return self._removed(statement, snapshot, before, done)
@@ -201,7 +199,7 @@ class Writer:
         self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
     ) -> None:
         """Commit rows beside whatever there is."""
-        _append(snapshot, rows, _saying(snapshot, said, once))
+        _append(snapshot, rows, saying(snapshot, said, once))
 
     def replace(
         self,
@@ -218,7 +216,7 @@ class Writer:
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=[partition],
-            commit_properties=_saying(snapshot, said, once),
+            commit_properties=saying(snapshot, said, once),
             post_commithook_properties=hook(snapshot),
         )
 
@@ -231,35 +229,6 @@ def _append(snapshot: DeltaTable, rows: pa.Table, properties: CommitProperties) 
         commit_properties=properties,
         post_commithook_properties=hook(snapshot),
     )
-
-
-def _is_far(snapshot: DeltaTable) -> bool:
-    return local_directory(snapshot.table_uri) is None
-
-
-def _saying(
-    snapshot: DeltaTable,
-    said: str,
-    once: tuple[str, int] | None = None,
-    *,
-    at_once: bool = False,
-) -> CommitProperties:
-    """What a commit says of itself; `at_once`: it is the next version, or fails.
-
-    So is each on an object store: of a commit that is there, and whose answer was lost, the library would
-    make one more version.
-    """
-    return CommitProperties(
-        custom_metadata={"userMetadata": said},
-        max_commit_retries=0 if at_once or _is_far(snapshot) else None,
-        app_transactions=None if once is None else [_transaction(*once)],
-    )
-
-
-def _transaction(app: str, version: int) -> Transaction:
-    """A transaction id, with its moment: to Spark one without a moment has expired at once."""
-    milliseconds = to_us(SystemClock().now()) // 1_000
-    return Transaction(app, version, milliseconds)
 
 
 class _Target:

@@ -1,0 +1,45 @@
+"""What the texts of failed requests to object stores tell of a commit."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake.exceptions import CommitFailedError
+
+from tubeq_spark.storage.native import errors
+
+ARROW = "\n          \x1b[31m↳\x1b[0m "
+LOG = "http://127.0.0.1:33729/bucket/t/_delta_log"
+COMMIT = f"Error performing PUT {LOG}/00000000000000000003.json in 4.1ms - "
+RESET = f"HTTP error{ARROW}error sending request{ARROW}client error (SendRequest)"
+REFUSED = f"HTTP error{ARROW}error sending request{ARROW}client error (Connect)"
+DATA = "Error performing PUT http://127.0.0.1:33729/bucket/t/part-0.parquet in 4.2ms - HTTP error"
+LISTING = (
+    "Error performing GET http://127.0.0.1:33729/bucket?list-type=2&prefix=t%2F_delta_log%2F in 1ms"
+)
+
+
+def status(number: str) -> str:
+    return f"Server returned non-2xx status code{ARROW}{number}{ARROW}<Error/>"
+
+
+@pytest.mark.parametrize(
+    ("error", "passes", "is_out"),
+    [
+        (OSError(f"Generic S3 error{ARROW}{COMMIT}{RESET}"), True, True),
+        (OSError(f"Generic S3 error{ARROW}{COMMIT}{REFUSED}"), True, False),
+        (OSError(f"Generic S3 error{ARROW}{COMMIT}{status('500 Internal')}"), True, True),
+        (OSError(f"Generic S3 error{ARROW}{COMMIT}{status('429 Too Many')}"), True, True),
+        (OSError(f"Generic S3 error{ARROW}{COMMIT}{status('403 Forbidden')}"), False, False),
+        (OSError(f"Failed to parse: {COMMIT}non-2xx status code: 403 Forbidden"), False, False),
+        (OSError(f"Failed to parse parquet: External: Generic S3 error: {DATA}"), True, False),
+        (OSError(f"Generic S3 error: {LISTING} - HTTP error"), True, True),
+        (OSError(f"{COMMIT}{RESET}".replace("3.json", "3.checkpoint.parquet")), True, True),
+        (OSError("Generic HDFS error: something else"), False, True),
+        (CommitFailedError("Failed to commit transaction: 0"), False, False),
+    ],
+)
+def test_error_of_a_commit_says_whether_it_may_pass_and_whether_the_commit_may_be_sent(
+    error: Exception, passes: bool, is_out: bool
+) -> None:
+    assert errors.may_pass(error) is passes
+    assert errors.may_have_sent(error, 3) is is_out

@@ -1,0 +1,46 @@
+"""What the library is told with a commit: what the commit says of itself, and how often it may be tried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, Transaction
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.location import local_directory
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["is_far", "saying"]
+
+
+def is_far(snapshot: DeltaTable) -> bool:
+    """Whether a table is on storage of another host, whose answers can be lost."""
+    return local_directory(snapshot.table_uri) is None
+
+
+def saying(
+    snapshot: DeltaTable,
+    said: str,
+    once: tuple[str, int] | None = None,
+    *,
+    at_once: bool = False,
+) -> CommitProperties:
+    """What a commit says of itself; `at_once`: it is the next version, or fails.
+
+    So is each on an object store: of a commit that is there, and whose answer was lost, the library would
+    make one more version.
+    """
+    return CommitProperties(
+        custom_metadata={"userMetadata": said},
+        max_commit_retries=0 if at_once or is_far(snapshot) else None,
+        app_transactions=None if once is None else [_transaction(*once)],
+    )
+
+
+def _transaction(app: str, version: int) -> Transaction:
+    """A transaction id, with its moment: to Spark one without a moment has expired at once."""
+    milliseconds = to_us(SystemClock().now()) // 1_000
+    return Transaction(app, version, milliseconds)
