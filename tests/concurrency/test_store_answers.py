@@ -156,6 +156,18 @@ def test_verb_when_requests_fail_for_a_moment_returns_as_if_they_had_not(empty: 
     assert empty.stored() == "ar"
 
 
+@pytest.mark.parametrize("name", ["take", *thorough("ack_of_some", "exchange")])
+def test_verb_when_reads_of_data_fail_for_a_moment_has_them_repeated_by_the_client(
+    empty: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    case = case_of(name)
+    given = case.given(empty)
+    monkeypatch.setattr(patience, "sleep", pytest.fail)
+    with empty.store.losing("GET .*parquet$", kind="500", times=3, kept=False):
+        assert case.act(empty, given) == case.result
+    assert empty.stored() == case.after
+
+
 @pytest.mark.parametrize("name", ["put", *thorough("put_arrow_with_a_key")])
 def test_put_when_somebody_commits_first_is_beside_it(
     empty: Bench, monkeypatch: pytest.MonkeyPatch, name: str

@@ -149,8 +149,12 @@ class NativeEngine:
                 if name in handles:
                     query.over(table.alias, handles[name])
                 else:
-                    with table.newest() as newest:
+                    with table.queried() as newest:
                         query.over(table.alias, newest)
+                if table.is_far:
+                    # All files of a table are read by the client that was registered for it last.
+                    with table.reader() as reader:
+                        query.over(f"{table.alias}_reader", reader)
             return table.alias
 
         text = translated(sql, named)

@@ -40,8 +40,9 @@ class Table:
 
     A statement decides and commits on a snapshot that nobody moves on meanwhile, since what it
     commits is compared with that. Reads share it while no statement runs, so that each commit is
-    looked up once, and have one of their own else: they wait for no statement. On an object store they
-    always have their own: it repeats requests that fail, as one that commits must not.
+    looked up once, and have one of their own else: they wait for no statement. On an object store the one
+    that commits must not repeat a request that failed. There only queries share it, and read the files by
+    the client of the other one.
     """
 
     def __init__(
@@ -127,9 +128,30 @@ class Table:
         Raises:
             TableNotFoundError: There is none.
         """
-        if not self.is_far and self._writing.lock.acquire(blocking=False):
+        with self._newest(shares=not self.is_far) as newest:
+            yield newest
+
+    @contextmanager
+    def queried(self) -> Iterator[DeltaTable]:
+        """The newest version, for a query to know its files; on an object store the query needs a `reader`.
+
+        Raises:
+            TableNotFoundError: There is none.
+        """
+        with self._newest(shares=True) as newest:
+            yield newest
+
+    @contextmanager
+    def reader(self) -> Iterator[DeltaTable]:
+        """A version, perhaps an old one, whose client repeats requests that fail."""
+        with self._reading.lock:
+            yield self._reading.handle or self._reading.renewed()
+
+    @contextmanager
+    def _newest(self, *, shares: bool) -> Iterator[DeltaTable]:
+        if shares and self._writing.lock.acquire(blocking=False):
             try:
-                yield self._writing.renewed()
+                yield self._renewed()
             finally:
                 self._writing.lock.release()
         else:
@@ -152,12 +174,12 @@ class Table:
             TableNotFoundError: There is none.
         """
         with self._writing.lock, self.expected():
-            newest = self._renewed_to_write()
+            newest = self._renewed()
             before = newest.version()
             yield newest
             self.log.committed(newest.version(), newest.metadata().configuration, before)
 
-    def _renewed_to_write(self) -> DeltaTable:
+    def _renewed(self) -> DeltaTable:
         if not self.is_far:
             return self._writing.renewed()
         with reading():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -71,13 +72,9 @@ class Writer:
 
     def _execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         def run(sql: str) -> pa.Table:
-            if not table.is_far:
-                handles = {statement.table: snapshot}
+            handles = {statement.table: snapshot}
+            with errors.reading() if table.is_far else nullcontext():
                 return self._query(sql, statement.sources, statement.size, handles)
-            # By a client that repeats what fails: of the snapshot's version, or of a newer one, and
-            # then the next version is there and the commit conflicts.
-            with errors.reading():
-                return self._query(sql, statement.sources, statement.size, {})
 
         with table.writing() as snapshot:
             target, before = _Target(snapshot), snapshot.version()
