@@ -72,7 +72,10 @@ class Batch(WithBlock):
             StoreError: Storage could not be read.
         """
         self._ctx.queue.require_running()
-        return self._ctx.tasks.batch(self._held.take_id, self._held.owner, self.count)
+        read = self._ctx.tasks.batch
+        return self._ctx.queue.uninterrupted(
+            lambda: read(self._held.take_id, self._held.owner, self.count)
+        )
 
     @property
     def _is_left(self) -> bool:
@@ -165,6 +168,14 @@ class Batch(WithBlock):
     # -- inside -------------------------------------------------------------------------------
 
     def _settle(
+        self, event: str, df: DataFrame | Ids | None, make_change: MakeChange[Change] | None
+    ) -> int:
+        is_frame = hasattr(df, "sparkSession")
+        return self._ctx.queue.uninterrupted(
+            lambda: self._settled(event, df, make_change), on_spark=is_frame
+        )
+
+    def _settled(
         self, event: str, df: DataFrame | Ids | None, make_change: MakeChange[Change] | None
     ) -> int:
         self._ctx.queue.require_running()

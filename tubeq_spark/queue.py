@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import closing, opening, sweeper, tubes
 from tubeq_spark.admin.engines import engines_of, open_location
@@ -27,13 +27,14 @@ from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord
+from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
 from tubeq_spark.tube import Tube
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
     import datetime as dt
     import uuid
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -57,6 +58,20 @@ def _reopened(
     spark = SparkSession.active()
     queue = Queue(spark, location, config=config, engine=engine, storage_options=storage_options)
     return queue.tube(name)
+
+
+Method = TypeVar("Method", bound="Callable[..., Any]")
+
+
+def _uninterrupted(method: Method) -> Method:
+    """A method of which an interrupt of the main thread leaves nothing half done."""
+
+    @functools.wraps(method)
+    def run(self: Queue, *args: Any, **kwargs: Any) -> Any:
+        verb = functools.partial(method, self, *args, **kwargs)
+        return uninterrupted(verb, carried=self._engines.rows.carried)
+
+    return cast("Method", run)
 
 
 class Queue(CreatesTubes[Tube]):
@@ -121,6 +136,7 @@ class Queue(CreatesTubes[Tube]):
             self._engines.close()
             raise
 
+    @_uninterrupted
     def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:
         self._opened = open_location(self._engines, location, self._config)
         local = local_directory(self._opened.uri) is not None
@@ -137,6 +153,7 @@ class Queue(CreatesTubes[Tube]):
             self._registry.records()  # refuses what a newer version wrote, before anything is done
         if other is not None:
             session = self._context.session
+            if_interrupted(session.stop)
             session.join(other, session.check_alive(other))
         self._context.state = QueueState.RUNNING
 
@@ -166,6 +183,7 @@ class Queue(CreatesTubes[Tube]):
 
     # -- tubes --------------------------------------------------------------------------------
 
+    @_uninterrupted
     def _create(self, name: str, type: str, options: Mapping[str, Any]) -> Tube:
         self._context.require_running()
         new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
@@ -193,6 +211,7 @@ class Queue(CreatesTubes[Tube]):
                 tube.on_task_change(options["on_task_change"])
             return tube
 
+    @_uninterrupted
     def tube(self, name: str) -> Tube:
         """Return a tube by its name; the same object each time while it exists.
 
@@ -212,6 +231,7 @@ class Queue(CreatesTubes[Tube]):
     def __contains__(self, name: object) -> bool:
         return name in self.tubes()
 
+    @_uninterrupted
     def tubes(self) -> list[str]:
         """Return the names of all tubes, sorted. Commits: none."""
         self._context.require_running()
@@ -257,6 +277,7 @@ class Queue(CreatesTubes[Tube]):
 
     # -- settings, session, state -------------------------------------------------------------
 
+    @_uninterrupted
     def cfg(self, **settings: Any) -> dict[str, Any]:
         """Change settings of this queue object, and return all of them.
 
@@ -280,6 +301,7 @@ class Queue(CreatesTubes[Tube]):
             self._context.session.set_ttr(asked.ttr)
         return {"ttr": self._context.session.ttr, "in_replicaset": self._in_replicaset}
 
+    @_uninterrupted
     def identify(self, session_uuid: uuid.UUID | str | None = None) -> uuid.UUID:
         """Return this session's uuid, or join another session.
 
@@ -319,6 +341,7 @@ class Queue(CreatesTubes[Tube]):
         """Return where this queue object is in its life. Commits: none."""
         return self._context.state
 
+    @_uninterrupted
     def close(self) -> None:
         """Release this session's tasks, unless others share it and live; drop temporary tubes.
 
@@ -352,6 +375,7 @@ class Queue(CreatesTubes[Tube]):
             steps.append(closing.Step(f"temporary tube {tube.name}", drop))
         return [*steps, closing.Step("", session.leave)]
 
+    @_uninterrupted
     def hand_over(self, ttr: float) -> uuid.UUID:
         """Close this queue object, but leave what it holds to its session, for others to join.
 
@@ -410,6 +434,7 @@ class Queue(CreatesTubes[Tube]):
 
     # -- looking and sweeping -----------------------------------------------------------------
 
+    @_uninterrupted
     def statistics(self, name: str | None = None) -> dict[str, Any]:
         """Return counts of tasks and calls.
 
@@ -432,6 +457,7 @@ class Queue(CreatesTubes[Tube]):
         found = {of.ctx.record.name: of.as_dict() for of in self._statistics(name)}
         return found if name is None else found[name]
 
+    @_uninterrupted
     def statistics_df(self) -> DataFrame:
         """Return `statistics()` as a DataFrame: one row a tube, one column a count.
 
@@ -444,6 +470,7 @@ class Queue(CreatesTubes[Tube]):
         of = self._contexts() if name is None else [tubes.context_of(self.tube(name))]
         return statistics.statistics_of(self._context, of)
 
+    @_uninterrupted
     def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
         """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.
 
@@ -462,6 +489,7 @@ class Queue(CreatesTubes[Tube]):
         ending_us = us_from_seconds(validation.seconds("ending_within", ending_within))
         return metrics.measure(self._context, self._contexts(), ending_us)
 
+    @_uninterrupted
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Look for what wants attention; see `Problem.kind` for what is looked for.
 
@@ -506,6 +534,7 @@ class Queue(CreatesTubes[Tube]):
         self._context.require_running()
         register_driver(self._context.drivers, type_name, driver)
 
+    @_uninterrupted
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:
         """Write down what time has changed in all tubes: one pass of the sweeper.
 

@@ -19,7 +19,7 @@ from tubeq_spark.rules.arguments import PutRequest, TakeRequest
 from tubeq_spark.rules.put_table import as_table
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
-from tubeq_spark.runtime.taken import LeasedBatch
+from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.single_tasks import SingleTasks
 from tubeq_spark.storage.put_identity import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
@@ -69,7 +69,7 @@ class Tube(SingleTasks):
         self._puts = GroupCommit[PutRequest, list[Task]](
             lambda requests: put.put_group(ctx, requests)
         )
-        self._takes = GroupCommit[TakeRequest, list[Task]](
+        self._takes = GroupCommit[TakeRequest, TakenRows | None](
             lambda requests: taking.take_group(ctx, requests)
         )
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
@@ -179,7 +179,7 @@ class Tube(SingleTasks):
         self._ctx.queue.require_spark()
         from tubeq_spark.verbs import put_frame  # noqa: PLC0415  pyspark is optional
 
-        return self._verb(lambda: put_frame.put_df(self._ctx, df, identity))
+        return self._verb(lambda: put_frame.put_df(self._ctx, df, identity), on_spark=True)
 
     def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
         """Add the rows of an Arrow table, all in one commit or none; for tables in this process.
@@ -245,7 +245,7 @@ class Tube(SingleTasks):
         sink.require_identity(self._ctx, name)
 
         def put_batch(df: DataFrame, batch_id: int) -> None:
-            self._verb(lambda: sink.put_batch(self._ctx, df, batch_id, name, wait))
+            self._verb(lambda: sink.put_batch(self._ctx, df, batch_id, name, wait), on_spark=True)
 
         return put_batch
 
@@ -270,16 +270,13 @@ class Tube(SingleTasks):
         """
         request = arguments.take_request("n", n, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
-        return self._take(request, limit)
+        return self._verb(lambda: self._take(request, limit))
 
     def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
-        def verb() -> list[Task]:
-            if not request.count:
-                return []
-            look = lambda: self._takes.submit(request) or None  # noqa: E731
-            return taking.wait_for(self._ctx, timeout, look) or []
-
-        return self._verb(verb)
+        if not request.count:
+            return []
+        look = lambda: taking.handed_out(self._ctx, self._takes.submit(request)) or None  # noqa: E731
+        return taking.wait_for(self._ctx, timeout, look) or []
 
     def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """Take up to `n` tasks as one batch for executors to work on; no payload is collected.
@@ -317,6 +314,7 @@ class Tube(SingleTasks):
             if not request.count:
                 return Batch(self._ctx, None, self._batch_acks)
             leased = taking.wait_for(self._ctx, limit, lambda: self._batch_takes.submit(request))
+            taking.undo_if_interrupted(self._ctx, leased)
             return Batch(self._ctx, leased, self._batch_acks)
 
         return self._verb(verb)
@@ -576,7 +574,7 @@ class Tube(SingleTasks):
 
         Commits: none.
         """
-        return self._verb(lambda: read.frame(self._ctx, effective=effective))
+        return self._verb(lambda: read.frame(self._ctx, effective=effective), on_spark=True)
 
     def history(self, limit: int = 1_000) -> DataFrame:
         """The newest commits to the tube's table, with what each says of itself.
@@ -599,7 +597,7 @@ class Tube(SingleTasks):
         Commits: none.
         """
         most = validation.count("limit", limit, least=1)
-        return self._verb(lambda: read.history(self._ctx, most))
+        return self._verb(lambda: read.history(self._ctx, most), on_spark=True)
 
     def release_all(self) -> None:
         """Give back every taken task, whoever holds it; counted as releases.
@@ -683,7 +681,7 @@ class Tube(SingleTasks):
         self._ctx.queue.require_spark()
         from tubeq_spark.streams import changes  # noqa: PLC0415  pyspark is optional
 
-        return self._verb(lambda: changes.changes(self._ctx, starting))
+        return self._verb(lambda: changes.changes(self._ctx, starting), on_spark=True)
 
     # -- inside -------------------------------------------------------------------------------
 
@@ -691,5 +689,5 @@ class Tube(SingleTasks):
         ids = arguments.task_ids(task_ids)
         return self._verb(lambda: verb(ids) if ids else [])
 
-    def _verb(self, verb: Callable[[], T]) -> T:
-        return perform(self._ctx, verb)
+    def _verb(self, verb: Callable[[], T], *, on_spark: bool = False) -> T:
+        return perform(self._ctx, verb, on_spark=on_spark)

@@ -13,6 +13,7 @@ from tests.both_engines import needs_spark
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.quoting import path_of
+from tubeq_spark.storage.uninterrupted import THREAD_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +34,12 @@ PAST_TTR = TTR + 1
 FRAME_VERBS = ("df", "take_df", "put_df", "history")
 
 
+def is_verb_of_main(thread: int) -> bool:
+    """Whether this thread runs a verb for that one, which is the main thread."""
+    is_main = thread == threading.main_thread().ident
+    return is_main and threading.current_thread().name == THREAD_NAME
+
+
 class Stop(BaseException):
     """The process ends here; nothing that follows in it is run."""
 
@@ -40,8 +47,8 @@ class Stop(BaseException):
 class Probe:
     """An observer of a queue: counts its steps, stops it, or lets a rival in between two of them.
 
-    Only the thread that made it is observed, not the heartbeat's. What happens in an interruption
-    is written down, but not interrupted.
+    Only the thread that made it is observed, and what runs its verbs, not the heartbeat's. What
+    happens in an interruption is written down, but not interrupted.
     """
 
     def __init__(self) -> None:
@@ -51,7 +58,7 @@ class Probe:
         self._is_busy = False
 
     def __call__(self, step: str, operation: str) -> None:
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() != self._thread and not is_verb_of_main(self._thread):
             return
         self.events.append((step, operation))
         if self._is_busy:

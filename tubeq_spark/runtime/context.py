@@ -14,6 +14,7 @@ from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
+from tubeq_spark.storage.uninterrupted import uninterrupted
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -142,6 +143,23 @@ class QueueContext:
         self.spark_loop.require_allowed()
         self.readers.enter()
         return self.spark_loop
+
+    def uninterrupted(
+        self,
+        verb: Callable[[], T],
+        *,
+        on_spark: bool = False,
+        then: Callable[[], object] | None = None,
+    ) -> T:
+        """Run a verb such that an interrupt of the main thread leaves nothing half done.
+
+        Args:
+            verb: What to run.
+            on_spark: Whether it uses Spark, whatever runs the row verbs.
+            then: Called by the calling thread once it has ended, however it ended.
+        """
+        engine = (self.spark if on_spark else None) or self.engine
+        return uninterrupted(verb, carried=engine.carried, then=then)
 
     def require_running(self) -> None:
         """Refuse a verb outside RUNNING.
@@ -273,14 +291,26 @@ class TubeContext:
             raise dropped(self)
 
 
-def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
+def perform(ctx: TubeContext, verb: Callable[[], T], *, on_spark: bool = False) -> T:
     """Run a verb of a tube as a program called it: refuse it where it cannot be, tell what happened.
+
+    An interrupt leaves nothing of it half done (`uninterrupted`).
+
+    Args:
+        ctx: The tube.
+        verb: The verb.
+        on_spark: Whether it uses Spark, whatever runs the row verbs.
 
     Raises:
         QueueStateError: The queue is not running.
         TubeNotFoundError: The tube was dropped.
         StoreError: Spark cannot be reached; what the verb would have committed was not sent.
     """
+    tell = ctx.events.tell
+    return ctx.queue.uninterrupted(lambda: _performed(ctx, verb), on_spark=on_spark, then=tell)
+
+
+def _performed(ctx: TubeContext, verb: Callable[[], T]) -> T:
     ctx.queue.require_running()
     ctx.require_there()
     try:
@@ -293,5 +323,3 @@ def perform(ctx: TubeContext, verb: Callable[[], T]) -> T:
         if is_unreachable(error):
             raise out_of_reach(error) from error
         raise
-    finally:
-        ctx.events.tell()

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.storage.uninterrupted import for_others
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,7 +78,8 @@ class GroupCommit(Generic[Request, Result]):
         with self._list:
             group, self._waiting = self._waiting, []
         try:
-            results = self._run([entry.request for entry in group])
+            with for_others() if len(group) > 1 else contextlib.nullcontext():
+                results = self._run([entry.request for entry in group])
         except BaseException as error:
             # An interrupt is the leader's own; the others only know that they do not know.
             shared = error if isinstance(error, Exception) else CommitUnknownError(_INTERRUPTED)

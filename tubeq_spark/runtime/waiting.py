@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.uninterrupted import is_interrupted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -29,7 +31,8 @@ def looks(
 ) -> Iterator[None]:
     """Tell when to look for something, until `timeout` seconds have passed.
 
-    Now, whenever this process has changed the tube, and else at growing intervals.
+    Now, whenever this process has changed the tube, and else at growing intervals. A verb that was
+    interrupted looks no more.
 
     Args:
         timeout: Seconds; `None` is for ever, 0 is one look.
@@ -48,7 +51,7 @@ def looks(
         seen = changes()
         yield
         left = math.inf if deadline is None else deadline - clock.monotonic()
-        if left < _INSTANT:
+        if left < _INSTANT or is_interrupted():
             return
         until = clock.monotonic() + min(pause, left)
         while changes() == seen:
@@ -56,5 +59,7 @@ def looks(
             left = until - clock.monotonic()
             if left < _INSTANT:
                 break
+            if is_interrupted():
+                return
             clock.sleep(min(_NAP, left))
         pause = config.poll_first if changes() != seen else min(pause * 2, config.poll_most)

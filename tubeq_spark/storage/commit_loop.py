@@ -22,6 +22,7 @@ from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
 from tubeq_spark.storage.running_statements import RunningStatements
 from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.uninterrupted import gives_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -171,7 +172,7 @@ class CommitLoop:
                 self.tally.conflicted(table_lock)
                 self._observer("conflicted", operation)
                 began = self._wall.monotonic() if began is None else began
-                wait = next(waits, None)
+                wait = None if gives_up() else next(waits, None)
                 if wait is None:
                     msg = (
                         f"{operation}: others committed first, retries used up; nothing was written"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Affected, Append, Source, Statement
 
 __all__ = ["Engine", "Extent", "Tables"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,10 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release what it holds."""
+        ...
+
+    def carried(self, run: Callable[[], T]) -> Callable[[], T]:
+        """Make of `run` what does the same in another thread."""
         ...
 
     def committer(self) -> Committer | None:

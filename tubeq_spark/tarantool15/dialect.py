@@ -142,7 +142,10 @@ class Queue15:
                 context_of(source).require_there(look=True)
             return self._new(source, task)
 
-        return self._index.in_tube(tube, verb)
+        # As a whole: an interrupt after the take gives the task back.
+        return self._index.in_tube(
+            tube, lambda source: context_of(source).queue.uninterrupted(lambda: verb(source))
+        )
 
     def ack(self, task_id: int) -> Task15:
         """Remove a task that is done.

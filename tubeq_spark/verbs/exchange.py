@@ -14,13 +14,12 @@ from tubeq_spark.verbs.chosen_tasks import ChosenRows
 from tubeq_spark.verbs.locate import Located, Memory, confirm, held
 from tubeq_spark.verbs.renew_leases import new_lease, outlast
 from tubeq_spark.verbs.settle import ack
-from tubeq_spark.verbs.take import begin_take, moved, run
+from tubeq_spark.verbs.take import begin_take, handed_out, moved, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.rules.arguments import TakeRequest
-    from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
 
@@ -44,18 +43,19 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list
     ctx.happened("ack", found.rows, TaskState.DONE)
     ctx.table_lock.changed()
     held = _lasting(ctx, took)
-    ctx.queue.held_tasks.add(ctx.record.id, held)
-    return ctx.happened("take", held)
+    if held is not None:
+        ctx.queue.held_tasks.add(ctx.record.id, held.rows)
+    return handed_out(ctx, held)
 
 
-def _lasting(ctx: TubeContext, took: TakenRows | None) -> list[StoredTask]:
+def _lasting(ctx: TubeContext, took: TakenRows | None) -> TakenRows | None:
     """What an exchange hands out: its ack stands, whatever becomes of the leases."""
     try:
         (lasting,) = outlast(ctx, [took])
     except TubeqError:
         log.warning("tube %s: acked, and nothing taken", ctx.record.name, exc_info=True)
-        return []
-    return [] if lasting is None else lasting.rows
+        return None
+    return lasting
 
 
 def _exchange(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.task import Task
 
@@ -59,9 +60,13 @@ def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:
 
 
 def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
-    after, over = None, ctx.queue.lapsed.owners(now_us)
+    after, over = None, ctx.queue.uninterrupted(lambda: ctx.queue.lapsed.owners(now_us))
+
+    def page() -> list[StoredTask]:
+        return ctx.tasks.in_state(state, now_us, ctx.max_attempts, over, after, _PAGE)
+
     while True:
-        rows = ctx.tasks.in_state(state, now_us, ctx.max_attempts, over, after, _PAGE)
+        rows = ctx.queue.uninterrupted(page)
         for row in rows:
             seen = ctx.seen(row, now_us, over)
             if seen is not None:

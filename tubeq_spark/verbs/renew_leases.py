@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
 
-__all__ = ["give_back", "give_back_unknown", "new_lease", "out_of_order", "outlast"]
+__all__ = ["give_back", "give_back_unknown", "give_up", "new_lease", "out_of_order", "outlast"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", LeasedBatch, TakenRows)
@@ -85,7 +85,7 @@ def _if_lasts(ctx: TubeContext, batch: T | None) -> T | None:
     if batch is None or batch.lasts(ctx.queue.now_us()):
         return batch
     try:
-        _give_up(ctx, batch)
+        give_up(ctx, batch)
     except TubeqError:
         log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
     return None
@@ -178,33 +178,39 @@ def _in_order(ctx: TubeContext, batch: T | None) -> T | None:
         return None
     if not ctx.tasks.is_behind(batch.segments, batch.lease.at_us, ctx.max_attempts):
         return batch
-    _give_up(ctx, batch)
+    give_up(ctx, batch)
     return None
 
 
-def _give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> None:
-    give_back(ctx, batch.take_ids, batch.lease.owner)
+def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
+    """Undo a take that nobody has seen, its utube locks included; returns how many tasks it gave back."""
+    count = give_back(ctx, batch.take_ids, batch.lease.owner)
     _free(ctx, batch.take_ids)
+    return count
 
 
-def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> None:
+def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
     """Undo a take that nobody has seen: its tasks are ready, and were never taken. One commit.
 
     Stopped before it, their leases end. Others may have ended them first: then there is nothing to do.
+
+    Returns:
+        How many tasks it gave back.
     """
 
-    def attempt() -> Plan[None]:
+    def attempt() -> Plan[int]:
         segments = [
             s for take_id in sorted(take_ids) for s in ctx.tasks.lease_segments_of(take_id, owner)
         ]
         segments = list(dict.fromkeys(segments))
         if not segments:
-            return Plan(None, lambda _: None)
+            return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
         undone = GiveBack(dest, TaskState.READY, untaken=True, event=Event("release"))
-        return Plan(ctx.statements.settle_segments(segments, (Every(), undone)), lambda _: None)
+        statement = ctx.statements.settle_segments(segments, (Every(), undone))
+        return Plan(statement, lambda affected: affected.total)
 
-    ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
+    return ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
 
 
 def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: str) -> bool:

@@ -21,9 +21,11 @@ from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.runtime.waiting import looks
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.uninterrupted import if_interrupted
+from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.chosen_tasks import ChosenRows, ChosenSegments, ChosenTasks
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
-from tubeq_spark.verbs.renew_leases import give_back_unknown, new_lease, outlast
+from tubeq_spark.verbs.renew_leases import give_back_unknown, give_up, new_lease, outlast
 from tubeq_spark.verbs.take_in_order import TakeInOrder
 from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
@@ -38,7 +40,16 @@ if TYPE_CHECKING:
     from tubeq_spark.verbs.take_in_order import OrderChoice
     from tubeq_spark.verbs.take_subqueues import SubqueueChoice
 
-__all__ = ["begin_take", "moved", "run", "take_batches", "take_group", "wait_for"]
+__all__ = [
+    "begin_take",
+    "handed_out",
+    "moved",
+    "run",
+    "take_batches",
+    "take_group",
+    "undo_if_interrupted",
+    "wait_for",
+]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -48,12 +59,51 @@ H = TypeVar("H", LeasedBatch, TakenRows)
 _ROUNDS = 3
 
 
-def take_group(ctx: TubeContext, requests: list[TakeRequest]) -> list[list[Task] | Exception]:
+def take_group(
+    ctx: TubeContext, requests: list[TakeRequest]
+) -> Sequence[TakenRows | Exception | None]:
     """Take for several calls at once: each gets its own lease segment, in the order they came."""
     lasting = _lasting(ctx, requests, ChosenRows)
-    held = [[] if rows is None else rows.rows for rows in lasting]
-    ctx.queue.held_tasks.add(ctx.record.id, (row for rows in held for row in rows))
-    return [ctx.happened("take", rows) for rows in held]
+    held = (row for taken in lasting if taken is not None for row in taken.rows)
+    ctx.queue.held_tasks.add(ctx.record.id, held)
+    return lasting
+
+
+def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
+    """The tasks of a call, which gives them back if it is interrupted before its caller has them."""
+    if taken is None:
+        return []
+    undo_if_interrupted(ctx, taken)
+    return ctx.happened("take", taken.rows)
+
+
+def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None) -> None:
+    """Have what a call has taken given back if it is interrupted before its caller has it."""
+    if taken is not None:
+        if_interrupted(lambda: _undo(ctx, taken))
+
+
+def _undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
+    """Give back what nobody got. Stopped before it: leases end as those of a process that was killed.
+
+    An interrupt may have cancelled what Spark did for this, too: then it is tried again.
+    """
+    count = 0
+    for last in (False, False, True):
+        try:
+            count = give_up(ctx, taken)
+            break
+        except TubeqError:
+            if last:
+                raise
+            log.info("tube %s: a take is undone once more", ctx.record.name, exc_info=True)
+    if isinstance(taken, LeasedBatch):
+        ctx.queue.held_tasks.drop_batch(taken.take_id)
+    else:
+        ctx.queue.held_tasks.gone(taken.segments)
+        ctx.remember("release", [row.task(TaskState.READY) for row in taken.rows if count])
+    ctx.count("release", count)
+    ctx.table_lock.changed()
 
 
 def take_batches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -26,7 +26,7 @@ from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
     from deltalake import DeltaTable
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["NativeEngine"]
+
+T = TypeVar("T")
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
@@ -77,6 +79,11 @@ class NativeEngine:
     def answers(self) -> bool:
         """Whether statements can be run."""
         return True
+
+    @staticmethod
+    def carried(run: Callable[[], T]) -> Callable[[], T]:
+        """Make of `run` what does the same in another thread: nothing here goes by the thread."""
+        return run
 
     @staticmethod
     def committer() -> None:

@@ -6,7 +6,7 @@ import re
 import threading
 import uuid
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -24,11 +24,12 @@ from tubeq_spark.storage.spark.session_committer import committer_of
 from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS
 from tubeq_spark.storage.spark.statement_text import text_of
 from tubeq_spark.storage.spark.tables import SparkTables, save
+from tubeq_spark.storage.spark.thread_properties import carried
 from tubeq_spark.storage.sql.quoting import string
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["SparkEngine"]
+
+T = TypeVar("T")
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
@@ -123,6 +126,10 @@ class SparkEngine:
         """The rows of a small frame of the queue's own tables."""
         with self.reading():
             return frame.collect()
+
+    def carried(self, run: Callable[[], T]) -> Callable[[], T]:
+        """Make of `run` what does the same in another thread."""
+        return carried(self.spark, run)
 
     def committer(self) -> Committer:
         """The JVM in which statements run."""

@@ -1,0 +1,262 @@
+"""Runs verbs where no interrupt can strike: in another thread, for which the main thread waits.
+
+Python raises `KeyboardInterrupt`, and whatever else a signal handler raises, between any two bytecodes of
+the main thread, and in no other thread. So a verb that the main thread calls runs in a thread of this
+module. An interrupt ends the wait, not the verb: the verb begins nothing new, ends what it has sent, and
+undoes what nobody will get (`if_interrupted`). The main thread waits for that, until a second interrupt,
+or for `PATIENCE` seconds; then the verb ends in the background. Verbs of other threads run where they are
+called.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import logging
+import os
+import threading
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tubeq_spark.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = [
+    "PATIENCE",
+    "THREAD_NAME",
+    "for_others",
+    "gives_up",
+    "if_interrupted",
+    "is_interrupted",
+    "uninterrupted",
+]
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+#: What the threads are called that run verbs of the main thread.
+THREAD_NAME = "tubeq-verbs"
+#: Seconds that the main thread waits for the end of a verb that was interrupted.
+PATIENCE = 10.0
+#: Seconds between two looks whether an interrupt came that has not woken the main thread.
+_LOOK = 0.2
+#: Seconds that the end of the process waits for verbs in the background.
+_AT_EXIT = 30.0
+
+
+class _Call(Generic[T]):
+    """A verb that the main thread waits for."""
+
+    def __init__(self, verb: Callable[[], T]) -> None:
+        self._verb = verb
+        self._context = copy_context()
+        self.undos: list[Callable[[], object]] = []
+        self.thens: list[Callable[[], object]] = []
+        self.is_interrupted = False
+        #: Whether it was told to try no more.
+        self.gave_up = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        #: Held once the verb has begun; once it has ended or its caller was interrupted, whichever
+        #: is first; and until it has ended. A call of a C function is done or not done.
+        self._begun, self._decided = _thread.allocate_lock(), _thread.allocate_lock()
+        self.ended = _thread.allocate_lock()
+        self.ended.acquire()
+
+    def run(self) -> None:
+        """Run it, in a thread that nothing interrupts."""
+        if not self._begun.acquire(blocking=False):
+            return
+        try:
+            if not self.is_interrupted:
+                _current.call = self
+                self.result = self._context.run(self._verb)
+        except BaseException as error:  # noqa: BLE001  (it is raised where the verb was called)
+            self.error = error
+        finally:
+            _current.call = None
+            if not self._decided.acquire(blocking=False):
+                self.undo()
+            self.ended.release()
+
+    def interrupt(self) -> None:
+        """See to it that it ends, and that nothing is left which its caller does not get."""
+        self.is_interrupted = True
+        if self._decided.acquire(blocking=False):
+            # Sent again: the interrupt may have come before it was sent.
+            _send(self)
+            ended = self.ended
+        else:
+            undoing = _Call(self.undo)
+            _send(undoing)
+            ended = undoing.ended
+        if not ended.acquire(timeout=PATIENCE):
+            log.warning("an interrupted verb goes on in the background; what it takes goes back")
+
+    def undo(self) -> None:
+        """Undo what its caller does not get."""
+        undos, self.undos = self.undos, []
+        for undo in reversed(undos):
+            try:
+                undo()
+            except Exception:
+                log.exception("what an interrupted verb has done could not be undone")
+
+
+class _Current(threading.local):
+    """The call that this thread runs."""
+
+    call: _Call[Any] | None = None
+
+
+_current = _Current()
+
+
+def uninterrupted(
+    verb: Callable[[], T],
+    *,
+    carried: Callable[[Callable[[], T]], Callable[[], T]] | None = None,
+    then: Callable[[], object] | None = None,
+) -> T:
+    """Run a verb such that an interrupt of the main thread leaves nothing half done.
+
+    Args:
+        verb: What to run.
+        carried: Makes of it what runs the same in another thread.
+        then: Called by the calling thread once the verb has ended, however it ended.
+
+    Returns:
+        What `verb` returns.
+    """
+    if threading.get_ident() != threading.main_thread().ident:
+        return _in_this_thread(verb, then)
+    call = _Call(verb if carried is None else carried(verb))
+    if then is not None:
+        call.thens.append(then)
+    try:
+        _send(call)
+        # Not every interrupt wakes a thread that waits for a lock.
+        while not call.ended.acquire(timeout=_LOOK):
+            pass
+        for each in call.thens:
+            each()
+    except BaseException:
+        call.interrupt()
+        raise
+    # From here on nothing is called: Python looks for signals after calls, and where functions begin.
+    if call.error is not None:
+        try:
+            raise call.error
+        finally:
+            # The error's traceback knows this call.
+            call.error = None
+    return call.result  # type: ignore[return-value]  # without an error there is one
+
+
+def _in_this_thread(verb: Callable[[], T], then: Callable[[], object] | None) -> T:
+    call = _current.call
+    if call is not None and then is not None:
+        # A part of a verb of the main thread.
+        call.thens.append(then)
+        then = None
+    try:
+        return verb()
+    finally:
+        if then is not None:
+            then()
+
+
+def if_interrupted(undo: Callable[[], object]) -> None:
+    """Have something undone if the verb that this thread runs was interrupted: its caller gets nothing."""
+    call = _current.call
+    if call is not None:
+        call.undos.append(undo)
+
+
+def is_interrupted() -> bool:
+    """Whether the verb that this thread runs was interrupted: nobody waits for what it finds."""
+    call = _current.call
+    return call is not None and call.is_interrupted
+
+
+def gives_up() -> bool:
+    """Whether the verb that this thread runs shall not try again; told once, then it tidies up."""
+    call = _current.call
+    if call is None or not call.is_interrupted or call.gave_up:
+        return False
+    call.gave_up = True
+    return True
+
+
+@contextlib.contextmanager
+def for_others() -> Iterator[None]:
+    """Run a block that other threads wait for, too: an interrupt of this one's caller is not theirs."""
+    call, _current.call = _current.call, None
+    try:
+        yield
+    finally:
+        _current.call = call
+
+
+# -- the threads --------------------------------------------------------------------------------
+
+#: Calls to run; `None` ends a thread.
+_calls: SimpleQueue[_Call[Any] | None] = SimpleQueue()
+#: Threads that are there, and a place for each of them that waits for a call. Changed by these threads.
+_threads: list[threading.Thread] = []
+_waiting: list[None] = []
+
+
+def _send(call: _Call[T]) -> None:
+    """Have a call run, by a thread that is there or by a new one; may be sent twice."""
+    if not _waiting:
+        thread = threading.Thread(target=_run_calls, name=THREAD_NAME, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # There are no new threads in a process that ends.
+            call.run()
+            return
+    _calls.put(call)
+
+
+def _run_calls() -> None:
+    _threads.append(threading.current_thread())
+    while True:
+        _waiting.append(None)
+        call = _calls.get()
+        _waiting.pop()
+        if call is None:
+            break
+        call.run()
+        # It holds what the verb has returned.
+        del call
+    _threads.remove(threading.current_thread())
+
+
+def _end_threads() -> None:
+    """Wait for what runs in the background: a thread in a library does not outlive the interpreter."""
+    clock = SystemClock()
+    until = clock.monotonic() + _AT_EXIT
+    threads = list(_threads)
+    for _ in threads:
+        _calls.put(None)
+    for thread in threads:
+        thread.join(max(0.0, until - clock.monotonic()))
+
+
+def _begin_anew() -> None:
+    """Be a process that was forked: the threads are those of another one."""
+    global _calls  # noqa: PLW0603  (its lock may be held by a thread that is not here)
+    _calls = SimpleQueue()
+    _threads.clear()
+    _waiting.clear()
+
+
+atexit.register(_end_threads)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
