@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import closing, opening, sweeper, tubes
@@ -29,7 +28,6 @@ from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
 from tubeq_spark.tube import Tube
-from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -143,10 +141,10 @@ class Queue(CreatesTubes[Tube]):
         self._config = self._config.at(local=local)
         self._context = opening.make_context(self._engines, self._opened, clock, self._config)
         self._registry = opening.make_registry(self._context, self._opened, self._registry_type)
+        #: What it hands out, by name. No tube keeps it alive, or it would not be gone with its last user.
         self._tubes: dict[str, Tube] = {}
-        #: Temporary tubes that this queue made, and others may only use.
-        self._temporary: list[Tube] = []
-        self._lock = threading.RLock()
+        self._used = closing.UsedTubes()
+        self._lock = self._used.lock
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
         if not self._opened.is_new:
@@ -156,6 +154,7 @@ class Queue(CreatesTubes[Tube]):
             if_interrupted(session.stop)
             session.join(other, session.check_alive(other))
         self._context.state = QueueState.RUNNING
+        closing.close_when_forgotten(self._closing(), self._engines)
 
     def __repr__(self) -> str:
         return f"Queue({self.location!r})"
@@ -201,7 +200,7 @@ class Queue(CreatesTubes[Tube]):
                 )
                 tube = self._wrap(record)
                 if is_new and record.options.temporary:
-                    self._temporary.append(tube)
+                    self._used.temporary.append(record)
                 # An earlier call may have made it whose answer was lost.
                 is_mine = bool(new.options.temporary) and record.owner == owner
             finally:
@@ -244,16 +243,17 @@ class Queue(CreatesTubes[Tube]):
                 return known
             ctx = tubes.make_context(self._context, self._opened, self._registry, record)
             again = functools.partial(_reopened, *self._again, record.name)
-            tube = self._tubes[record.name] = Tube(ctx, lambda: self._drop(record), again)
+            drop = functools.partial(
+                closing.drop, self._context, self._opened, self._registry, self._used, record
+            )
+            tube = self._tubes[record.name] = Tube(ctx, drop, again)
+            self._used.opened[record.name] = record
             return tube
 
     def _contexts(self) -> list[TubeContext]:
         """All tubes of types that this queue object knows, by name."""
-        known = self._context.drivers
-        records = sorted(self._registry.records(), key=lambda record: record.name)
-        live = (record for record in records if tubes.is_live(record) and record.type in known)
         found = []
-        for record in live:
+        for record in closing.known_tubes(self._context, self._registry):
             with left_out(self._context, record.name):
                 found.append(self._context_of(record))
         return found
@@ -261,18 +261,9 @@ class Queue(CreatesTubes[Tube]):
     def _context_of(self, record: TubeRecord) -> TubeContext:
         return tubes.context_of(self._wrap(record))
 
-    def _drop(self, record: TubeRecord) -> None:
-        with self._lock:
-            tubes.drop(self._context, self._opened, self._registry, record)
-            self._tubes.pop(record.name, None)
-            self._temporary = [
-                tube for tube in self._temporary if tubes.context_of(tube).record.id != record.id
-            ]
-            self._keep_session_for_temporary()
-
     def _keep_session_for_temporary(self) -> None:
         """Let the session end by itself where no temporary tube ends with it."""
-        if not self._temporary:
+        if not self._used.temporary:
             self._context.session.keep_no_longer()
 
     # -- settings, session, state -------------------------------------------------------------
@@ -293,7 +284,7 @@ class Queue(CreatesTubes[Tube]):
         """
         self._context.require_running()
         asked = check_settings(
-            settings, has_temporary=any(t.options.temporary for t in self._tubes.values())
+            settings, has_temporary=any(t.options.temporary for t in self._used.opened.values())
         )
         if asked.in_replicaset is not None:
             self._in_replicaset = asked.in_replicaset
@@ -327,12 +318,12 @@ class Queue(CreatesTubes[Tube]):
             return session.announce()
         epoch = session.check_alive(other)
         self._own_temporary(f"{other}/{epoch}")
-        self._give_back()
+        self._closing().give_back()
         session.leave()
         try:
             session.join(other, epoch)
         except SessionError:
-            if self._temporary:
+            if self._used.temporary:
                 self._own_temporary(session.keep())
             raise
         return other
@@ -353,27 +344,17 @@ class Queue(CreatesTubes[Tube]):
         Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
         through this queue, and what dropping temporary tubes takes.
         """
-        with self._lock:
-            if self._context.state is not QueueState.RUNNING:
-                return
-            self._context.state = QueueState.ENDING
-            try:
-                self._context.session.stop()
-                closing.leave_for_good(self._context.engine, self._steps_of_closing())
-            finally:
-                self._end()
+        self._closing().close()
 
-    def _steps_of_closing(self) -> list[closing.Step]:
-        """What a close commits, each step with what is left behind where Spark is gone."""
-        session = self._context.session
-        steps = []
-        if session.registered:
-            taken_from = ", ".join(sorted(self._tubes)) or "tubes of others"
-            steps.append(closing.Step(f"what was taken from {taken_from}", self._give_back))
-        for tube in self._temporary:
-            drop = functools.partial(self._drop_temporary, tube)
-            steps.append(closing.Step(f"temporary tube {tube.name}", drop))
-        return [*steps, closing.Step("", session.leave)]
+    def _closing(self) -> closing.Closing:
+        return closing.Closing(
+            self._context,
+            self._end,
+            self._opened,
+            self._registry,
+            self._used,
+            self._context_of,
+        )
 
     @_uninterrupted
     def hand_over(self, ttr: float) -> uuid.UUID:
@@ -396,7 +377,7 @@ class Queue(CreatesTubes[Tube]):
         seconds = validation.lease("ttr", ttr)
         with self._lock:
             self._context.require_running()
-            if self._temporary:
+            if self._used.temporary:
                 msg = "a queue with temporary tubes cannot be handed over: they end with it"
                 raise InvalidOptionError(msg)
             session = self._context.session
@@ -407,30 +388,12 @@ class Queue(CreatesTubes[Tube]):
 
     def _end(self) -> None:
         """Be closed."""
-        self._context.state = QueueState.WAITING
-        self._engines.close()
-        self._context.readers.leave()
+        closing.end(self._context, self._engines)
 
     def _own_temporary(self, owner: str) -> None:
-        for tube in self._temporary:
+        for record in self._used.temporary:
             with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-                self._registry.own(tubes.context_of(tube).record, owner)
-
-    def _drop_temporary(self, tube: Tube) -> None:
-        ctx = tubes.context_of(tube)
-        with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
-            expire.release_taken(ctx, None)
-            self._drop(ctx.record)
-
-    def _give_back(self) -> bool:
-        """Release what the session holds; whether nothing is left."""
-        return closing.give_back(self._context, self._may_hold)
-
-    def _may_hold(self) -> list[TubeContext]:
-        """The tubes that this session may hold tasks of."""
-        if not self._context.session.announced:
-            return [tubes.context_of(tube) for tube in self._tubes.values()]
-        return self._contexts()
+                self._registry.own(record, owner)
 
     # -- looking and sweeping -----------------------------------------------------------------
 

@@ -5,20 +5,18 @@ An interrupted verb ends what it has sent, gives back what it took, and no other
 
 from __future__ import annotations
 
-import _thread
 import random
-import threading
+import statistics
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.concurrency.support import WAIT
-from tests.interrupts import VERBS, Desk, Interrupter, settle, working
+from tests.interrupts import VERBS, Desk, Interrupter, settle
 from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.interrupts import Verb
@@ -47,23 +45,40 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.looker.close()
 
 
+def run_once(desk: Desk, verb: Verb, run: Callable[[Callable[[], Any]], tuple[bool, Any]]) -> bool:
+    """Run a verb with what it works on, and give back what a program knows to hold after it."""
+    tube = desk.subs if verb.in_subs else desk.tube
+    if desk.ready(tube) < WAITING // 2:
+        desk.fill(tube, WAITING)
+    before = verb.before(desk)
+    ended, result = run(lambda: verb.run(desk, before))
+    settle(tube, before, result)
+    return ended
+
+
+def usual_time(desk: Desk, verb: Verb) -> float:
+    """Seconds that a verb takes which nobody interrupts."""
+    times = []
+
+    def run(call: Callable[[], Any]) -> tuple[bool, Any]:
+        began = time.monotonic()
+        result = call()
+        times.append(time.monotonic() - began)
+        return True, result
+
+    for _ in range(5):
+        run_once(desk, verb, run)
+    return statistics.median(times)
+
+
 def interrupt_at_random(
     desk: Desk, verb: Verb, interrupter: Interrupter, times: int, seed: int
 ) -> int:
     """Interrupt a verb at so many moments of it; returns how often it did not come to its end."""
-    dice = random.Random(seed)
-    tube = desk.subs if verb.in_subs else desk.tube
-    interrupted = 0
-    for _ in range(times):
-        if desk.total(tube) < WAITING // 2:
-            desk.fill(tube, WAITING)
-        before = verb.before(desk)
-        ended, result = interrupter.run(
-            lambda before=before: verb.run(desk, before), dice.uniform(0, 1.3 * interrupter.usual)
-        )
-        interrupted += not ended
-        settle(tube, before, result)
-    return interrupted
+    dice, usual = random.Random(seed), usual_time(desk, verb)
+    delays = [dice.uniform(0, 1.2 * usual) for _ in range(times)]
+    ended = [run_once(desk, verb, lambda call: interrupter.run(call, d)) for d in delays]  # noqa: B023
+    return times - sum(ended)
 
 
 @pytest.mark.parametrize("name", VERBS)

@@ -1,23 +1,79 @@
-"""Closes a queue: gives back what its session holds, and does what it can where Spark is gone."""
+"""Closes a queue: gives back what its session holds, and does what it can where Spark is gone.
+
+A queue object that nobody has any more is closed in the same way, by the thread of its heart. So what is
+needed for that keeps no queue object, tube or batch alive: it has the records of tubes, and makes of these
+what it needs.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
-from dataclasses import dataclass
+import threading
+import weakref
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import CommitUnknownError, StoreError
+from tubeq_spark.admin import tubes
+from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
+from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from tubeq_spark.admin.engines import Engines
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.opened_location import OpenedLocation
+    from tubeq_spark.storage.sql.registry import Registry, TubeRecord
 
-__all__ = ["Step", "give_back", "leave_for_good"]
+__all__ = ["Closing", "UsedTubes", "close_when_forgotten", "drop", "end", "known_tubes"]
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class UsedTubes:
+    """The tubes that a queue object has used, as the registry has them.
+
+    Attributes:
+        opened: By their names.
+        temporary: Those that it made and that end with it: others may only use them.
+        lock: Held to change this, and to close.
+    """
+
+    opened: dict[str, TubeRecord] = field(default_factory=dict)
+    temporary: list[TubeRecord] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def forget(self, record: TubeRecord) -> None:
+        """Forget one that was dropped."""
+        known = self.opened.get(record.name)
+        if known is not None and known.id == record.id:
+            del self.opened[record.name]
+        self.temporary = [tube for tube in self.temporary if tube.id != record.id]
+
+
+def drop(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    used: UsedTubes,
+    record: TubeRecord,
+) -> None:
+    """Drop a tube of a queue object.
+
+    Raises:
+        TubeBusyError: Tasks are taken; the tube stays as it is.
+        TubeNotFoundError: It was dropped before.
+    """
+    with used.lock:
+        tubes.drop(queue, opened, registry, record)
+        used.forget(record)
+        if not used.temporary:
+            queue.session.keep_no_longer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +116,114 @@ def _is_done(engine: Engine, step: Step) -> bool:
     return False
 
 
-def give_back(queue: QueueContext, may_hold: Callable[[], Iterable[TubeContext]]) -> bool:
-    """Release what a queue object's session holds, unless others share the session and live.
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The end of a queue object.
+
+    Attributes:
+        queue: What its tubes share.
+        end: Closes what it works with.
+        opened: Its location.
+        registry: Of that.
+        used: The tubes that it has used.
+        context_of: What the verbs need of a tube.
+    """
+
+    queue: QueueContext
+    end: Callable[[], object]
+    opened: OpenedLocation
+    registry: Registry
+    used: UsedTubes
+    context_of: Callable[[TubeRecord], TubeContext]
+
+    def close(self) -> None:
+        """Release what the session holds, drop temporary tubes, leave. Nothing when it is closed."""
+        queue = self.queue
+        with self.used.lock:
+            if queue.state is not QueueState.RUNNING:
+                return
+            queue.state = QueueState.ENDING
+            try:
+                queue.session.stop()
+                leave_for_good(queue.engine, self._steps())
+            finally:
+                self.end()
+
+    def _steps(self) -> list[Step]:
+        """What a close commits, each step with what is left behind where Spark is gone."""
+        session = self.queue.session
+        steps = []
+        if session.registered:
+            taken_from = ", ".join(sorted(self.used.opened)) or "tubes of others"
+            steps.append(Step(f"what was taken from {taken_from}", self.give_back))
+        for record in self.used.temporary:
+            end = functools.partial(self._drop_temporary, record)
+            steps.append(Step(f"temporary tube {record.name}", end))
+        return [*steps, Step("", session.leave)]
+
+    def _drop_temporary(self, record: TubeRecord) -> None:
+        with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before
+            expire.release_taken(self.context_of(record), None)
+            drop(self.queue, self.opened, self.registry, self.used, record)
+
+    def give_back(self) -> bool:
+        """Release what the session holds, unless others share the session and live.
+
+        Returns:
+            Whether nothing is left. Commits: a release for each tube with held tasks.
+        """
+        queue, session = self.queue, self.queue.session
+        if not session.registered or session.others_alive():
+            return True
+        is_all = True
+        for record in self._may_hold():
+            try:
+                ctx = self.context_of(record)
+                expire.release_taken(ctx, session.owner)
+                ctx.events.tell()
+            except Exception:
+                # The other tubes come first; what stays comes back when the lease ends.
+                log.exception("tasks of tube %s were not released", record.name)
+                is_all = False
+                if queue.engine.unreachable:
+                    break
+        queue.held_tasks.clear()
+        return is_all
+
+    def _may_hold(self) -> Iterable[TubeRecord]:
+        """The tubes that the session may hold tasks of."""
+        if not self.queue.session.announced:
+            return list(self.used.opened.values())
+        return known_tubes(self.queue, self.registry)
+
+
+def end(queue: QueueContext, engines: Engines) -> None:
+    """Be closed."""
+    queue.state = QueueState.WAITING
+    engines.close()
+    queue.readers.leave()
+
+
+def known_tubes(queue: QueueContext, registry: Registry) -> list[TubeRecord]:
+    """All tubes of types that a queue object knows, by name."""
+    records = sorted(registry.records(), key=lambda record: record.name)
+    return [r for r in records if tubes.is_live(r) and r.type in queue.drivers]
+
+
+def close_when_forgotten(closing: Closing, engines: Engines) -> None:
+    """Close a queue object once the last thing that is made of it is gone, by the thread of its heart.
+
+    Where no heart beats nothing is held. At the end of the process nothing is closed: whatever is held
+    comes back when the session's lease ends.
 
     Args:
-        queue: The queue object.
-        may_hold: Finds the tubes that the session may hold tasks of.
-
-    Returns:
-        Whether nothing is left. Commits: a release for each tube with held tasks.
+        closing: Of the queue object; it is not kept.
+        engines: Its engines.
     """
-    session = queue.session
-    if not session.registered or session.others_alive():
-        return True
-    is_all = True
-    for ctx in may_hold():
-        try:
-            expire.release_taken(ctx, session.owner)
-            ctx.events.tell()
-        except Exception:
-            # The other tubes come first; what stays comes back when the lease ends.
-            log.exception("tasks of tube %s were not released", ctx.record.name)
-            is_all = False
-            if queue.engine.unreachable:
-                break
-    queue.held_tasks.clear()
-    return is_all
+    heart = closing.queue.session.heart
+    queue = closing.queue.for_its_heart()
+    context_of = functools.partial(tubes.make_context, queue, closing.opened, closing.registry)
+    leave = functools.partial(end, queue, engines)
+    place = (closing.opened, closing.registry, closing.used)
+    heart.leave = Closing(queue, leave, *place, context_of).close
+    weakref.finalize(closing.queue.life, heart.forget).atexit = False

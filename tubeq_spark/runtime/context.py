@@ -56,9 +56,9 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class QueueLife:
-    """The state of a queue object, which all that is made of it shares."""
+    """The state of a queue object, which all that is made of it shares, and which is gone with the last of it."""
 
     state: QueueState = QueueState.INIT
 
@@ -120,6 +120,10 @@ class QueueContext:
     def read_only(self, why: str) -> QueueContext:
         """The same, with row verbs that are refused, and why."""
         return replace(self, loop=self.loop.refusing(why), once=self.once.refusing(why))
+
+    def for_its_heart(self) -> QueueContext:
+        """The same for what outlives the queue object: it does not keep that alive."""
+        return replace(self, life=QueueLife(QueueState.RUNNING))
 
     def require_spark(self) -> SparkEngine:
         """What makes DataFrames of the queue's tables.

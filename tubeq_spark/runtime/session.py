@@ -12,6 +12,7 @@ from tubeq_spark.rules.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.rules.lifecycle import due
 from tubeq_spark.rules.membership import Member, SlotLease
 from tubeq_spark.rules.microseconds import plus, to_us, us_from_seconds
+from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,9 +91,9 @@ class Session:
         self._slot: SlotLease | None = None
         self._lock = threading.RLock()
         self._stop = threading.Event()
-        #: Set when the heart shall beat in another rhythm, or no more.
-        self._changed = threading.Event()
-        self._beater: threading.Thread | None = None
+        heart_name = f"tubeq-heartbeat-{self.member[:8]}"
+        #: It holds this session, and nothing that the queue object is forgotten with.
+        self.heart = Heart(heart_name, self.beat_if_needed, lambda: min(self.ttr / 3, _BEAT_MOST))
         #: When VACUUM of a table was last asked to wait.
         self._asked: dict[str, int] = {}
 
@@ -206,22 +207,8 @@ class Session:
     def start_beating(self) -> None:
         """Start the heartbeat, if it does not run yet."""
         with self._lock:
-            if self._beater is None and not self._stop.is_set():
-                name = f"tubeq-heartbeat-{self.member[:8]}"
-                self._beater = threading.Thread(target=self._beat_on, name=name, daemon=True)
-                self._beater.start()
-
-    def _beat_on(self) -> None:
-        # Real time: a clock that stands still would never let a heart beat.
-        while not self._stop.is_set():
-            if self._changed.wait(min(self.ttr / 3, _BEAT_MOST)):
-                self._changed.clear()
-                continue
-            try:
-                self.beat_if_needed()
-            except Exception:
-                # The lease may still be renewed by the next beat; if not, the session dies safely.
-                log.warning("heartbeat of session %s failed", self.uuid, exc_info=True)
+            if not self._stop.is_set():
+                self.heart.start()
 
     def beat_if_needed(self) -> None:
         """Renew the lease while tasks are held, and write counters that have changed."""
@@ -260,7 +247,7 @@ class Session:
             if self._registered:
                 self.hold()
                 self._beat(self._now())
-            self._changed.set()
+            self.heart.change_rhythm()
 
     # -- identity -----------------------------------------------------------------------------
 
@@ -351,10 +338,7 @@ class Session:
     def stop(self) -> None:
         """End the heartbeat."""
         self._stop.set()
-        self._changed.set()
-        beater = self._beater
-        if beater is not None and beater is not threading.current_thread():
-            beater.join(timeout=30)
+        self.heart.stop()
 
     # -- numbers ------------------------------------------------------------------------------
 

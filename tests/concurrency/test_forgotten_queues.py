@@ -1,0 +1,187 @@
+"""Queue objects that nobody closes: those that are forgotten, and those of a process that ends."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+from tests.concurrency.support import WAIT, ids_of
+from tubeq_spark import Queue, TubeNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tubeq_spark import Batch, Tube
+
+T = TypeVar("T")
+#: A process that takes, and ends while its heart beats as fast as it can.
+ENDS = """
+import sys
+from tubeq_spark import Queue
+queue = Queue(None, sys.argv[1], engine="native")
+queue.cfg(ttr=float(sys.argv[2]))
+tube = queue.create_tube("work", if_not_exists=True)
+tube.put(1)
+assert tube.take(0) is not None
+"""
+
+
+@pytest.fixture
+def looker(tmp_path: Path) -> Iterator[Queue]:
+    with Queue(None, str(tmp_path / "queue"), engine="native") as queue:
+        queue.create_tube("work", "fifo").put_many([1, 2])
+        yield queue
+
+
+def hearts() -> set[threading.Thread]:
+    return {t for t in threading.enumerate() if t.name.startswith("tubeq-heartbeat")}
+
+
+def opened(looker: Queue) -> Queue:
+    return Queue(None, looker.location, engine="native")
+
+
+def ends(thread: threading.Thread) -> bool:
+    thread.join(WAIT)
+    return not thread.is_alive()
+
+
+def heart_of(open_and_take: Callable[[], T]) -> tuple[threading.Thread, T]:
+    """The heart that a take starts, and what is kept of it."""
+    before = hearts()
+    kept = open_and_take()
+    (heart,) = hearts() - before
+    return heart, kept
+
+
+def test_queue_when_it_is_forgotten_gives_back_what_it_took_and_its_heart_ends(
+    looker: Queue,
+) -> None:
+    def take_and_forget() -> None:
+        assert opened(looker)["work"].take(0) is not None
+
+    heart, _ = heart_of(take_and_forget)
+    gc.collect()
+
+    assert ends(heart)
+    assert looker.statistics("work")["tasks"]["taken"] == 0
+
+
+def test_queue_when_it_is_forgotten_waits_for_no_garbage_collector(looker: Queue) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        heart, queue = heart_of(lambda: _taking(opened(looker)))
+        assert heart.is_alive()
+        del queue
+        assert ends(heart)
+    finally:
+        gc.enable()
+
+
+def _taking(queue: Queue) -> Queue:
+    assert queue["work"].take(0) is not None
+    with pytest.raises(TubeNotFoundError):
+        queue["missing"]
+    return queue
+
+
+def _tube_of(looker: Queue) -> Tube:
+    tube = opened(looker)["work"]
+    assert tube.take(0) is not None
+    return tube
+
+
+def _batch_of(looker: Queue) -> Batch:
+    return opened(looker)["work"].take_arrow(1)
+
+
+@pytest.mark.parametrize("take", [_tube_of, _batch_of])
+def test_queue_when_a_part_of_it_is_kept_keeps_its_session(
+    looker: Queue, take: Callable[[Queue], Tube | Batch]
+) -> None:
+    heart, kept = heart_of(lambda: take(looker))
+    gc.collect()
+
+    assert heart.is_alive()
+    assert looker.statistics("work")["tasks"]["taken"] == 1
+    del kept
+    gc.collect()
+    assert ends(heart)
+    assert looker.statistics("work")["tasks"]["taken"] == 0
+
+
+def test_tube_when_its_queue_is_forgotten_can_still_be_dropped(looker: Queue) -> None:
+    tube = opened(looker).create_tube("other")
+    gc.collect()
+
+    tube.drop()
+
+    assert looker.tubes() == ["work"]
+
+
+def test_queue_when_it_is_forgotten_drops_its_temporary_tubes(looker: Queue) -> None:
+    def create_and_forget() -> None:
+        opened(looker).create_tube("mine", temporary=True).put(1)
+
+    heart, _ = heart_of(create_and_forget)
+    gc.collect()
+
+    assert ends(heart)
+    assert looker.tubes() == ["work"]
+
+
+def test_queue_when_it_is_forgotten_but_its_session_is_shared_gives_nothing_back(
+    looker: Queue,
+) -> None:
+    sharing = opened(looker)
+
+    def take_and_forget() -> list[int]:
+        other = opened(looker)
+        other.identify(sharing.identify())
+        return ids_of(other["work"].take_many(1))
+
+    sharing["work"].put(3)
+    heart, held = heart_of(take_and_forget)
+    gc.collect()
+
+    assert ends(heart)
+    assert ids_of(sharing["work"].ack_many(held)) == held
+    sharing.close()
+
+
+def test_close_when_the_queue_is_then_forgotten_closes_once(looker: Queue) -> None:
+    heart, queue = heart_of(lambda: _taking(opened(looker)))
+    queue.close()
+
+    del queue
+    gc.collect()
+
+    assert ends(heart)
+
+
+def exit_codes(location: Path, processes: int) -> list[int]:
+    """How so many processes end that do not close their queues, two at a time."""
+    codes = []
+    for first in range(0, processes, 2):
+        arguments = [[str(location / str(n)), str(0.002 * (1 + n))] for n in (first, first + 1)]
+        running = [subprocess.Popen([sys.executable, "-c", ENDS, *a]) for a in arguments]
+        codes += [process.wait(WAIT) for process in running]
+    return codes
+
+
+@pytest.mark.processes
+def test_process_when_it_ends_while_its_heart_beats_ends_well(tmp_path: Path) -> None:
+    assert exit_codes(tmp_path, 4) == [0] * 4
+
+
+@pytest.mark.processes
+@pytest.mark.thorough
+def test_process_when_many_end_while_their_hearts_beat_all_end_well(tmp_path: Path) -> None:
+    assert exit_codes(tmp_path, 40) == [0] * 40

@@ -1,0 +1,125 @@
+"""The heart of a session: a thread that beats until the session ends, or its queue object is forgotten."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from tubeq_spark.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Heart"]
+
+log = logging.getLogger(__name__)
+#: Seconds that a stop, and the end of the process, wait for a beat that is under way.
+_PATIENCE = 30.0
+
+
+class _Word(Enum):
+    """What the thread is told."""
+
+    BEAT = auto()
+    NEW_RHYTHM = auto()
+    FORGOTTEN = auto()
+    STOP = auto()
+
+
+class Heart:
+    """Beats in a thread of its own, in real time: a clock that stands still would never let it."""
+
+    def __init__(
+        self, name: str, beat: Callable[[], object], seconds_between: Callable[[], float]
+    ) -> None:
+        """Do not beat yet.
+
+        Args:
+            name: Of the thread.
+            beat: Called from time to time; what it raises is logged.
+            seconds_between: Tells the time between two beats.
+        """
+        self._name, self._beat, self._seconds_between = name, beat, seconds_between
+        #: What a finalizer may put to, also one that runs while this thread takes from it.
+        self._told: SimpleQueue[_Word] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        #: Called by the thread when the queue object is forgotten.
+        self.leave: Callable[[], object] = lambda: None
+
+    def start(self) -> None:
+        """Start the thread, if it was never started."""
+        if self._thread is None and not _exit.has_begun:
+            self._thread = threading.Thread(target=self._beat_on, name=self._name, daemon=True)
+            _exit.comes_after(self)
+            self._thread.start()
+
+    def change_rhythm(self) -> None:
+        """Ask anew how much time is between two beats."""
+        self._told.put(_Word.NEW_RHYTHM)
+
+    def forget(self) -> None:
+        """End, and leave the session: nobody has the queue object any more. For finalizers."""
+        self._told.put(_Word.FORGOTTEN)
+
+    def stop(self, seconds: float = _PATIENCE) -> None:
+        """End, and wait so long for a beat that is under way."""
+        self._told.put(_Word.STOP)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds)
+
+    def _beat_on(self) -> None:
+        while True:
+            try:
+                word = self._told.get(timeout=self._seconds_between())
+            except Empty:
+                word = _Word.BEAT
+            if word is _Word.STOP:
+                return
+            if word is _Word.FORGOTTEN:
+                self._logged(self.leave)
+                return
+            if word is _Word.BEAT:
+                self._logged(self._beat)
+
+    def _logged(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception:
+            # The lease may still be renewed by the next beat; if not, the session dies safely.
+            log.warning("%s failed", self._name, exc_info=True)
+
+
+class _Exit:
+    """The end of the process: a thread that is in a library by then would crash it."""
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self._hearts: WeakSet[Heart] = WeakSet()
+        self._lock = threading.Lock()
+
+    def comes_after(self, heart: Heart) -> None:
+        """Let the process wait for a heart, before the libraries end that are imported by now."""
+        with self._lock:
+            self._hearts.add(heart)
+            atexit.unregister(self._stop_all)
+            atexit.register(self._stop_all)
+
+    def _stop_all(self) -> None:
+        self.has_begun = True
+        with self._lock:
+            hearts = list(self._hearts)
+        clock = SystemClock()
+        until = clock.monotonic() + _PATIENCE
+        for heart in hearts:
+            heart.stop(0)
+        for heart in hearts:
+            heart.stop(max(0.0, until - clock.monotonic()))
+
+
+_exit = _Exit()
