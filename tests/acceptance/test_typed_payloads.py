@@ -15,7 +15,7 @@ from pyspark.sql import Row
 
 from tests.acceptance.support import Changes, take
 from tests.payload_table import COLUMNS, DAY, SCHEMA, VALUES, expected
-from tests.thorough import without_spark
+from tests.thorough import thorough, without_spark
 from tubeq_spark import InvalidOptionError, PutItem
 
 if TYPE_CHECKING:
@@ -185,7 +185,10 @@ def test_put_of_a_map_with_a_key_twice_is_refused(
             tube.put_arrow(rows)
 
 
-@pytest.mark.parametrize("schema", [None, "tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>"])
+@pytest.mark.parametrize(
+    "schema",
+    [*without_spark(None), *thorough("tags ARRAY<STRING>, part STRUCT<a: MAP<STRING, INT>>")],
+)
 def test_data_of_a_task_is_what_is_stored_whatever_a_program_does_to_its_own(
     engine: Engine, queue: Queue, schema: str | None
 ) -> None:

@@ -8,13 +8,18 @@ from decimal import Decimal
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
 from tests.acceptance.test_typed_payloads import exactly
-from tests.payload_table import COLUMNS, NAIVE, SCHEMA, VALUES, expected
+from tests.payload_table import COLUMNS, DAY, MOMENT, NAIVE, SCHEMA, VALUES, expected
 from tubeq_spark import InvalidOptionError, Queue
-from tubeq_spark.verbs.put_frame_payload import payload_checks, require_assignable
+from tubeq_spark.verbs.put_frame_payload import (
+    payload_checks,
+    require_assignable,
+    without_void,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -109,7 +114,7 @@ def test_put_df_of_each_value_stores_or_refuses_it_as_put_does(
 ) -> None:
     payload = T.StructType.fromDDL(SCHEMA)
     for columns in turns(by_kind):
-        rows = frame(spark, columns)
+        rows = without_void(frame(spark, columns), payload)
         checks = payload_checks(rows.schema, payload)
         found = rows.selectExpr(*[check.is_bad for check in checks]).collect()
         for name, (_, values) in columns.items():
@@ -146,6 +151,27 @@ def test_put_df_of_each_value_that_is_stored_stores_what_an_insert_does(
         shown = sorted(exactly(in_utc(row[name])) for row in inserted)
         assert shown == sorted(exactly(in_utc(task.data[name])) for task in tasks)
     spark.sql("DROP TABLE inserted")
+
+
+@pytest.mark.thorough
+def test_local_moments_are_stored_by_every_put_and_others_are_not(
+    spark: SparkSession, queue: Queue
+) -> None:
+    tube = queue.create_tube("local", schema="at TIMESTAMP_NTZ")
+    with Queue(None, queue.location, engine="native") as beside:
+        for of in (tube, beside["local"]):
+            of.put({"at": NAIVE})
+            of.put_arrow(pa.table({"at": pa.array([NAIVE], pa.timestamp("ns"))}))
+            for value in (MOMENT, DAY, 5, NAIVE.isoformat()):
+                with pytest.raises(InvalidOptionError, match=r": at must be TIMESTAMP_NTZ \("):
+                    of.put({"at": value})
+                with pytest.raises(InvalidOptionError, match="; at must be TIMESTAMP_NTZ"):
+                    of.put_arrow(pa.table({"at": [value]}))
+    tube.put_df(spark.createDataFrame([(NAIVE,)], "at TIMESTAMP_NTZ"))
+    with pytest.raises(InvalidOptionError, match="; at must be TIMESTAMP_NTZ"):
+        tube.put_df(spark.createDataFrame([(MOMENT,)], "at TIMESTAMP"))
+
+    assert [task.data for task in tube.tasks_by_state("r")] == [{"at": NAIVE}] * 5
 
 
 def turns(
