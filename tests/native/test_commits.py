@@ -202,7 +202,7 @@ def test_rows_of_a_typed_payload_go_through_puts_and_takes_unchanged(
         payload="STRUCT<a: INT, `b c`: ARRAY<STRUCT<x: STRING, m: MAP<STRING, BIGINT>>>, t: TIMESTAMP>"
     )
     kind = typed.engine.tables.column_type(typed.tube, "data")
-    value = {"a": 1, "b c": [{"x": "é'\\", "m": [("k", 2)]}], "t": None}
+    value = {"a": 1, "b c": [{"x": "é'\\", "m": {"k": 2}}], "t": None}
     rows = new_rows(5, [50, 51])
     at_data = rows.schema.get_field_index("data")
     rows = rows.set_column(at_data, "data", pa.array([value, None], kind))
