@@ -86,7 +86,7 @@ def test_tubeq_toml_when_read_shows_the_defaults() -> None:
     found = read_defaults(CONF / "tubeq.toml", {})
 
     assert (found.location, found.remote, found.ttr) == ("/data/q", None, 60)
-    assert found.config == QueueConfig()
+    assert found.config == QueueConfig(durability="commit")
 
 
 def test_environment_when_given_wins_over_the_file() -> None:
