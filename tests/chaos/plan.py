@@ -97,11 +97,7 @@ def open_queue(
         vacuum_hours=0.01,
         number_horizon=20.0,
         retry_seconds=60.0,
-        **(
-            {}
-            if durability is None or "durability" not in QueueConfig().names()
-            else {"durability": durability}
-        ),
+        **({} if durability is None else {"durability": durability}),
     )
     engine = "native" if spark is None else "spark"
     queue = Queue(spark, location, config=config, engine=engine)

@@ -14,6 +14,7 @@ from tests.chaos.batches import Batches
 from tests.chaos.journal import Entry, Journal
 from tests.chaos.plan import FOLDS_SOME, TUBES, TubePlan, open_queue
 from tubeq_spark import PutItem
+from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.native.delta_log import log_files
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Place:
         folds: Their `QueueConfig.fold_segments`.
         nice: How far they stand back for other processes of the host.
         durability: Their `QueueConfig.durability`; the default one by default.
-        log: What they use in place of `VERSIONS` and `SECONDS` of `log_files`, and of `EVERY` there.
+        log: What they use in place of `VERSIONS` of `shortening`, `SECONDS` and `EVERY` of `log_files`.
     """
 
     location: str
@@ -243,7 +244,7 @@ def work(place: Place, name: str, number: int, file: str) -> None:
     journal = Journal(Path(file))
     logging.getLogger("tubeq_spark").addHandler(Told(journal))
     if place.log is not None:
-        log_files.VERSIONS, log_files.SECONDS, log_files.EVERY = place.log
+        shortening.VERSIONS, log_files.SECONDS, log_files.EVERY = place.log
     queue = open_queue(place.location, folds=place.folds, durability=place.durability)
     journal.write(ready=True, session=str(queue.session_uuid))
     names = [f"{name}-{number}.{thread}" for thread in range(place.threads)]
