@@ -31,6 +31,8 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 # What is about Spark is tested on Spark: its queues are those of programs that ask for nothing else.
 os.environ.setdefault("TUBEQ_ENGINE", "spark")
+# Tests of power cuts ask for more; the others need not wait for the disk.
+os.environ.setdefault("TUBEQ_DURABILITY", "none")
 
 # On a machine that others use any example may take long.
 settings.register_profile("any-machine", deadline=None)

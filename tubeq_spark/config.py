@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules import validation
+from tubeq_spark.rules import durability, validation
+from tubeq_spark.rules.durability import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,12 @@ class QueueConfig:
         key_days: Days for which the key of a `put_df` is remembered.
         vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any, which
             is for tables that Databricks' predictive optimization cleans up.
+        durability: What a power cut may take of commits to local files. "commit": nothing that was
+            acknowledged, as a verb answers when its commit is on the disk. "table": about the last
+            second, and each table is consistent. "none": whatever the system has not written by
+            itself, and perhaps whole tables; for tests and scratch. The environment variable
+            `TUBEQ_DURABILITY` says what the default is. Of several queue objects of a process the
+            strongest counts for a location. Other storage is durable by itself.
         observer: Called as `observer(step, operation)` at each step of each commit, with the steps
             `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop
             an operation between two steps. What it raises is not caught.
@@ -72,6 +79,7 @@ class QueueConfig:
     retention_hours: int = 2
     key_days: int = 30
     vacuum_hours: float = 6.0
+    durability: str = field(default_factory=durability.default)
     observer: Callable[[str, str], None] | None = None
 
     def __post_init__(self) -> None:
@@ -96,6 +104,8 @@ class QueueConfig:
             validation.seconds(name, getattr(self, name))
         if self.clock_skew is not None:
             validation.seconds("clock_skew", self.clock_skew)
+        if self.durability not in {*Durability}:
+            validation.refuse("durability", self.durability, f"one of {', '.join(Durability)}")
         if self.observer is not None and not callable(self.observer):
             validation.refuse("observer", self.observer, "a function of (step, operation)")
 

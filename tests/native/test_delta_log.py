@@ -23,6 +23,7 @@ from tubeq_spark.config import QueueConfig
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.row_changes import Every, GiveBack
 from tubeq_spark.storage.arrow_arrays import nested
+from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.native.delta_log import (
     checkpoints,
     commits,
@@ -454,7 +455,7 @@ def test_reading_when_the_log_is_shortened_meanwhile_finds_the_newest_version(
     place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_files, "EVERY", EVERY)
-    monkeypatch.setattr(log_files, "VERSIONS", 1)
+    monkeypatch.setattr(shortening, "VERSIONS", 1)
     monkeypatch.setattr(log_files, "SECONDS", 0.0)
     (log_of(place).parents[1] / "_tubeq_locks").mkdir()
     place.put(5, [50])

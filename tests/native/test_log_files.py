@@ -11,9 +11,11 @@ from deltalake import DeltaTable
 
 from tests.native.logs import HOUR, MINUTE, aged, versions
 from tubeq_spark import Queue
+from tubeq_spark.storage.durability import shortening
+from tubeq_spark.storage.durability.shortening import shorten
+from tubeq_spark.storage.durability.synced_log import SyncedLog
 from tubeq_spark.storage.log_readers import LogReaders, without_readers
 from tubeq_spark.storage.native.delta_log import log_files
-from tubeq_spark.storage.native.delta_log.log_files import shorten
 from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.testing import ManualClock
 
@@ -31,7 +33,7 @@ MOST = (VERSIONS + EVERY + 10) * 11 // 10 + 2
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "EVERY", EVERY)
-    monkeypatch.setattr(log_files, "VERSIONS", VERSIONS)
+    monkeypatch.setattr(shortening, "VERSIONS", VERSIONS)
 
 
 def opened(place: Path, **settings: Any) -> Queue:
@@ -56,7 +58,7 @@ def worn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("worn")
     with pytest.MonkeyPatch.context() as patched, opened(place) as queue:
         patched.setattr(log_files, "EVERY", EVERY)
-        patched.setattr(log_files, "VERSIONS", VERSIONS)
+        patched.setattr(shortening, "VERSIONS", VERSIONS)
         busy(queue, "worn", VERSIONS + 3 * EVERY)
     aged(place / "worn" / "_delta_log", MINUTE)
     return place
@@ -112,11 +114,10 @@ def test_log_when_a_process_comes_back_to_one_that_was_shortened_is_read_from_th
         ("a reader", MINUTE, HOUR),
         ("delta.enableChangeDataFeed=true", HOUR, 3 * HOUR),
         ("delta.logRetentionDuration=interval 3 days", 48 * HOUR, 73 * HOUR),
-        ("delta.enableExpiredLogCleanup=false", HOUR, None),
     ],
 )
 def test_log_when_it_is_still_needed_is_kept_for_longer(
-    worn: Path, tmp_path: Path, why: str, young: int, old: int | None
+    worn: Path, tmp_path: Path, why: str, young: int, old: int
 ) -> None:
     log = copied(worn, tmp_path)
     readers = LogReaders(tmp_path / LOCKS)
@@ -133,11 +134,8 @@ def test_log_when_it_is_still_needed_is_kept_for_longer(
             queue["worn"].put("a")
             if times == EVERY:
                 assert versions(log)[: len(before)] == before
-                aged(log, (old or 1000 * HOUR) - young)
-    if old is None:
-        assert versions(log)[: len(before)] == before
-    else:
-        assert len(versions(log)) <= VERSIONS + EVERY + 11
+                aged(log, old - young)
+    assert len(versions(log)) <= VERSIONS + EVERY + 11
 
 
 def test_readers_when_the_last_one_has_left_are_none(tmp_path: Path) -> None:
@@ -155,12 +153,13 @@ def test_readers_when_the_last_one_has_left_are_none(tmp_path: Path) -> None:
 
 
 def log_of(directory: Path, newest: int, checkpoints: dict[int, str], last: int | None) -> None:
-    """A log of empty files."""
+    """A log of empty files, and checkpoints with nothing but their ends."""
+    directory.mkdir()
     for version in range(newest + 1):
         (directory / f"{version:020}.json").touch()
     (directory / f"{3:020}.crc").touch()
     for version, kind in checkpoints.items():
-        (directory / f"{version:020}.checkpoint{kind}.parquet").touch()
+        (directory / f"{version:020}.checkpoint{kind}.parquet").write_bytes(b"PAR1PAR1")
     if last is not None:
         (directory / "_last_checkpoint").write_text(json.dumps({"version": last, "size": 1}))
 
@@ -183,23 +182,25 @@ def log_of(directory: Path, newest: int, checkpoints: dict[int, str], last: int 
 def test_shorten_when_there_is_a_whole_checkpoint_removes_what_lies_before_it(
     tmp_path: Path, checkpoints: dict[int, str], last: int | None, first: int
 ) -> None:
-    log_of(tmp_path, VERSIONS + 30, checkpoints, last)
-    aged(tmp_path, HOUR)
-    now = (tmp_path / f"{0:020}.json").stat().st_mtime + HOUR
-    shorten(tmp_path, VERSIONS + 30, now - 10)
-    assert versions(tmp_path) == list(range(first, VERSIONS + 31))
-    assert shorten(tmp_path, VERSIONS + 30, now - 10) == 0
+    log = tmp_path / "_delta_log"
+    log_of(log, VERSIONS + 30, checkpoints, last)
+    aged(log, HOUR)
+    now = (log / f"{0:020}.json").stat().st_mtime + HOUR
+    shorten(SyncedLog(tmp_path), VERSIONS + 30, now - 10)
+    assert versions(log) == list(range(first, VERSIONS + 31))
+    assert shorten(SyncedLog(tmp_path), VERSIONS + 30, now - 10) == 0
 
 
 def test_shorten_when_a_version_is_young_keeps_it_and_what_it_is_read_from(tmp_path: Path) -> None:
-    log_of(tmp_path, VERSIONS + 30, {10: "", 20: ""}, 20)
-    aged(tmp_path, HOUR)
-    young = tmp_path / f"{17:020}.json"
+    log = tmp_path / "_delta_log"
+    log_of(log, VERSIONS + 30, {10: "", 20: ""}, 20)
+    aged(log, HOUR)
+    young = log / f"{17:020}.json"
     now = young.stat().st_mtime + HOUR
     os.utime(young, (now, now))
-    shorten(tmp_path, VERSIONS + 30, now - 10)
-    assert versions(tmp_path)[0] == 10
-    assert not versions(tmp_path, "crc")
+    shorten(SyncedLog(tmp_path), VERSIONS + 30, now - 10)
+    assert versions(log)[0] == 10
+    assert not versions(log, "crc")
 
 
 def test_queue_when_idle_commits_nothing(tmp_path: Path) -> None:
@@ -236,13 +237,14 @@ def test_queue_when_idle_commits_nothing(tmp_path: Path) -> None:
 
 
 def test_shorten_removes_what_stopped_writers_left_behind_an_hour_ago(tmp_path: Path) -> None:
-    log_of(tmp_path, 3, {}, None)
-    old, young = (tmp_path / f"_commit_{age}.json.tmp" for age in ("old", "young"))
+    log = tmp_path / "_delta_log"
+    log_of(log, 3, {}, None)
+    old, young = (log / f"_commit_{age}.json.tmp" for age in ("old", "young"))
     for path in (old, young):
         path.touch()
     now = young.stat().st_mtime
     os.utime(old, (now - HOUR - 20, now - HOUR - 20))
-    shorten(tmp_path, 3, now - 10)
+    shorten(SyncedLog(tmp_path), 3, now - 10)
     assert not old.exists()
     assert young.exists()
-    assert versions(tmp_path) == [0, 1, 2, 3]
+    assert versions(log) == [0, 1, 2, 3]

@@ -13,6 +13,7 @@ from tubeq_spark.admin.dead_files import Tables, remove_dead_files
 from tubeq_spark.storage.committer import Committer
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.spark.tables import SparkTables
+from tubeq_spark.storage.sql.schema import LOG_CLEANUP
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +26,10 @@ HOUR = 3_600_000_000
 class FakeQueue:
     """What a removal asks of a queue object: its notes, its statements."""
 
-    def __init__(self, *, asked: bool = False, fails: Exception | None = None) -> None:
-        self.asked, self.fails = asked, fails
+    def __init__(
+        self, *, asked: bool = False, fails: Exception | None = None, cleanup: str = "false"
+    ) -> None:
+        self.asked, self.fails, self.cleanup = asked, fails, cleanup
         self.ran: list[str] = []
         #: What was noted: whether it was tried only.
         self.noted: list[bool] = []
@@ -42,6 +45,8 @@ class FakeQueue:
         return Committer("app")
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
+        if sql.startswith("SHOW TBLPROPERTIES"):
+            return [{"key": LOG_CLEANUP, "value": self.cleanup}]
         return [{"tableFeatures": None, "properties": {}}]
 
     def run(self, sql: str) -> None:
@@ -102,3 +107,10 @@ def test_remove_dead_files_when_long_writes_ask_to_wait_does_so_four_times_at_mo
 def test_remove_dead_files_where_a_lock_keeps_writers_off_asks_nobody(tmp_path: Path) -> None:
     queue: Any = FakeQueue(asked=True)
     assert removed(queue, TableLock(tmp_path / "t.lock")) == ["VACUUM"]
+
+
+def test_remove_dead_files_when_delta_would_shorten_the_log_of_local_files_switches_that_off(
+    tmp_path: Path,
+) -> None:
+    table_lock = TableLock(tmp_path / "t.lock")
+    assert removed(FakeQueue(cleanup="true"), table_lock) == ["ALTER", "VACUUM"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.microseconds import us_from_seconds
-from tubeq_spark.storage.sql.schema import FENCE
+from tubeq_spark.storage.sql.schema import FENCE, LOG_CLEANUP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,10 +129,21 @@ def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) 
         log.info("%s is left to its catalog, which alone may remove its dead files", name)
         return True
     with table_lock.changing(queue.engine.committer):
-        if not table_lock.is_exclusive and not _fence(queue, name, now_us):
+        if table_lock.is_exclusive:
+            _prepare(queue, name, table_lock)
+        elif not _fence(queue, name, now_us):
             return False
         queue.engine.tables.vacuum(name)
     return True
+
+
+def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
+    """Let files of a table on local files go, where a power cut must not bring back what needs them."""
+    tables = queue.engine.tables
+    if tables.property(name, LOG_CLEANUP) != "false":
+        # Tables of earlier versions leave it to Delta, which syncs nothing before.
+        tables.set_property(name, LOG_CLEANUP, "false")
+    table_lock.flush()
 
 
 def _were_removed(queue: QueueContext, tables: Tables, before_us: int) -> bool:

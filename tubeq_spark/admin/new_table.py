@@ -57,6 +57,7 @@ def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) 
         queue.config,
         None if payload is None else f"STRUCT<{payload}>",
         change_feed=record.options.change_feed,
+        local=opened.locks is not None,
     )
     with opened.table_lock(record.name).changing(queue.engine.committer):
         queue.engine.tables.create(new)

@@ -192,6 +192,8 @@ def make_context(
     """
     queue = tube_engine.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
+    # First of all: a power cut may have left the table such that it cannot be read.
+    table_lock = opened.table_lock(record.name)
     codec: PayloadCodec = JsonCodec()
     # Older versions registered a tube before they made its table, and may have stopped in between.
     if not queue.engine.tables.is_table(table):
@@ -207,7 +209,8 @@ def make_context(
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
         with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
-            queue.engine.tables.create(new_taken_utubes(utube_locks, queue.config))
+            new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)
+            queue.engine.tables.create(new)
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     return TubeContext(
         queue,
@@ -220,7 +223,7 @@ def make_context(
         Subqueues(queue.engine, tube_table),
         SubqueueStatements(tube_table, fresh),
         UtubeLocks(queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)),
-        opened.table_lock(record.name),
+        table_lock,
         codec,
         TubeEvents(queue.counters, record.id, record.name),
         is_live=lambda: any(r.id == record.id and is_live(r) for r in registry.records()),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from tubeq_spark.admin.engines import ENGINES, needs_spark
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules import validation
+from tubeq_spark.rules.durability import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,8 +88,8 @@ def read_defaults(
     Args:
         file: Where they are; by default what `TUBEQ_CONFIG` names, or else `tubeq.toml` in the
             working directory, if there is one.
-        environment: Variables; those of the process by default. `TUBEQ_LOCATION`, `TUBEQ_REMOTE`
-            and `TUBEQ_ENGINE` win over the file.
+        environment: Variables; those of the process by default. `TUBEQ_LOCATION`,
+            `TUBEQ_REMOTE`, `TUBEQ_ENGINE` and `TUBEQ_DURABILITY` win over the file.
         location: What the command line says, if anything: it wins over both.
         remote: Likewise; it means Spark, whatever the environment and the file say of the engine.
         engine: Likewise.
@@ -114,6 +115,9 @@ def read_defaults(
     said |= {name: value for name, value in given.items() if value}
     if said.get("engine", "auto") not in ENGINES:
         validation.refuse("engine", said["engine"], f"one of {', '.join(ENGINES)}")
+    if variables.get(VARIABLE):
+        config = said.get("config", QueueConfig())
+        said["config"] = replace(config, durability=variables[VARIABLE])
     return Defaults(**said)
 
 

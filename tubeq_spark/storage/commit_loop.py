@@ -18,6 +18,7 @@ from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, Tu
 from tubeq_spark.rules.backoff import Backoff
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.commit_note import Note
+from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
 from tubeq_spark.storage.running_statements import RunningStatements
 from tubeq_spark.storage.statement import Affected, Append, Statement
@@ -196,6 +197,7 @@ class CommitLoop:
         ):
             noted = replace(note, tasks=plan.statement.tasks)
             affected = self._commit(noted, plan.statement, has_ended)
+            self._settle(operation, table_lock, plan.statement)
         try:
             return plan.finish(affected)
         except Exception as error:
@@ -234,6 +236,15 @@ class CommitLoop:
             # Only the history says what it did, if anything.
             return self._landed(statement, None) or Affected()
         return affected
+
+    @staticmethod
+    def _settle(operation: str, table_lock: TableLock, statement: Statement | Append) -> None:
+        """Wait until a commit is on the disk, where that is promised."""
+        try:
+            table_lock.settle()
+        except SyncError as error:
+            msg = f"{operation}: committed, but a power cut may undo it: {error}"
+            raise CommitUnknownError(msg, statement.operation_id) from error
 
     def _landed(self, statement: Statement | Append, error: Exception | None) -> Affected | None:
         try:

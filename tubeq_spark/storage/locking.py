@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
+from tubeq_spark.rules.durability import Durability
 from tubeq_spark.storage.committer import CommitterFile
+from tubeq_spark.storage.durability.recovery import recover
+from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.lock_file import TURN_SUFFIX, LockFile
 from tubeq_spark.storage.outcome import Outcome, outcome_of
 from tubeq_spark.storage.processes import processes
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.processes import Processes
 
 __all__ = [
@@ -60,6 +65,7 @@ class TableLock:
         lock_file: Path | None,
         wall: Clock | None = None,
         here: Processes | None = None,
+        synced: SyncedLog | None = None,
     ) -> None:
         """Guard a table.
 
@@ -67,7 +73,11 @@ class TableLock:
             lock_file: Keeps out other processes where storage does not.
             wall: Real time by default.
             here: What runs on this host, as the system tells by default.
+            synced: Its log, which is synced after commits; `None`: the storage is durable by itself.
         """
+        self._synced = synced
+        #: Whether somebody has looked what a power cut has left of the table.
+        self._is_whole = False
         self._threads = threading.RLock()
         self._wall = SystemClock() if wall is None else wall
         self._file = None if lock_file is None else LockFile(lock_file, self._wall)
@@ -133,8 +143,11 @@ class TableLock:
             What the block calls as soon as the statement has ended: however the block ends then.
 
         Raises:
-            StoreError: The note cannot be written; the statement was not run.
+            StoreError: The note cannot be written, or the table cannot be written to the disk; the
+                statement was not run.
         """
+        if self._synced is not None:
+            self._synced.require_trust()
         who = None if self._note is None or self._is_left else committer()
         if self._note is None or who is None:
             yield lambda: None
@@ -156,9 +169,46 @@ class TableLock:
 
     @contextmanager
     def changing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
-        """Hold the table for statements that need no reading before them."""
+        """Hold the table for statements that need no reading before them.
+
+        Raises:
+            StoreError: They could not be run, or what they have committed may not be on the disk.
+        """
         with self.writing(committer), self.committing(committer):
             yield
+            self.settle()
+
+    def settle(self) -> None:
+        """Write what was committed to the disk, as far as that is promised; the table is held.
+
+        Raises:
+            SyncError: It may not be there.
+        """
+        if self._synced is not None:
+            self._synced.settle()
+
+    def flush(self) -> None:
+        """Write all that was committed to the disk, before files go on the word of the log.
+
+        Raises:
+            OSError: It may not be there.
+        """
+        if self._synced is not None:
+            self._synced.flush()
+
+    def recover(self, durability: Durability) -> None:
+        """Begin to use the table, which is made usable first if a power cut has left it half written.
+
+        Args:
+            durability: What is promised for it from now on, at the least.
+        """
+        if self._synced is None or self._file is None:
+            return
+        self._synced.require(durability)
+        with self._threads:
+            if not self._is_whole:
+                recover(self._synced, self._file.holding)
+                self._is_whole = True
 
     @property
     def is_exclusive(self) -> bool:
@@ -229,23 +279,30 @@ _table_locks: dict[tuple[str, str], TableLock] = {}
 _table_locks_guard = threading.Lock()
 
 
-def table_lock_of(uri: str, name: str, directory: Path | None) -> TableLock:
+def table_lock_of(
+    uri: str, name: str, directory: Path | None, durability: Durability = Durability.NONE
+) -> TableLock:
     """The table lock of a table: one for each process, whatever queue object asks.
+
+    The first that asks looks whether a power cut has left the table as it must not be read.
 
     Args:
         uri: Resolved location of the queue.
         name: The table.
         directory: Where lock files go; `None` when the storage is safe by itself.
+        durability: What is to be promised for the table, at the least.
     """
     with _table_locks_guard:
         table_lock = _table_locks.get((uri, name))
         if table_lock is None:
-            lock_file = None
+            lock_file = synced = None
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
-            table_lock = _table_locks[uri, name] = TableLock(lock_file)
-        return table_lock
+                synced = synced_log_of(directory.parent / name)
+            table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)
+    table_lock.recover(durability)
+    return table_lock
 
 
 def remove_lock_files(name: str, directory: Path) -> None:
@@ -254,5 +311,5 @@ def remove_lock_files(name: str, directory: Path) -> None:
     Raises:
         OSError: They cannot be removed.
     """
-    for suffix in (LOCK_SUFFIX, NOTE_SUFFIX, TURN_SUFFIX):
+    for suffix in (LOCK_SUFFIX, NOTE_SUFFIX, TURN_SUFFIX, MARK_SUFFIX):
         (directory / f"{name}{suffix}").unlink(missing_ok=True)

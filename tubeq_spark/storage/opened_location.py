@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.rules.durability import Durability
+from tubeq_spark.storage.durability.synced_log import LOCKS
+from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.locking import TableLock, table_lock_of
 
 if TYPE_CHECKING:
@@ -12,10 +15,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.location import Location
 
-__all__ = ["LOCKS", "OpenedLocation"]
-
-#: Directory of lock files, on local storage.
-LOCKS = "_tubeq_locks"
+__all__ = ["LOCKS", "OpenedLocation", "recover_system_tables", "settle_system_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,39 @@ class OpenedLocation:
         location: As parsed.
         uri: Where it really is: the same for everybody, however it was named.
         locks: Directory of lock files; `None` when the storage keeps writers apart by itself.
+        durability: What is promised for what is committed there, on local files.
         is_new: Whether its tables have just been made, so that there is nothing to be found in them.
     """
 
     location: Location
     uri: str
     locks: Path | None
+    durability: Durability = Durability.NONE
     is_new: bool = False
 
     def table_lock(self, name: str) -> TableLock:
-        """The way of this process's writers to a table."""
-        return table_lock_of(self.uri, name, self.locks)
+        """The way of this process's writers to a table.
+
+        After a power cut the first that asks makes the table usable again.
+        """
+        return table_lock_of(self.uri, name, self.locks, self.durability)
+
+
+def recover_system_tables(opened: OpenedLocation) -> None:
+    """Make the tables usable that opening reads, if a power cut has left them half written.
+
+    Raises:
+        OSError: The directory of lock files cannot be made.
+    """
+    for name in (SESSIONS, TUBES):
+        opened.table_lock(name)
+
+
+def settle_system_tables(opened: OpenedLocation) -> None:
+    """Write the tables of a new queue to the disk, as far as that is promised.
+
+    Raises:
+        StoreError: They may not be there.
+    """
+    for name in (SESSIONS, TUBES):
+        opened.table_lock(name).settle()

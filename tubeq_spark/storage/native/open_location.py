@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.location import TUBES, Location, local_directory
-from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
+from tubeq_spark.storage.opened_location import (
+    LOCKS,
+    OpenedLocation,
+    recover_system_tables,
+    settle_system_tables,
+)
 from tubeq_spark.storage.sql.schema import new_system_tables
 from tubeq_spark.storage.writers import WRITERS, are_told_apart, require_writers
 
@@ -36,16 +43,20 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
     # As Spark names it, so that both engines of one process have the same locks.
     uri = location.text if directory is None else f"file:{directory}"
     locks = None if directory is None else directory / LOCKS
+    opened = OpenedLocation(location, uri, locks, Durability(config.durability))
     try:
+        if directory is not None and (directory / TUBES).is_dir():
+            recover_system_tables(opened)
         is_new = not engine.tables.is_table(location.table(TUBES))
-        opened = OpenedLocation(location, uri, locks, is_new)
+        opened = replace(opened, is_new=is_new)
         if is_new:
             log.info("creating the tables of a new queue at %s", location.text)
             with opened.table_lock(TUBES).changing(engine.committer):
                 # Where Spark and this engine must not both commit, the registry says who does.
                 writers = {WRITERS: "native"} if are_told_apart(uri) else {}
-                for table in new_system_tables(location, config, writers):
+                for table in new_system_tables(location, config, writers, local=locks is not None):
                     engine.tables.create(table)
+            settle_system_tables(opened)
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error

@@ -12,10 +12,16 @@ from urllib.parse import urlsplit
 from pyspark.errors import AnalysisException
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.locking import remove_lock_files, table_lock_of
-from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
+from tubeq_spark.storage.opened_location import (
+    LOCKS,
+    OpenedLocation,
+    recover_system_tables,
+    settle_system_tables,
+)
 from tubeq_spark.storage.spark.conflicts import is_missing_table
 from tubeq_spark.storage.spark.spark_settings import (
     asked,
@@ -66,7 +72,10 @@ def open_location(engine: SparkEngine, text: object, config: QueueConfig) -> Ope
     directory = local_directory(uri)
     seen = directory is not None and _is_seen(directory)
     locks = directory.parent / LOCKS if directory is not None and seen else None
-    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, is_new)
+    durability = Durability(config.durability)
+    opened = OpenedLocation(location, uri.rsplit("/", 1)[0], locks, durability, is_new)
+    if is_new:
+        settle_system_tables(opened)
     require_writers(engine.tables, opened, "spark")
     danger = unsafe_storage(engine, opened)
     if danger is not None:
@@ -88,6 +97,12 @@ def _ensure(engine: SparkEngine, location: Location, config: QueueConfig) -> tup
     table = location.table(TUBES)
     detail = f"DESCRIBE DETAIL {table}"
     is_new = False
+    directory = local_place(engine.spark, location)
+    if directory is not None and _is_seen(directory / TUBES):
+        durability = Durability(config.durability)
+        recover_system_tables(
+            OpenedLocation(location, f"file:{directory}", directory / LOCKS, durability)
+        )
     try:
         found = engine.rows(detail)
     except AnalysisException as error:
@@ -96,7 +111,7 @@ def _ensure(engine: SparkEngine, location: Location, config: QueueConfig) -> tup
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location):
-            for new in new_system_tables(location, config):
+            for new in new_system_tables(location, config, local=directory is not None):
                 engine.tables.create(new)
         found = engine.rows(detail)
     return str(found[0]["location"]), is_new

@@ -12,7 +12,11 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.commit_note import NEWEST, newest_write
+from tubeq_spark.storage.durability.shortening import shorten
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.sql.quoting import identifier, path_of, string
@@ -40,6 +44,8 @@ _CHECKPOINT = r"/(\d{20})\.checkpoint"
 #: The table feature of catalog-managed commits, by today's name and by that of Delta 4.0.0.
 _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 _FEATURE = "delta.feature."
+#: Delta's property that says how long commits stay in a log.
+_KEPT = "delta.logRetentionDuration"
 
 
 class _Engine(Protocol):
@@ -123,8 +129,20 @@ class SparkTables:
         return True
 
     def vacuum(self, table: str) -> None:
-        """Remove the files that no kept version of a table needs."""
+        """Remove the files that no kept version of a table needs, and the old part of its log.
+
+        The old part of a log on other storage goes when Delta writes a checkpoint.
+        """
         self._engine.run(f"VACUUM {table}")
+        path = path_of(table)
+        directory = None if path is None else local_directory(path)
+        if directory is None or not directory.is_dir():
+            return
+        hours = hours_of({_KEPT: self.property(table, _KEPT)}, _KEPT)
+        if hours is not None:
+            synced = synced_log_of(directory)
+            kept = SystemClock().now().timestamp() - hours * 3600
+            shorten(synced, synced.newest_from(synced.mark()), kept)
 
     def fitting(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int

@@ -18,6 +18,7 @@ __all__ = [
     "CHANGE_FEED",
     "FENCE",
     "FORMAT_VERSION",
+    "LOG_CLEANUP",
     "PARTITION",
     "NewTable",
     "new_registry",
@@ -31,6 +32,8 @@ __all__ = [
 FORMAT_VERSION = 1
 #: Delta's property for the change data feed.
 CHANGE_FEED = "delta.enableChangeDataFeed"
+#: Delta's property for the removal of old commits by whoever writes a checkpoint.
+LOG_CLEANUP = "delta.enableExpiredLogCleanup"
 #: Property that is changed to make what was begun before the change fail.
 FENCE = "tubeq.fence"
 #: Partition column of tubes: the unit of conflict.
@@ -149,7 +152,7 @@ def _columns(columns: Mapping[str, tuple[str, str]]) -> str:
     )
 
 
-def _properties(config: QueueConfig) -> dict[str, str]:
+def _properties(config: QueueConfig, *, local: bool = False) -> dict[str, str]:
     # A short log keeps every snapshot cheap: tombstones stay in it for as long as they are kept.
     kept = f"interval {config.retention_hours} hours"
     return {
@@ -161,13 +164,16 @@ def _properties(config: QueueConfig) -> dict[str, str]:
         "delta.checkpoint.writeStatsAsStruct": "false",
         "delta.deletedFileRetentionDuration": kept,
         "delta.logRetentionDuration": kept,
+        # Delta removes commits on the word of a checkpoint that a power cut may take: on local files
+        # the queue does it, once all that stays is on the disk.
+        **({LOG_CLEANUP: "false"} if local else {}),
     }
 
 
 def new_tube_table(
-    table: str, config: QueueConfig, payload: str | None, *, change_feed: bool
+    table: str, config: QueueConfig, payload: str | None, *, change_feed: bool, local: bool = False
 ) -> NewTable:
-    """A tube's table."""
+    """A tube's table; `local`: on files of this host."""
     columns = dict(_TUBE_COLUMNS)
     if payload is not None:
         columns["data"] = (payload, "payload")
@@ -176,37 +182,47 @@ def new_tube_table(
         "delta.setTransactionRetentionDuration": f"interval {config.key_days} days",
         CHANGE_FEED: "true" if change_feed else "false",
     }
-    return NewTable(table, _columns(columns), (PARTITION,), _properties(config) | properties)
+    return NewTable(
+        table, _columns(columns), (PARTITION,), _properties(config, local=local) | properties
+    )
 
 
 def new_system_tables(
-    location: Location, config: QueueConfig, registry_properties: Mapping[str, str] | None = None
+    location: Location,
+    config: QueueConfig,
+    registry_properties: Mapping[str, str] | None = None,
+    *,
+    local: bool = False,
 ) -> list[NewTable]:
     """The tables of a new queue, in the order in which they are made.
 
     The registry is the last: whoever sees it may rely on everything else.
     """
-    registry = new_registry(location.table(TUBES), config)
+    registry = new_registry(location.table(TUBES), config, local=local)
     properties = {**registry.properties, **(registry_properties or {})}
-    sessions = new_sessions(location.table(SESSIONS), config)
+    sessions = new_sessions(location.table(SESSIONS), config, local=local)
     return [sessions, replace(registry, properties=properties)]
 
 
-def new_registry(table: str, config: QueueConfig) -> NewTable:
+def new_registry(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The registry."""
-    return NewTable(table, _columns(_REGISTRY_COLUMNS), (), _properties(config))
+    return NewTable(table, _columns(_REGISTRY_COLUMNS), (), _properties(config, local=local))
 
 
-def new_sessions(table: str, config: QueueConfig) -> NewTable:
+def new_sessions(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The table of sessions and slots."""
-    return NewTable(table, _columns(_SESSION_COLUMNS), ("bucket",), _properties(config))
+    return NewTable(
+        table, _columns(_SESSION_COLUMNS), ("bucket",), _properties(config, local=local)
+    )
 
 
-def new_taken_utubes(table: str, config: QueueConfig) -> NewTable:
+def new_taken_utubes(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The table of utube locks.
 
     By bucket, as that is what locks may conflict over; by take id (the column `claim`), as a lock
     that is given back is then deleted without reading a row.
     """
     partitions = ("tube_id", "bucket", "claim")
-    return NewTable(table, _columns(_TAKEN_UTUBES_COLUMNS), partitions, _properties(config))
+    return NewTable(
+        table, _columns(_TAKEN_UTUBES_COLUMNS), partitions, _properties(config, local=local)
+    )

@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.rules.durability import Durability
 from tubeq_spark.storage.arrow_arrays import array, nested, scalar
+from tubeq_spark.storage.disk import sync_file
+from tubeq_spark.storage.durability.log_tail import LAST_CHECKPOINT
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.storage.native.delta_log.properties import hours_of
 
@@ -106,7 +110,7 @@ def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
         "sizeInBytes": (log / name).stat().st_size,
         "numOfAddFiles": len(snapshot.files),
     }
-    with _whole(log, reading.LAST_CHECKPOINT) as prepared:
+    with _whole(log, LAST_CHECKPOINT) as prepared:
         prepared.write_text(json.dumps(told), encoding="utf-8")
     # Of some MB that this took Arrow would hold on to ten times as many.
     pa.default_memory_pool().release_unused()
@@ -118,6 +122,9 @@ def _whole(log: Path, name: str) -> Iterator[Path]:
     prepared = log / f"_{name}_{uuid.uuid4()}.tmp"
     try:
         yield prepared
+        # The log is shortened on its word: it must not have its name before it has its content.
+        if synced_log_of(log.parent).durability is not Durability.NONE:
+            sync_file(prepared)
         # Hadoop's checksum is that of a file before it.
         (log / f".{name}.crc").unlink(missing_ok=True)
         os.replace(prepared, log / name)  # noqa: PTH105  (as its siblings)

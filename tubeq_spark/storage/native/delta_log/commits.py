@@ -7,8 +7,9 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.storage.disk import sync_file
+from tubeq_spark.storage.durability.synced_log import commit_file
 from tubeq_spark.storage.native.delta_log.actions import encoded
-from tubeq_spark.storage.native.delta_log.reading import commit_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["create"]
 
 
-def create(log: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> bool:
+def create(
+    log: Path, version: int, actions: Sequence[Mapping[str, Any]], *, synced: bool = False
+) -> bool:
     """Commit actions as a version.
 
     What is stopped before it is there leaves a file that no reader knows, and that goes when the log is
@@ -27,6 +30,7 @@ def create(log: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> boo
         log: The directory of the log.
         version: The version.
         actions: What it says.
+        synced: Whether its content is to be on the disk before it has its name.
 
     Returns:
         Whether it is there; False: another commit came first.
@@ -36,9 +40,11 @@ def create(log: Path, version: int, actions: Sequence[Mapping[str, Any]]) -> boo
     """
     # As the library names what it has not committed yet.
     prepared = log / f"_commit_{uuid.uuid4()}.json.tmp"
-    prepared.write_bytes(encoded(actions))
     place = commit_file(log, version)
     try:
+        prepared.write_bytes(encoded(actions))
+        if synced:
+            sync_file(prepared)
         os.link(prepared, place)
     except FileExistsError:
         # Where a request is sent twice, as by NFS, the second one meets what the first one did.

@@ -17,14 +17,13 @@ for a longer retention than the default, or for a feed of changes: there all sta
 from __future__ import annotations
 
 import logging
-import os
-import re
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from deltalake import PostCommitHookProperties
 
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.durability.shortening import shorten
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log_readers import without_readers
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
@@ -34,19 +33,16 @@ from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.storage.sql.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
     from deltalake import DeltaTable
 
-__all__ = ["EVERY", "VERSIONS", "LogFiles", "hook", "shorten"]
+__all__ = ["EVERY", "LogFiles", "hook"]
 
 log = logging.getLogger(__name__)
 
 #: Versions between two looks whether the log can be shortened.
 EVERY = 50
-#: The newest versions stay in any case: lost answers are looked for there.
-VERSIONS = 200
 #: So does what was committed within so many seconds: to list a log and to read what was listed takes less.
 SECONDS = 5.0
 #: And where Spark reads.
@@ -55,12 +51,8 @@ SPARK_SECONDS = 600.0
 _ACTIONS = 200
 #: But no more than about so many.
 _SELDOM = 1_000
-#: What is left over of writers that were stopped goes after so many seconds.
-_LEFT_SECONDS = 3600.0
 #: Hours of retention that nobody has asked for.
 _DEFAULT_HOURS = 2
-
-_FILE = re.compile(r"(\d{20})\.(json|crc|checkpoint\.parquet)")
 
 
 class LogFiles:
@@ -70,6 +62,7 @@ class LogFiles:
         """Look after the log of the table at a path or URI."""
         directory = local_directory(path)
         self._log = None if directory is None else directory / "_delta_log"
+        self._synced = None if directory is None else synced_log_of(directory)
         #: How often the log has grown by `EVERY` versions, when this process looked last.
         self._looked: int | None = None
 
@@ -98,11 +91,11 @@ class LogFiles:
     def expire(self, table: DeltaTable) -> None:
         """Remove what is older than a table keeps of its log; the table's lock is held."""
         hours = hours_of(table.metadata().configuration, "delta.logRetentionDuration", 30 * 24)
-        if self._log is None:
+        if self._synced is None:
             table.cleanup_metadata()
         elif hours is not None:
             # Not by the library, which removes in any order: who is stopped on the way leaves a hole.
-            shorten(self._log, table.version(), SystemClock().now().timestamp() - hours * 3600)
+            shorten(self._synced, table.version(), SystemClock().now().timestamp() - hours * 3600)
 
     def committed(self, version: int, properties: Mapping[str, str | None], before: int) -> None:
         """Shorten the log after a commit, now and then; the table's lock is held.
@@ -114,13 +107,13 @@ class LogFiles:
         """
         looked = before // EVERY if self._looked is None else self._looked
         self._looked = version // EVERY
-        if self._log is None or self._looked == looked:
+        if self._log is None or self._synced is None or self._looked == looked:
             return
         try:
             with without_readers(self._log.parents[1] / LOCKS) as unread:
                 kept = _kept_seconds(properties, unread=unread)
                 if kept is not None:
-                    shorten(self._log, version, SystemClock().now().timestamp() - kept)
+                    shorten(self._synced, version, SystemClock().now().timestamp() - kept)
         except OSError:
             # The commit is made; the next look is soon.
             log.warning("%s was not shortened", self._log, exc_info=True)
@@ -135,65 +128,9 @@ def hook(table: DeltaTable) -> PostCommitHookProperties:
 
 def _kept_seconds(properties: Mapping[str, str | None], *, unread: bool) -> float | None:
     """How long commits stay in the log; `None`: it is not for us to shorten it."""
-    if properties.get("delta.enableExpiredLogCleanup") == "false":
-        return None
     hours = hours_of(properties, "delta.logRetentionDuration")
     if hours is None:
         return None
     if properties.get(CHANGE_FEED) == "true" or hours > _DEFAULT_HOURS:
         return hours * 3600.0
     return SECONDS if unread else SPARK_SECONDS
-
-
-def shorten(directory: Path, newest: int, before: float) -> int:
-    """Remove what lies before a checkpoint, but for what was committed since a moment.
-
-    Args:
-        directory: The log.
-        newest: The table's newest version.
-        before: The moment, in seconds since the epoch.
-
-    Returns:
-        How many files went.
-    """
-    names = os.listdir(directory)  # noqa: PTH208  (names are enough)
-    _remove_left(directory, [name for name in names if name.endswith(".tmp")], before)
-    found = sorted(
-        (int(named[1]), named[2], named[0])
-        for named in map(_FILE.fullmatch, names)
-        if named is not None
-    )
-    # From here on all versions can be read as before.
-    first = next(
-        (
-            version
-            for version, kind, name in found
-            if kind == "json"
-            and (version >= newest - VERSIONS or (directory / name).stat().st_mtime >= before)
-        ),
-        -1,
-    )
-    most = min(first, _last_checkpoint(directory))
-    checkpoints = [v for v, kind, _ in found if kind.startswith("checkpoint") and v <= most]
-    if not checkpoints:
-        return 0
-    gone = [name for version, _, name in found if version < checkpoints[-1]]
-    for name in gone:
-        (directory / name).unlink(missing_ok=True)
-    return len(gone)
-
-
-def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
-    """Remove what was written to become part of the log an hour before a moment, and did not."""
-    for name in names:
-        with suppress(FileNotFoundError):
-            if (directory / name).stat().st_mtime < before - _LEFT_SECONDS:
-                (directory / name).unlink()
-
-
-def _last_checkpoint(directory: Path) -> int:
-    """The version of the checkpoint that readers begin with; -1: there is none that is known."""
-    with suppress(UnknownLogError):
-        last = pointer(directory)
-        return -1 if last is None else int(last["version"])
-    return -1

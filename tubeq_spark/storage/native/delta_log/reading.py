@@ -7,7 +7,6 @@ that, the version itself still is. Where it is not, the log is read anew.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import suppress
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
+from tubeq_spark.storage.durability import log_tail
+from tubeq_spark.storage.durability.synced_log import commit_file
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
 from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "LAST_CHECKPOINT",
     "checkpoint_file",
     "commit",
-    "commit_file",
     "is_newest",
     "is_there",
     "last_checkpoint",
@@ -35,8 +34,6 @@ __all__ = [
     "pointer",
 ]
 
-#: The file that names it.
-LAST_CHECKPOINT = "_last_checkpoint"
 #: How often a log is read anew that was shortened meanwhile.
 _TRIES = 20
 _VERSION = re.compile(r"(\d{20})\.(json|checkpoint\.parquet)")
@@ -44,23 +41,18 @@ _VERSION = re.compile(r"(\d{20})\.(json|checkpoint\.parquet)")
 _COLUMNS = ("txn", "add", "metaData", "protocol")
 
 
-def commit_file(log: Path, version: int) -> str:
-    """Where a commit is."""
-    # As text: each verb asks for some.
-    return f"{log}/{version:020}.json"
-
-
 def is_newest(log: Path, version: int) -> bool:
     """Whether a version is known to be the newest, without a listing."""
     return not is_there(log, version + 1) and is_there(log, version)
 
 
-def newest(log: Path, known: Snapshot | None) -> Snapshot:
+def newest(log: Path, known: Snapshot | None, last: int | None = None) -> Snapshot:
     """The newest version.
 
     Args:
         log: The directory of the log.
         known: A version that was read before.
+        last: Read no further than this version.
 
     Raises:
         TableNotFoundError: There is no log.
@@ -73,8 +65,8 @@ def newest(log: Path, known: Snapshot | None) -> Snapshot:
         except FileNotFoundError:
             # What was pointed to is gone, and something newer is pointed to.
             continue
-        found = _moved_on(log, found)
-        if is_there(log, found.version) or _last(log) == found.version:
+        found = _moved_on(log, found, last)
+        if found.version == last or is_there(log, found.version) or _last(log) == found.version:
             return found
         known = None
     msg = f"the log changes too fast: {log}"
@@ -86,11 +78,11 @@ def is_there(log: Path, version: int) -> bool:
     return os.path.exists(commit_file(log, version))  # noqa: PTH110  (each read asks)
 
 
-def _moved_on(log: Path, found: Snapshot) -> Snapshot:
+def _moved_on(log: Path, found: Snapshot, last: int | None) -> Snapshot:
     commits: list[Actions] = []
     # Until the next one is not there.
     with suppress(FileNotFoundError):
-        while True:
+        while last is None or found.version + len(commits) < last:
             commits.append(commit(log, found.version + 1 + len(commits)))
     return found.after(*commits) if commits else found
 
@@ -117,11 +109,8 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
         UnknownLogError: It is not as it should be.
     """
     try:
-        last = json.loads((log / LAST_CHECKPOINT).read_bytes())
-        return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return log_tail.pointer(log)
+    except ValueError as error:
         msg = f"what points to the last checkpoint is not as it should be: {error}"
         raise UnknownLogError(msg) from error
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +20,7 @@ import pyarrow as pa
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.durability.synced_log import commit_file, synced_log_of
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -64,6 +65,7 @@ class LocalTable:
         self.directory = directory
         self._log = directory / "_delta_log"
         self._files = files
+        self._synced = synced_log_of(directory)
         #: The version that was read or written last, and which file its commit is.
         self._known: tuple[Snapshot, _File | None] | None = None
         self._writing = threading.Lock()
@@ -75,7 +77,9 @@ class LocalTable:
             TableNotFoundError: There is no table.
             UnknownLogError: Only the library can read it.
         """
-        found, known = None, self._known
+        found, known, last = None, self._known, self._synced.last_readable
+        if known is not None and last is not None and known[0].version > last:
+            known = None
         if known is not None:
             # In this order: `reading` has why.
             is_last = not reading.is_there(self._log, known[0].version + 1)
@@ -83,7 +87,7 @@ class LocalTable:
                 if is_last:
                     return known[0]
                 found = known[0]
-        return self._remember(reading.newest(self._log, found))
+        return self._remember(reading.newest(self._log, found, last))
 
     @property
     def known(self) -> Snapshot | None:
@@ -102,7 +106,7 @@ class LocalTable:
     def _file_of(self, version: int) -> _File | None:
         """Which file a commit is: in a table that was made anew it is another one."""
         try:
-            found = os.stat(reading.commit_file(self._log, version))  # noqa: PTH116  (each read asks)
+            found = os.stat(commit_file(self._log, version))  # noqa: PTH116  (each read asks)
         except OSError:
             return None
         return found.st_ino, found.st_mtime_ns
@@ -131,13 +135,18 @@ class LocalTable:
             if rows is not None and rows.num_rows:
                 written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
             added = [file for file, _ in written]
+            is_synced = self._synced.prepare([self.directory / file.path for file in added])
             actions = _actions(change, added, snapshot.version, now_ms)
-            is_there = commits.create(self._log, version, actions)
+            is_there = commits.create(self._log, version, actions, synced=is_synced)
         except (OSError, pa.ArrowException, ValueError) as error:
+            self._remove(written)
             raise EngineError(reason_of(error), Outcome.FAILED) from error
         if not is_there:
+            self._remove(written)
             msg = f"version {version} of {self.directory} was committed by somebody else"
             raise EngineError(msg, Outcome.CONFLICT)
+        if is_synced:
+            self._synced.committed(version)
         after = Actions(added, [{"path": file.path} for file in change.gone])
         if change.once is not None:
             app, number = change.once
@@ -147,6 +156,12 @@ class LocalTable:
             self._checkpoint(newest, now_ms)
         self._files.committed(version, snapshot.shape.properties, snapshot.version)
         return written
+
+    def _remove(self, written: Sequence[tuple[DataFile, pa.Table]]) -> None:
+        """Remove files that are part of no version."""
+        for file, _ in written:
+            with suppress(OSError):
+                (self.directory / file.path).unlink()
 
     def _checkpoint(self, newest: Snapshot, now_ms: int) -> None:
         try:

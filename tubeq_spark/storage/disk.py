@@ -1,0 +1,104 @@
+"""Writes files and directories from the memory of the system to the disk, and names mounts."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.errors import StoreError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["SyncError", "mount_of", "sync_directory", "sync_file", "sync_file_system"]
+
+#: Linux' `statx`: look at a path as it is, and ask for the mount's id, which no later mount gets again.
+_AT_FDCWD, _STATX_MNT_ID, _STATX_MNT_ID_UNIQUE = -100, 0x1000, 0x4000
+#: Where its answer has what was told, and the mount.
+_STATX_SIZE, _MASK, _MOUNT = 256, 0, 0x90
+
+
+class SyncError(StoreError):
+    """What a commit has written may not be on the disk, though the commit is in the log."""
+
+
+def sync_file(path: str | Path) -> None:
+    """Write a file's content to the disk.
+
+    Raises:
+        OSError: It may not be there. Another try may succeed and prove nothing: the system forgets
+            what it could not write.
+    """
+    _sync(path)
+
+
+def sync_directory(path: str | Path) -> None:
+    """Write the names in a directory to the disk; raises as `sync_file`."""
+    # Windows opens no directories, and writes their names with the files.
+    if os.name != "nt":
+        _sync(path)
+
+
+def sync_file_system(path: str | Path) -> None:
+    """Write all that was written to the file system of a path to its disk; raises as `sync_file`."""
+    whole = getattr(_libc(), "syncfs", None)
+    if whole is None:
+        os.sync()
+        return
+    file = os.open(path, os.O_RDONLY)
+    try:
+        if whole(file):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(file)
+
+
+def mount_of(path: str | Path) -> str:
+    """Which mount a path is on; empty where the system does not tell.
+
+    A file system that is mounted again has another one, if the system knows ids that are used once.
+    """
+    statx = getattr(_libc(), "statx", None)
+    if statx is None:
+        return ""
+    answer = ctypes.create_string_buffer(_STATX_SIZE)
+    asked = _STATX_MNT_ID | _STATX_MNT_ID_UNIQUE
+    if statx(_AT_FDCWD, os.fsencode(path), 0, asked, answer):
+        return ""
+    (told,) = struct.unpack_from("I", answer, _MASK)
+    (mount,) = struct.unpack_from("Q", answer, _MOUNT)
+    return str(mount) if told & asked else ""
+
+
+def _sync(path: str | Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        if not _flushed_whole(file):
+            os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _flushed_whole(file: int) -> bool:
+    """Whether macOS has written it, whose `fsync` leaves it in the memory of the disk."""
+    with suppress(ImportError):
+        import fcntl  # noqa: PLC0415  not everywhere
+
+        whole: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+        if whole is not None:
+            fcntl.fcntl(file, whole)
+            return True
+    return False
+
+
+@functools.cache
+def _libc() -> Any:
+    """The C library; what it lacks is not there."""
+    with suppress(OSError, TypeError):
+        return ctypes.CDLL(None, use_errno=True)
+    return object()

@@ -1,0 +1,1 @@
+"""What is on the disk of tables on local files, and what is done after a power cut."""

@@ -1,0 +1,78 @@
+"""Writes tables to the disk once a second while there are commits, where no verb waits for that."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from tubeq_spark.clock import SystemClock
+
+if TYPE_CHECKING:
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
+
+__all__ = ["flush_now", "flush_soon"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds from a commit to the flush of it.
+INTERVAL = 1.0
+#: Seconds without a commit after which the thread ends; the next commit starts another one.
+_IDLE = 10.0
+
+
+class _Flusher:
+    """The one thread of this process that flushes."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._unwritten: dict[SyncedLog, None] = {}
+        self._is_running = False
+
+    def add(self, table: SyncedLog) -> None:
+        """Flush a table within a second."""
+        with self._changed:
+            self._unwritten[table] = None
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._run, name="tubeq-flush", daemon=True).start()
+            self._changed.notify()
+
+    def flush(self) -> None:
+        """Flush all tables that were added, now."""
+        with self._changed:
+            tables, self._unwritten = list(self._unwritten), {}
+        for table in tables:
+            try:
+                table.flush()
+            except OSError:
+                # The table's next commit begins with a sync, or fails.
+                log.warning("%s could not be written to the disk", table.table, exc_info=True)
+
+    def _run(self) -> None:
+        wall = SystemClock()
+        while True:
+            with self._changed:
+                if not self._unwritten and not self._changed.wait(_IDLE):
+                    self._is_running = False
+                    return
+            wall.sleep(INTERVAL)
+            self.flush()
+
+
+_flusher = _Flusher()
+
+
+def flush_soon(table: SyncedLog) -> None:
+    """Write what was committed to a table to the disk within a second."""
+    _flusher.add(table)
+
+
+def flush_now() -> None:
+    """Write what was committed to any table to the disk, if it is still to be written."""
+    _flusher.flush()
+
+
+# A program that ends by itself leaves nothing behind.
+atexit.register(flush_now)

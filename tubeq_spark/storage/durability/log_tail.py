@@ -1,0 +1,281 @@
+"""Reads the end of a log as a power cut may leave it, and finds the last version that is whole.
+
+A version is whole when its commit can be read, all versions before it can, and each file that is part of
+the table at it is there in its full length. A file that a later version has removed may be gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = [
+    "LAST_CHECKPOINT",
+    "MOST_LOST",
+    "Tail",
+    "is_parquet",
+    "look",
+    "names_of_versions",
+    "newest_is_whole",
+    "pointer",
+]
+
+#: So many versions are read, and moved aside, at most.
+MOST_LOST = 1_000
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[-0-9a-f.]+)?\.parquet")
+#: The file that names the checkpoint that readers begin with.
+LAST_CHECKPOINT = "_last_checkpoint"
+#: How a Parquet file begins and ends.
+_MAGIC = b"PAR1"
+#: What the first line of a commit by the library deltalake has.
+_BY_LIBRARY = b"delta-rs"
+#: How a checksum of Hadoop's begins, and how many bytes each of its numbers is about.
+_CHECKSUM, _CHUNK = b"crc\0", 512
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What was found.
+
+    Attributes:
+        readable: The last version that is whole; -1: none is.
+        lost: The versions after it, whose commits are there, in their order.
+        checkpoints: Names of checkpoints that cannot be read, or are of lost versions.
+        stale: Checksums that are not those of their files.
+        is_misled: Whether the log names a checkpoint that is not there.
+        why: Why the versions are lost.
+        hopeless: Why nothing can be mended here; empty: it can, or need not.
+    """
+
+    readable: int
+    lost: Sequence[int] = ()
+    checkpoints: Sequence[str] = ()
+    stale: Sequence[Path] = ()
+    is_misled: bool = False
+    why: str = ""
+    hopeless: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.lost or self.checkpoints or self.stale or self.is_misled or self.hopeless)
+
+
+@dataclass(slots=True)
+class _Commit:
+    """A commit that could be read."""
+
+    version: int
+    adds: dict[str, int] = field(default_factory=dict)
+    removes: set[str] = field(default_factory=set)
+
+
+def look(table: Path, covered: int) -> Tail:
+    """Look at the end of a table's log.
+
+    Args:
+        table: The directory of the table.
+        covered: The version up to which the log was synced; -1: nobody knows.
+
+    Raises:
+        OSError: The log cannot be listed.
+    """
+    log = table / "_delta_log"
+    names = os.listdir(log)  # noqa: PTH208  (names are enough)
+    versions = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
+    if not versions:
+        return Tail(-1)
+    unsynced = [version for version in versions if version > covered]
+    examined = unsynced[-MOST_LOST:]
+    before = versions[-1] if not examined else examined[0] - 1
+    if covered in versions and examined == unsynced:
+        before = covered
+    commits, why = _whole_commits(log, before, examined)
+    kept, missing = _with_all_files(table, commits)
+    readable = kept[-1].version if kept else before
+    lost = [version for version in versions if version > readable]
+    checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))}
+    bad = [name for name, of in checkpoints.items() if of > readable or not is_parquet(log / name)]
+    good = {of for name, of in checkpoints.items() if name not in bad}
+    hopeless = ""
+    if (lost or bad) and lost != [0]:
+        hopeless = _why_not(table, readable, versions, good, commits[len(kept) :])
+    stale = [*_stale_checksums(table, kept), *_stale_of(log, {LAST_CHECKPOINT, *checkpoints})]
+    is_misled = _is_misled(log, good)
+    return Tail(readable, lost, bad, stale, is_misled, missing or why, hopeless)
+
+
+def pointer(log: Path) -> Mapping[str, Any] | None:
+    """What points to the checkpoint that readers begin with; `None`: nothing does.
+
+    Returns:
+        Its "version" and "size", which are numbers, and whatever else it says.
+
+    Raises:
+        ValueError: It is not as it should be.
+    """
+    try:
+        last = json.loads((log / LAST_CHECKPOINT).read_bytes())
+        return {**last, "version": int(last["version"]), "size": int(last.get("size") or 0)}
+    except FileNotFoundError:
+        return None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(error) from error
+
+
+def newest_is_whole(table: Path, version: int) -> bool:
+    """Whether the newest commit can be read, and all that it adds is there."""
+    commit = _read(table / "_delta_log", version)
+    return commit is not None and all(_is_there(table, *add) for add in commit.adds.items())
+
+
+def names_of_versions(names: Iterable[str], after: int) -> Iterator[str]:
+    """The names in a log, hidden ones included, that belong to versions after one."""
+    for name in names:
+        found = re.match(r"\.?(\d{20})\.(?:(\d{20})\.)?", name)
+        if found is not None and int(found[2] or found[1]) > after:
+            yield name
+
+
+def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[_Commit], str]:
+    """The commits that can be read, up to the first that cannot, and why that is."""
+    found: list[_Commit] = []
+    for place, version in enumerate(versions, before + 1):
+        commit = _read(log, version) if version == place else None
+        if commit is None:
+            why = "is not there" if version != place else "is empty or cut short"
+            return found, f"the commit of version {place} {why}"
+        found.append(commit)
+    return found, ""
+
+
+def _with_all_files(table: Path, commits: list[_Commit]) -> tuple[list[_Commit], str]:
+    """The commits up to the last one at which all files that these add are there."""
+    why = ""
+    while commits:
+        added: dict[str, tuple[int, int]] = {}
+        for place, commit in enumerate(commits):
+            for path in commit.removes:
+                added.pop(path, None)
+            added.update((path, (size, place)) for path, size in commit.adds.items())
+        bad = {path: at for path, (size, at) in added.items() if not _is_there(table, path, size)}
+        if not bad:
+            break
+        path = min(bad, key=lambda path: bad[path])
+        why = f"version {commits[bad[path]].version} adds {path}, which is missing or cut short"
+        commits = commits[: bad[path]]
+    return commits, why
+
+
+def _why_not(
+    table: Path,
+    readable: int,
+    versions: Sequence[int],
+    checkpoints: set[int],
+    undone: Sequence[_Commit],
+) -> str:
+    """Why readers could not go back to a version; empty: they can."""
+    # The newest checkpoint from which all commits are there, or the first commit of all.
+    begins = max((version for version in checkpoints if version <= readable), default=-1)
+    if readable < 0 or {*range(begins + 1, readable + 1)} - {*versions}:
+        return f"no checkpoint and no whole log leads to version {readable}"
+    added = {path for commit in undone for path in commit.adds}
+    for commit in undone:
+        for path in commit.removes - added:
+            if not _is_there(table, path, None):
+                return f"version {readable} needs {path}, which is gone"
+    return ""
+
+
+def _read(log: Path, version: int) -> _Commit | None:
+    """A commit; `None`: it is not as it was written."""
+    try:
+        text = (log / f"{version:020}.json").read_bytes()
+        # Only the library leaves out the last line's end.
+        if not text.endswith(b"\n") and _BY_LIBRARY not in text.partition(b"\n")[0]:
+            return None
+        commit = _Commit(version)
+        for line in text.splitlines():
+            for kind, action in json.loads(line).items():
+                _take(commit, kind, action)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return commit
+
+
+def _take(commit: _Commit, kind: str, action: Mapping[str, Any] | None) -> None:
+    if action is None:
+        return
+    if kind == "add":
+        commit.adds[unquote(action["path"])] = int(action["size"])
+    elif kind == "remove":
+        commit.removes.add(unquote(action["path"]))
+
+
+def _is_there(table: Path, path: str, size: int | None) -> bool:
+    """Whether a file has its length, and an end."""
+    if ":" in path or path.startswith("/"):
+        # Another table's, as of a shallow clone.
+        return True
+    file = table / path
+    try:
+        found = os.stat(file).st_size  # noqa: PTH116  (many files)
+    except FileNotFoundError:
+        return False
+    return size is None or (found == size and (not path.endswith(".parquet") or is_parquet(file)))
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether a file begins and ends as a Parquet file."""
+    try:
+        with file.open("rb") as opened:
+            begins = opened.read(len(_MAGIC))
+            opened.seek(-len(_MAGIC), os.SEEK_END)
+            return begins == opened.read() == _MAGIC
+    except OSError:
+        return False
+
+
+def _is_misled(log: Path, checkpoints: set[int]) -> bool:
+    """Whether the file that names a checkpoint names none that can be read."""
+    try:
+        last = pointer(log)
+    except ValueError:
+        return True
+    return last is not None and last["version"] not in checkpoints
+
+
+def _stale_checksums(table: Path, commits: Sequence[_Commit]) -> Iterator[Path]:
+    """Hadoop's checksums, and Delta's, that a power cut has left unwritten."""
+    log = table / "_delta_log"
+    for commit in commits:
+        name = f"{commit.version:020}"
+        yield from _stale_of(log, (f"{name}.json", f"{name}.crc"))
+        yield from _stale_of(table, commit.adds)
+        with suppress(FileNotFoundError):
+            try:
+                json.loads((log / f"{name}.crc").read_bytes())
+            except ValueError:
+                yield log / f"{name}.crc"
+                yield log / f".{name}.crc.crc"
+
+
+def _stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
+    """The checksums beside some files that cannot be theirs."""
+    for name in names:
+        file = directory / name
+        checksum = file.with_name(f".{file.name}.crc")
+        with suppress(FileNotFoundError):
+            text, chunks = checksum.read_bytes(), -(-file.stat().st_size // _CHUNK)
+            if not text.startswith(_CHECKSUM) or len(text) != 2 * len(_CHECKSUM) + 4 * chunks:
+                yield checksum

@@ -1,0 +1,155 @@
+"""Makes tables usable after a power cut: what a cut has left half written at the end of a log is moved aside.
+
+Each process looks once at each table, when it first uses it. The mark beside the table's lock tells
+whether the system, or the mount, was started anew since somebody synced the log; then the end of the log
+is read. Else the newest commit is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.rules.durability import Durability
+from tubeq_spark.storage import disk
+from tubeq_spark.storage.durability import log_tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tubeq_spark.storage.durability.log_tail import Tail
+    from tubeq_spark.storage.durability.sync_mark import Mark
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
+
+__all__ = ["LOST", "recover"]
+
+log = logging.getLogger(__name__)
+
+#: How the directories begin, in a log, that lost versions are moved to.
+LOST = "_lost-"
+_CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
+
+
+def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None]]) -> None:
+    """Look at the end of a table's log, if this process is the first since a power cut.
+
+    Args:
+        synced: The table's log; it need not be there.
+        holding: Holds the table against all other writers for the time of a block.
+    """
+    if not synced.log.is_dir() or _is_known_whole(synced, synced.mark()):
+        return
+    try:
+        with holding():
+            # Another process may have done it meanwhile.
+            mark = synced.mark()
+            if not _is_known_whole(synced, mark):
+                _look(synced, mark)
+    except OSError as error:
+        _leave(synced, error)
+
+
+def _is_known_whole(synced: SyncedLog, mark: Mark | None) -> bool:
+    """Whether nothing can have been lost since the log was synced, by what is seen at once."""
+    if mark is None and synced.durability is not Durability.NONE:
+        return False
+    if mark is not None and not synced.is_of_now(mark):
+        return False
+    newest = synced.newest_from(mark)
+    return newest < 0 or log_tail.newest_is_whole(synced.table, newest)
+
+
+def _look(synced: SyncedLog, mark: Mark | None) -> None:
+    covered = -1 if mark is None else mark.version
+    tail = log_tail.look(synced.table, covered)
+    why_not = tail.hopeless or _why_not_here(synced, tail, mark)
+    if why_not:
+        log.error("%s is damaged (%s) and was left as it is: %s", synced.table, tail.why, why_not)
+        synced.last_readable = None if tail.hopeless else tail.readable
+        return
+    if not tail.is_sound:
+        _mend(synced, tail)
+    if synced.durability is Durability.NONE:
+        synced.remember(min(covered, tail.readable))
+    else:
+        disk.sync_file_system(synced.log)
+        synced.remember(tail.readable)
+
+
+def _why_not_here(synced: SyncedLog, tail: Tail, mark: Mark | None) -> str:
+    """Why lost versions must stay where they are; empty: they need not."""
+    if not tail.lost:
+        return ""
+    if mark is not None and tail.lost[0] <= mark.version:
+        return f"the log was synced up to version {mark.version}, so no power cut did it"
+    if mark is not None and mark.place.machine != synced.place().machine:
+        return "another host has used it, and may have files that are not seen here yet"
+    if len(tail.lost) > log_tail.MOST_LOST:
+        return f"{len(tail.lost)} versions would be lost"
+    return ""
+
+
+def _mend(synced: SyncedLog, tail: Tail) -> None:
+    for checksum in tail.stale:
+        checksum.unlink(missing_ok=True)
+    names = {*log_tail.names_of_versions(os.listdir(synced.log), tail.readable)}  # noqa: PTH208
+    for checkpoint in tail.checkpoints:
+        names |= {checkpoint, f".{checkpoint}.crc"}
+    if names:
+        aside = synced.log / f"{LOST}{SystemClock().now():%Y%m%dT%H%M%S.%f}"
+        aside.mkdir()
+        # The newest first: who stops on the way leaves a log without holes.
+        for name in sorted(names, key=lambda name: name.lstrip("."), reverse=True):
+            with suppress(FileNotFoundError):
+                (synced.log / name).rename(aside / name)
+        log.error(
+            "%s lost versions %s to a power cut: %s. It goes on from version %d; their commits are in %s",
+            synced.table,
+            f"{tail.lost[0]} to {tail.lost[-1]}" if tail.lost else "none, but a checkpoint",
+            tail.why or "a checkpoint was cut short",
+            tail.readable,
+            aside,
+        )
+    _point_to_checkpoint(synced.log)
+
+
+def _point_to_checkpoint(directory: Path) -> None:
+    """Have the log name its newest checkpoint."""
+    file = directory / log_tail.LAST_CHECKPOINT
+    (directory / f".{file.name}.crc").unlink(missing_ok=True)
+    names = [found.name for found in directory.glob(_CHECKPOINT)]
+    if not names:
+        file.unlink(missing_ok=True)
+        return
+    from pyarrow.parquet import read_metadata  # noqa: PLC0415  after a power cut only
+
+    newest = max(names)
+    size = read_metadata(directory / newest).num_rows
+    prepared = directory / f"_{file.name}.tmp"
+    prepared.write_text(json.dumps({"version": int(newest[:20]), "size": size}), encoding="utf-8")
+    disk.sync_file(prepared)
+    prepared.replace(file)
+
+
+def _leave(synced: SyncedLog, error: OSError) -> None:
+    """Let a process that may not write read up to the last version that is whole."""
+    try:
+        tail = log_tail.look(synced.table, -1)
+    except OSError:
+        # Whoever reads the table says why it cannot.
+        return
+    if tail.lost and not tail.hopeless:
+        synced.last_readable = tail.readable
+        log.error(
+            "%s is damaged (%s) and cannot be mended by this process (%s): it is read up to version %d",
+            synced.table,
+            tail.why,
+            error,
+            tail.readable,
+        )

@@ -1,0 +1,91 @@
+"""Shortens the log of a table on local files: what lies before a checkpoint that is on the disk goes."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.durability.log_tail import is_parquet, pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
+
+__all__ = ["VERSIONS", "shorten"]
+
+#: The newest versions stay in any case: lost answers are looked for there.
+VERSIONS = 200
+#: What is left over of writers that were stopped goes after so many seconds.
+_LEFT_SECONDS = 3600.0
+
+_FILE = re.compile(r"(\d{20})\.(json|crc|checkpoint\.parquet)")
+
+
+def shorten(synced: SyncedLog, newest: int, before: float) -> int:
+    """Remove what lies before a checkpoint, but for what was committed since a moment.
+
+    Before anything goes, all that stays is written to the disk.
+
+    Args:
+        synced: The log; its table's lock is held.
+        newest: The table's newest version.
+        before: The moment, in seconds since the epoch.
+
+    Returns:
+        How many files went.
+
+    Raises:
+        OSError: It cannot be read, or what stays may not be on the disk. Nothing that is needed went.
+    """
+    directory = synced.log
+    names = os.listdir(directory)  # noqa: PTH208  (names are enough)
+    _remove_left(directory, [name for name in names if name.endswith(".tmp")], before)
+    found = sorted(
+        (int(named[1]), named[2], named[0])
+        for named in map(_FILE.fullmatch, names)
+        if named is not None
+    )
+    # From here on all versions can be read as before.
+    first = next(
+        (
+            version
+            for version, kind, name in found
+            if kind == "json"
+            and (version >= newest - VERSIONS or (directory / name).stat().st_mtime >= before)
+        ),
+        -1,
+    )
+    most = min(first, _last_checkpoint(directory))
+    checkpoints = [
+        v
+        for v, kind, name in found
+        if kind.startswith("checkpoint") and v <= most and is_parquet(directory / name)
+    ]
+    if not checkpoints:
+        return 0
+    gone = [name for version, _, name in found if version < checkpoints[-1]]
+    if gone:
+        synced.flush()
+    for name in gone:
+        (directory / name).unlink(missing_ok=True)
+    return len(gone)
+
+
+def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
+    """Remove what was written to become part of the log an hour before a moment, and did not."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            if (directory / name).stat().st_mtime < before - _LEFT_SECONDS:
+                (directory / name).unlink()
+
+
+def _last_checkpoint(directory: Path) -> int:
+    """The version of the checkpoint that readers begin with; -1: there is none that is known."""
+    with suppress(ValueError):
+        last = pointer(directory)
+        return -1 if last is None else int(last["version"])
+    return -1

@@ -1,0 +1,96 @@
+"""The mark beside a table's lock file: up to which version its log was synced, and since which boot.
+
+Whoever has synced a version writes it down here, for the other processes of this host. The mark need not
+be on the disk itself: after a power cut it may be an older one, which claims less.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.disk import mount_of
+from tubeq_spark.storage.processes import processes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["MARK_SUFFIX", "Mark", "MarkFile", "Place", "place_of"]
+
+#: How the mark's file ends.
+MARK_SUFFIX = ".synced"
+#: A mark is written over the one before it, so all are of one length.
+_LENGTH = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a file system's memory belongs to: it is lost with the boot, and with the mount.
+
+    Attributes:
+        machine: The host.
+        boot: The boot of its system.
+        mount: The mount of the file system.
+    """
+
+    machine: str
+    boot: str
+    mount: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Up to which version a log was synced.
+
+    Attributes:
+        version: The version; -1: none.
+        place: Since which boot and mount.
+    """
+
+    version: int
+    place: Place
+
+
+class MarkFile:
+    """The mark of one table."""
+
+    def __init__(self, path: Path) -> None:
+        """Use a file, which need not be there."""
+        self._path = path
+
+    def read(self) -> Mark | None:
+        """The mark; `None`: there is none that can be read."""
+        try:
+            found = json.loads(self._path.read_bytes())
+            return Mark(int(found["version"]), Place(**found["place"]))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, mark: Mark) -> None:
+        """Replace the mark.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        text = json.dumps(asdict(mark)).encode().ljust(_LENGTH)
+        file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            # In one step: another process reads this mark or the one before it.
+            os.write(file, text)
+        finally:
+            os.close(file)
+
+
+def place_of(path: Path) -> Place:
+    """The boot and the mount of a path now."""
+    machine, boot = _host()
+    return Place(machine, boot, mount_of(path))
+
+
+@functools.cache
+def _host() -> tuple[str, str]:
+    host = processes().host()
+    return f"{host.machine} {host.name}", host.boot

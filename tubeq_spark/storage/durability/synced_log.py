@@ -1,0 +1,318 @@
+"""How far the log of a table on local files is on the disk, and the syncs that a commit waits for.
+
+A version counts as synced once the contents of its data files and of its commit file, the names of
+both and the same of all versions before it are on the disk. Whoever commits syncs what others have left
+behind as well, since a version is worth no more than the ones that it stands on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.durability import Durability
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage import disk
+from tubeq_spark.storage.disk import SyncError
+from tubeq_spark.storage.durability import background
+from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX, Mark, MarkFile, place_of
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from tubeq_spark.storage.durability.sync_mark import Place
+
+__all__ = ["LOCKS", "SyncedLog", "commit_file", "synced_log_of"]
+
+#: Directory of lock files and marks, beside the tables of a location.
+LOCKS = "_tubeq_locks"
+#: Other tables are committed on the word of these: they are synced with each commit.
+_SYSTEM = frozenset({TUBES, SESSIONS, TAKEN_UTUBES})
+#: From so many files on, the whole file system is written instead of each of them.
+_MANY = 50
+
+
+def commit_file(log: Path, version: int) -> str:
+    """Where a commit is."""
+    # As text: each verb asks for some.
+    return f"{log}/{version:020}.json"
+
+
+class SyncedLog:
+    """The log of one table. For threads; who commits holds the table's lock."""
+
+    def __init__(self, table: Path, places: Callable[[Path], Place] = place_of) -> None:
+        """Follow the table at a directory, which need not be there.
+
+        Args:
+            table: The directory.
+            places: Tells the boot and the mount of a path.
+        """
+        self.table = table
+        self.log = table / "_delta_log"
+        #: The last version that may be read, where what follows is damaged and cannot be moved aside.
+        self.last_readable: int | None = None
+        self._durability = Durability.NONE
+        self._places = places
+        self._mark = MarkFile(table.parent / LOCKS / f"{table.name}{MARK_SUFFIX}")
+        self._synced = -1
+        #: Versions after that whose contents this process has synced.
+        self._contents: set[int] = set()
+        #: Whether a sync has failed, after which nothing is known.
+        self._has_failed = False
+        self._changing = threading.RLock()
+
+    def require(self, durability: Durability) -> None:
+        """Promise no less than this from now on."""
+        with self._changing:
+            if durability.rank > self._durability.rank:
+                self._durability = durability
+
+    @property
+    def durability(self) -> Durability:
+        """What is promised for this table; the tables that others rely on are never a second behind."""
+        if self._durability is Durability.TABLE and self.table.name in _SYSTEM:
+            return Durability.COMMIT
+        return self._durability
+
+    def place(self) -> Place:
+        """The boot and the mount that the table is on now."""
+        return self._places(self.table)
+
+    def mark(self) -> Mark | None:
+        """What the mark beside the table's lock says."""
+        return self._mark.read()
+
+    def newest(self, known: int) -> int:
+        """The newest version of the log, which has a known one or, with -1, none that is known."""
+        while self._has(known + 1):
+            known += 1
+        return known
+
+    def newest_from(self, mark: Mark | None) -> int:
+        """The newest version of the log, by its mark if that is one of its versions; -1: there is none."""
+        if mark is not None and self._has(mark.version):
+            return self.newest(mark.version)
+        return max(self._versions(), default=-1)
+
+    # -- before a commit is there ------------------------------------------------------------------
+
+    def prepare(self, files: Iterable[Path]) -> bool:
+        """Sync the data files of a version that this process is about to commit, if it has to.
+
+        Args:
+            files: The files, below the table's directory.
+
+        Returns:
+            Whether the content of the commit file is to be synced, too, before that gets its name.
+
+        Raises:
+            OSError: They may not be on the disk.
+        """
+        if self.durability is not Durability.COMMIT:
+            return False
+        self._sync_contents(files)
+        return True
+
+    def committed(self, version: int) -> None:
+        """Note that this process has committed a version whose contents it had synced before."""
+        with self._changing:
+            self._contents.add(version)
+
+    def require_trust(self) -> None:
+        """Refuse to commit after damage that was left, and sync everything after a sync that failed.
+
+        Raises:
+            SyncError: It fails again: nothing is committed.
+            StoreError: What follows the last version that can be read is not for us to overwrite.
+        """
+        if self.last_readable is not None:
+            msg = (
+                f"{self.table} is damaged after version {self.last_readable}: it is read up to there, "
+                "and nothing is committed"
+            )
+            raise StoreError(msg)
+        with self._changing:
+            if not self._has_failed:
+                return
+            try:
+                disk.sync_file_system(self.log)
+                disk.sync_directory(self.log)
+            except OSError as error:
+                msg = f"{self.table} cannot be written to the disk, so nothing is committed: "
+                raise SyncError(msg + reason_of(error)) from error
+            self._has_failed = False
+
+    # -- after it ----------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Sync what was committed, as far as this table promises; the table's lock is held.
+
+        Raises:
+            SyncError: What was committed may not be on the disk.
+        """
+        durability = self.durability
+        if durability is Durability.NONE:
+            return
+        if durability is Durability.TABLE and self._synced >= 0:
+            background.flush_soon(self)
+            return
+        with self._changing:
+            first = self._covered() + 1
+            newest = self.newest(first - 1)
+            if newest < first:
+                return
+            try:
+                self._sync_versions(first, newest)
+            except OSError as error:
+                self._has_failed = True
+                msg = f"the commit to {self.table} may not be on the disk: {reason_of(error)}"
+                raise SyncError(msg) from error
+            self.remember(newest)
+
+    def flush(self) -> None:
+        """Sync all that was committed, by writing the whole file system.
+
+        For what removes files on the word of the log, and for the flush of each second.
+
+        Raises:
+            OSError: It may not be on the disk.
+        """
+        if self.durability is Durability.NONE:
+            return
+        newest = self.newest(self._covered())
+        try:
+            disk.sync_file_system(self.log)
+        except OSError:
+            self._has_failed = True
+            raise
+        self.remember(newest)
+
+    def remember(self, version: int) -> None:
+        """Note, for other processes too, that the log is on the disk up to a version."""
+        with self._changing:
+            self._synced = max(self._synced, version)
+            self._contents = {later for later in self._contents if later > version}
+            # Without the mark the next process syncs once more.
+            with suppress(OSError):
+                self._mark.write(Mark(self._synced, self.place()))
+
+    def forget(self) -> None:
+        """Know nothing any more: the table is another one."""
+        with self._changing:
+            self._synced, self._contents = -1, set()
+
+    def _covered(self) -> int:
+        """The version up to which the log is synced, by whichever process."""
+        if self._synced >= 0 and not self._has(self._synced):
+            # The log was shortened since, or the table is another one.
+            self.forget()
+        if self._synced >= 0 and self._synced + 1 in self._contents:
+            return self._synced
+        mark = self.mark()
+        is_valid = mark is not None and self.is_of_now(mark) and self._has(mark.version)
+        if mark is not None and is_valid:
+            self._synced = max(self._synced, mark.version)
+        elif self._synced < 0:
+            self._synced = min(self._versions(), default=0) - 1
+        return self._synced
+
+    def _has(self, version: int) -> bool:
+        return os.path.exists(commit_file(self.log, version))  # noqa: PTH110  (each commit asks)
+
+    def is_of_now(self, mark: Mark) -> bool:
+        """Whether a mark is of this boot and mount; where boots have no ids none is known to be."""
+        return bool(mark.place.boot) and mark.place == self.place()
+
+    def _versions(self) -> list[int]:
+        """The versions whose commits are in the log."""
+        try:
+            names = os.listdir(self.log)  # noqa: PTH208  (names are enough)
+        except FileNotFoundError:
+            return []
+        return [
+            int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdecimal()
+        ]
+
+    # -- what is synced ----------------------------------------------------------------------------
+
+    def _sync_versions(self, first: int, last: int) -> None:
+        for version in range(first, last + 1):
+            if version not in self._contents:
+                self._sync_version(version)
+        disk.sync_directory(self.log)
+        if not first:
+            # The table is new, and its location may be.
+            for directory in (self.table, self.table.parent, self.table.parent.parent):
+                disk.sync_directory(directory)
+
+    def _sync_version(self, version: int) -> None:
+        """Sync what a commit of another writer consists of."""
+        commit = self.table / "_delta_log" / f"{version:020}.json"
+        files, is_whole = _files_of(commit.read_bytes())
+        if len(files) > _MANY or not is_whole:
+            disk.sync_file_system(self.log)
+            return
+        self._sync_contents(self.table / file for file in files)
+        _sync_with_checksum(commit)
+
+    def _sync_contents(self, files: Iterable[Path]) -> None:
+        """Sync files, and the names of all directories between them and the table."""
+        directories: dict[Path, None] = {}
+        for file in files:
+            # A later commit may have removed it.
+            with suppress(FileNotFoundError):
+                _sync_with_checksum(file)
+            for parent in file.parents:
+                directories[parent] = None
+                if parent == self.table:
+                    break
+        for directory in directories:
+            with suppress(FileNotFoundError):
+                disk.sync_directory(directory)
+
+
+def _sync_with_checksum(file: Path) -> None:
+    """Sync a file, and the checksum that Hadoop keeps beside it: with another one it cannot be read."""
+    disk.sync_file(file)
+    checksum = file.with_name(f".{file.name}.crc")
+    if os.path.exists(checksum):  # noqa: PTH110  (each file of a commit)
+        disk.sync_file(checksum)
+
+
+def _files_of(commit: bytes) -> tuple[list[str], bool]:
+    """The files that a commit adds, relative to its table; and whether these are all it needs."""
+    files, is_whole = list[str](), True
+    for line in commit.splitlines():
+        if not line.startswith(b'{"commitInfo":'):
+            for kind, action in json.loads(line).items():
+                if kind in {"add", "cdc"}:
+                    path = unquote(action["path"])
+                    is_whole = is_whole and _is_plain(path, action)
+                    files.append(path)
+    return files, is_whole
+
+
+def _is_plain(path: str, action: dict[str, Any]) -> bool:
+    return not (action.get("deletionVector") or path.startswith("/") or ":" in path)
+
+
+_known: dict[str, SyncedLog] = {}
+_known_guard = threading.Lock()
+
+
+def synced_log_of(table: Path) -> SyncedLog:
+    """The log of the table at a directory: one for each process, whoever asks."""
+    real = os.path.realpath(table)
+    with _known_guard:
+        found = _known.get(real)
+        if found is None:
+            found = _known[real] = SyncedLog(table)
+        return found
