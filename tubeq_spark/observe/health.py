@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from tubeq_spark.observe.metrics import measure_tube
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
+from tubeq_spark.storage.durability.recovery import damage
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.storage.sql.registry import TubeStatus
 from tubeq_spark.subqueues.locks import lock_states
 
@@ -40,7 +42,8 @@ class Problem:
             storage's), `settings` (of the Spark session), `storage` (unsafe for several drivers),
             `claims` (utube locks that nobody uses), `sessions` (dead ones that hold tasks),
             `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done),
-            `creating` (a creation that is not done) or `unreadable` (what it is cannot be read).
+            `creating` (a creation that is not done), `damage` (a power cut took commits, or a log
+            cannot be read to its end) or `unreadable` (what it is cannot be read).
         tube: The tube, if it is about one.
         message: What was found, and what helps.
     """
@@ -101,12 +104,15 @@ def examine(
     """
     with queue.engine.reading():
         found = [*_settings(queue), *_storage(queue, opened)]
+    for name in (TUBES, SESSIONS, TAKEN_UTUBES):
+        found += _damage(opened, name, None)
     owners: dict[str, set[str]] = defaultdict(set)
     newest = 0
     known: list[TubeRecord] = []
     with _noted(queue, found, "the registry"):
         known = sorted(records(), key=lambda record: record.name)
     for record in known:
+        found += _damage(opened, record.name, record.name)
         if record.status is not TubeStatus.LIVE:
             # It is not opened: its table may not fit it yet, and is another's to make.
             found.append(_unfinished(record))
@@ -144,6 +150,13 @@ def _storage(queue: QueueContext, opened: OpenedLocation) -> Iterator[Problem]:
     danger = unsafe_storage(queue.spark, opened)
     if danger is not None:
         yield Problem("storage", None, danger)
+
+
+def _damage(opened: OpenedLocation, table: str, tube: str | None) -> Iterator[Problem]:
+    synced = opened.table_lock(table).synced
+    if synced is not None:
+        for message in damage(synced):
+            yield Problem("damage", tube, message if tube else f"{table} {message}")
 
 
 def _unfinished(record: TubeRecord) -> Problem:

@@ -75,7 +75,8 @@ class TableLock:
             here: What runs on this host, as the system tells by default.
             synced: Its log, which is synced after commits; `None`: the storage is durable by itself.
         """
-        self._synced = synced
+        #: Its log on the disk; `None`: the storage is durable by itself.
+        self.synced = synced
         #: Whether somebody has looked what a power cut has left of the table.
         self._is_whole = False
         self._threads = threading.RLock()
@@ -146,8 +147,8 @@ class TableLock:
             StoreError: The note cannot be written, or the table cannot be written to the disk; the
                 statement was not run.
         """
-        if self._synced is not None:
-            self._synced.require_trust()
+        if self.synced is not None:
+            self.synced.require_trust()
         who = None if self._note is None or self._is_left else committer()
         if self._note is None or who is None:
             yield lambda: None
@@ -184,8 +185,8 @@ class TableLock:
         Raises:
             SyncError: It may not be there.
         """
-        if self._synced is not None:
-            self._synced.settle()
+        if self.synced is not None:
+            self.synced.settle()
 
     def flush(self) -> None:
         """Write all that was committed to the disk, before files go on the word of the log.
@@ -193,8 +194,8 @@ class TableLock:
         Raises:
             OSError: It may not be there.
         """
-        if self._synced is not None:
-            self._synced.flush()
+        if self.synced is not None:
+            self.synced.flush()
 
     def recover(self, durability: Durability) -> None:
         """Begin to use the table, which is made usable first if a power cut has left it half written.
@@ -202,12 +203,12 @@ class TableLock:
         Args:
             durability: What is promised for it from now on, at the least.
         """
-        if self._synced is None or self._file is None:
+        if self.synced is None or self._file is None:
             return
-        self._synced.require(durability)
+        self.synced.require(durability)
         with self._threads:
             if not self._is_whole:
-                recover(self._synced, self._file.holding)
+                recover(self.synced, self._file.holding)
                 self._is_whole = True
 
     @property
@@ -280,7 +281,11 @@ _table_locks_guard = threading.Lock()
 
 
 def table_lock_of(
-    uri: str, name: str, directory: Path | None, durability: Durability = Durability.NONE
+    uri: str,
+    name: str,
+    directory: Path | None,
+    durability: Durability = Durability.NONE,
+    table: str | None = None,
 ) -> TableLock:
     """The table lock of a table: one for each process, whatever queue object asks.
 
@@ -291,6 +296,7 @@ def table_lock_of(
         name: The table.
         directory: Where lock files go; `None` when the storage is safe by itself.
         durability: What is to be promised for the table, at the least.
+        table: The name of the table's directory, beside that of lock files; by default the table's.
     """
     with _table_locks_guard:
         table_lock = _table_locks.get((uri, name))
@@ -299,7 +305,7 @@ def table_lock_of(
             if directory is not None:
                 directory.mkdir(parents=True, exist_ok=True)
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
-                synced = synced_log_of(directory.parent / name)
+                synced = synced_log_of(directory.parent / (table or name))
             table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)
     table_lock.recover(durability)
     return table_lock

@@ -41,7 +41,9 @@ class OpenedLocation:
 
         After a power cut the first that asks makes the table usable again.
         """
-        return table_lock_of(self.uri, name, self.locks, self.durability)
+        # Catalogs name directories in lower case.
+        directory = name.lower() if self.location.in_catalog else name
+        return table_lock_of(self.uri, name, self.locks, self.durability, directory)
 
 
 def recover_system_tables(opened: OpenedLocation) -> None:

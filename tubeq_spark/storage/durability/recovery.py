@@ -19,7 +19,7 @@ from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.durability.sync_mark import Mark
     from tubeq_spark.storage.durability.synced_log import SyncedLog
 
-__all__ = ["LOST", "recover"]
+__all__ = ["LOST", "damage", "recover"]
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,17 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
                 _look(synced, mark)
     except OSError as error:
         _leave(synced, error)
+
+
+def damage(synced: SyncedLog) -> Iterator[str]:
+    """What a table has lost to power cuts, and what of its log cannot be read, in sentences."""
+    for aside in sorted(synced.log.glob(f"{LOST}*")):
+        versions = sorted(int(file.stem) for file in aside.glob("[0-9]*.json"))
+        if versions:
+            lost = f"versions {versions[0]} to {versions[-1]}"
+            yield f"lost {lost} to a power cut; remove {aside} when nobody asks for them any more"
+    if synced.last_readable is not None:
+        yield f"its log is damaged after version {synced.last_readable}; nothing is committed to it"
 
 
 def _is_known_whole(synced: SyncedLog, mark: Mark | None) -> bool:

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.rules.durability import Durability
+from tubeq_spark.storage import disk
 from tubeq_spark.storage.arrow_arrays import array, nested, scalar
-from tubeq_spark.storage.disk import sync_file
 from tubeq_spark.storage.durability.log_tail import LAST_CHECKPOINT
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.native.delta_log import reading
@@ -124,7 +124,7 @@ def _whole(log: Path, name: str) -> Iterator[Path]:
         yield prepared
         # The log is shortened on its word: it must not have its name before it has its content.
         if synced_log_of(log.parent).durability is not Durability.NONE:
-            sync_file(prepared)
+            disk.sync_file(prepared)
         # Hadoop's checksum is that of a file before it.
         (log / f".{name}.crc").unlink(missing_ok=True)
         os.replace(prepared, log / name)  # noqa: PTH105  (as its siblings)

@@ -7,7 +7,7 @@ import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.disk import sync_file
+from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability.synced_log import commit_file
 from tubeq_spark.storage.native.delta_log.actions import encoded
 
@@ -44,7 +44,7 @@ def create(
     try:
         prepared.write_bytes(encoded(actions))
         if synced:
-            sync_file(prepared)
+            disk.sync_file(prepared)
         os.link(prepared, place)
     except FileExistsError:
         # Where a request is sent twice, as by NFS, the second one meets what the first one did.

@@ -1,0 +1,229 @@
+"""What is written to the disk, and when: the syncs of each verb at each durability, and those that fail."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.storage import disk
+from tubeq_spark.storage.durability import background, shortening
+from tubeq_spark.storage.durability.sync_mark import MarkFile
+from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.native.delta_log import log_files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tubeq_spark import Tube
+
+LEVELS = ("commit", "table", "none")
+
+
+class Syncs:
+    """The syncs of this process, by kind and path below a location; a test may have some fail."""
+
+    def __init__(self, location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found: list[tuple[str, str]] = []
+        self.fails: Callable[[str, str], bool] = lambda kind, path: False
+        self._location = location
+        for kind in ("sync_file", "sync_directory", "sync_file_system"):
+            monkeypatch.setattr(disk, kind, self._recording(kind, getattr(disk, kind)))
+
+    def _recording(self, kind: str, sync: Callable[[Path], None]) -> Callable[[Path], None]:
+        def recorded(path: Path | str) -> None:
+            name = os.path.relpath(path, self._location)
+            self.found.append((kind.removeprefix("sync_"), name))
+            if self.fails(kind.removeprefix("sync_"), name):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+            sync(Path(path))
+
+        return recorded
+
+    def of(self, verb: Callable[[], object]) -> list[str]:
+        """The kinds of files that a verb syncs, in their order."""
+        self.found.clear()
+        verb()
+        return [kind if kind == "file_system" else _kind(name) for kind, name in self.found]
+
+
+def _kind(name: str) -> str:
+    if name.endswith(".parquet"):
+        return "data"
+    if name.endswith("_delta_log"):
+        return "log"
+    if "segment=" in name:
+        return "segment"
+    return "commit" if "_delta_log" in name else "table"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "queue"
+
+
+@pytest.fixture
+def syncs(place: Path, monkeypatch: pytest.MonkeyPatch) -> Syncs:
+    return Syncs(place, monkeypatch)
+
+
+def opened(place: Path, durability: str) -> Queue:
+    return Queue(None, str(place), engine="native", config=QueueConfig(durability=durability))
+
+
+@pytest.fixture(params=LEVELS)
+def level(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def tube(place: Path) -> Iterator[Tube]:
+    """A tube of a queue that syncs each commit, whose session has begun."""
+    with opened(place, "commit") as queue:
+        tube = queue.create_tube("work")
+        tube.put("first")
+        tube.take(0)
+        yield tube
+
+
+def test_durability_when_it_is_none_of_three_is_refused() -> None:
+    with pytest.raises(InvalidOptionError, match="one of commit, table, none"):
+        QueueConfig(durability="always")
+
+
+def test_durability_when_the_environment_names_one_is_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TUBEQ_DURABILITY", "table")
+    assert QueueConfig().durability == "table"
+    monkeypatch.delenv("TUBEQ_DURABILITY")
+    assert QueueConfig().durability == "commit"
+
+
+def test_verbs_at_commit_sync_contents_before_their_names(tube: Tube, syncs: Syncs) -> None:
+    assert syncs.of(lambda: tube.put("a")) == ["data", "segment", "table", "commit", "log"]
+    assert syncs.of(lambda: tube.take(0)) == ["data", "segment", "table", "commit", "log"]
+    # Nothing is committed where nothing is found.
+    assert syncs.of(lambda: tube.take(0)) == []
+
+
+def test_ack_at_commit_syncs_the_commit_and_the_log(tube: Tube, syncs: Syncs) -> None:
+    tube.put("a")
+    task = tube.take(0)
+    assert task is not None
+    assert syncs.of(lambda: tube.ack(task.task_id)) == ["commit", "log"]
+    assert syncs.of(lambda: tube.take(0)) == []
+
+
+@pytest.mark.parametrize("durability", ["table", "none"])
+def test_verbs_below_commit_sync_nothing_themselves(
+    place: Path, syncs: Syncs, durability: str
+) -> None:
+    with opened(place, durability) as queue:
+        tube = queue.create_tube("work")
+        tube.put("first")
+        task = tube.take(0)
+        assert task is not None
+        assert syncs.of(lambda: tube.ack(task.task_id)) == []
+        assert syncs.of(lambda: tube.put("a")) == []
+        background.flush_now()
+        written = [kind for kind, name in syncs.found if name.startswith("work")]
+        assert written == (["file_system"] if durability == "table" else [])
+
+
+@pytest.mark.parametrize("durability", ["commit", "table"])
+def test_tables_that_others_rely_on_are_synced_with_each_commit(
+    place: Path, syncs: Syncs, durability: str
+) -> None:
+    """Numbers would be given out twice, and sub-queues be held twice."""
+    with opened(place, durability) as queue:
+        hosts = queue.create_tube("hosts", "utube")
+        names = {name.split("/")[0] for kind, name in syncs.found if _kind(name) == "log"}
+        assert {"_tubeq_sessions", "_tubeq_tubes", "_tubeq_taken_utubes", "hosts"} <= names
+        syncs.found.clear()
+        hosts.put("a", utube="x")
+        hosts.take(0)
+        names = {name.split("/")[0] for kind, name in syncs.found if _kind(name) == "log"}
+        assert {"_tubeq_sessions", "_tubeq_taken_utubes"} <= names
+
+
+def test_commit_on_what_others_have_not_synced_syncs_that_first(
+    place: Path, tube: Tube, syncs: Syncs
+) -> None:
+    """A version is worth no more than those that it stands on."""
+    table = DeltaTable(str(place / "work"))
+    rows = table.to_pyarrow_table().slice(0, 0)
+    write_deltalake(table, rows, mode="append")
+    found = syncs.of(lambda: tube.put("a"))
+    assert found == ["data", "segment", "table", "commit", "commit", "log"]
+
+
+def test_mark_when_a_commit_was_synced_tells_other_processes(place: Path, tube: Tube) -> None:
+    tube.put("a")
+    mark = MarkFile(place / "_tubeq_locks" / "work.synced").read()
+    assert mark is not None
+    assert mark.version == DeltaTable(str(place / "work")).version()
+    assert mark.place == synced_log_of(place / "work").place()
+
+
+def test_put_when_its_files_cannot_be_synced_writes_nothing(
+    place: Path, tube: Tube, syncs: Syncs
+) -> None:
+    before = {*place.rglob("*.parquet"), *place.rglob("*.json"), *place.rglob("*.tmp")}
+    for kind in ("data", "segment", "commit"):
+        syncs.fails = lambda _, name, kind=kind: _kind(name) == kind  # type: ignore[misc]
+        with pytest.raises(StoreError, match="nothing was written"):
+            tube.put("a")
+    syncs.fails = lambda kind, name: False
+    assert {*place.rglob("*.parquet"), *place.rglob("*.json"), *place.rglob("*.tmp")} == before
+    assert tube.put("b").data == "b"
+
+
+def test_put_when_the_log_cannot_be_synced_is_unknown_and_all_is_synced_before_the_next(
+    tube: Tube, syncs: Syncs
+) -> None:
+    syncs.fails = lambda kind, name: _kind(name) == "log"
+    with pytest.raises(CommitUnknownError, match="a power cut may undo it"):
+        tube.put("a")
+    # As long as that fails nothing more is committed.
+    with pytest.raises(StoreError, match="nothing is committed"):
+        tube.put("b")
+    syncs.fails = lambda kind, name: False
+    assert syncs.of(lambda: tube.put("c"))[:2] == ["file_system", "log"]
+    assert [task.data for task in tube.tasks_by_state("r")] == ["a", "c"]
+
+
+def test_log_when_it_is_shortened_is_on_the_disk_before(
+    place: Path, level: str, syncs: Syncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", 10)
+    monkeypatch.setattr(log_files, "SECONDS", 0.0)
+    monkeypatch.setattr(shortening, "VERSIONS", 5)
+    log = place / "work" / "_delta_log"
+    seen: list[bool] = []
+    unlink = Path.unlink
+
+    def removing(path: Path, missing_ok: bool = False) -> None:
+        if path.parent == log and path.name.endswith(".json") and path.name[0] == "0":
+            seen.append(("file_system", "work/_delta_log") in syncs.found)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", removing)
+    with opened(place, level) as queue:
+        tube = queue.create_tube("work")
+        syncs.found.clear()
+        for number in range(40):
+            tube.put(number)
+        checkpoints = [*log.glob("*.checkpoint.parquet")]
+        assert checkpoints
+        assert seen
+        assert all(seen) == (level != "none")
+        named = json.loads((log / "_last_checkpoint").read_bytes())["version"]
+        assert (log / f"{named:020}.checkpoint.parquet") in checkpoints
