@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tests.chaos.journal import ops_of
+from tests.chaos.plan import TUBES
 
 if TYPE_CHECKING:
     import random
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from tubeq_spark import Batch, Queue
 
 __all__ = ["Batches", "Rows"]
+
+_TIMED = frozenset(tube.name for tube in TUBES if tube.timed)
 
 #: Label, sub-queue, priority and delay of tasks, as the journal has them.
 Rows = list[list[Any]]
@@ -66,11 +69,10 @@ class Batches:
 
     def _put(self, verb: str, tube: str, items: Rows, key: str | None) -> dict[str, Any]:
         labels, utubes, pris, delays = zip(*items, strict=True)
-        columns = {
-            "data": pa.array([json.dumps({"label": label}) for label in labels]),
-            "pri": pa.array(pris, pa.int32()),
-            "delay": pa.array(delays, pa.float64()),
-        }
+        columns = {"data": pa.array([json.dumps({"label": label}) for label in labels])}
+        if tube in _TIMED:
+            columns["pri"] = pa.array(pris, pa.int32())
+            columns["delay"] = pa.array(delays, pa.float64())
         if utubes[0] is not None:
             columns["utube"] = pa.array(utubes)
         with self._journal.verb(verb, tube, how="arrow", items=items, key=key) as entry:
@@ -100,9 +102,10 @@ class Batches:
         if held is None:
             return False
         verb = chance.choices(("ack", "release", "bury", "touch"), (8, 3, 1, 1))[0]
-        if tube.single and verb == "bury":
+        if verb in tube.refused:
             verb = "ack"
-        delay = 0.3 if verb == "release" and not tube.single and chance.random() < 0.3 else 0.0
+        can_wait = verb == "release" and tube.timed and not tube.single
+        delay = 0.3 if can_wait and chance.random() < 0.3 else 0.0
         count = held.table.num_rows
         if verb != "touch" and chance.random() < 0.5:
             count = chance.randint(1, count)

@@ -19,13 +19,19 @@ _PATIENCE = 120.0
 _MANY = 100_000
 
 
-def drain(location: str, journal: Journal) -> tuple[dict[str, set[int]], list[str]]:
+def drain(location: str, journal: Journal, gone: float) -> tuple[dict[str, set[int]], list[str]]:
     """Take what is left, and ack it.
+
+    Args:
+        location: The queue.
+        journal: Told what was taken.
+        gone: When all that worked there were gone, by the clock of the journals.
 
     Returns:
         The ids, by tube, and what is wrong with the counts.
     """
-    time.sleep(max([SESSION_TTR, *(tube.ttr for tube in TUBES if tube.ttr < 60)]) + 0.5)
+    over = gone + max([SESSION_TTR, *(tube.ttr for tube in TUBES if tube.ttr < 60)]) + 0.5
+    time.sleep(max(0.0, over - time.monotonic()))
     drained: dict[str, set[int]] = {}
     wrong: list[str] = []
     with open_queue(location) as queue:

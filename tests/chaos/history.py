@@ -116,13 +116,15 @@ class History:
         self.tubes = {tube.name: tube for tube in TUBES}
         self.items: dict[str, dict[str, Item]] = {tube: {} for tube in self.tubes}
         self.by_id: dict[str, dict[int, Item]] = {tube: {} for tube in self.tubes}
+        #: Tasks by life and id that were handed out by takes of which nobody knows what is left.
+        self._maybe: dict[tuple[str, str, int], Item] = {}
         #: What does not fit together.
         self.strange: list[str] = []
         for op in self.ops:
             if op.verb in ("put", "put again"):
                 self._put(op)
         for op in self.ops:
-            if op.is_done and "tasks" in op.result:
+            if "tasks" in op.result:
                 self._take(op)
         for items in self.items.values():
             for item in items.values():
@@ -155,6 +157,9 @@ class History:
                 continue
             if (item.utube, item.pri) != (utube, pri):
                 self.strange.append(f"{label} is not as it was put: {op}")
+            if op.is_unknown:
+                self._maybe[op.tube, op.life, task_id] = item
+                continue
             item.ids.add(task_id)
             other = self.by_id[op.tube].setdefault(task_id, item)
             if other is not item:
@@ -164,12 +169,13 @@ class History:
     def _settle(self, op: Op) -> None:
         kind = _SETTLE[op.verb]
         for task_id in op.arguments["ids"]:
-            item = self.by_id[op.tube].get(task_id)
+            maybe = self._maybe.get((op.tube, op.life, task_id))
+            item = self.by_id[op.tube].get(task_id, maybe)
             own = [] if item is None else [t for t in item.takes if self._is_of(t, op)]
-            if item is None or not own:
+            if item is None or not (own or maybe):
                 self.strange.append(f"{task_id} was not taken by whoever called {op}")
                 continue
-            if own[-1].settled is None:
+            if own and own[-1].settled is None:
                 own[-1].settled, own[-1].kind = op, kind
             if kind == "ack":
                 item.acks.append(op)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.chaos.journal import SPARK, begun_in
 from tests.chaos.plan import FOLDS_MOST, FOLDS_SOME
@@ -26,7 +27,10 @@ _JVM_ENDS = 60.0
 class Native:
     """A place for native processes."""
 
-    def __init__(self, location: str, directory: Path, number: int, nice: int) -> None:
+    def __init__(
+        self, location: str, directory: Path, number: int, nice: int, **settings: Any
+    ) -> None:
+        """Start none yet; `settings` are those of `Place` that have defaults."""
         # Each begins with everything imported, as half of its life would go by for that.
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["tests.chaos.worker"])
@@ -38,6 +42,7 @@ class Native:
             threads=2 if number % 4 == 3 else 1,
             folds=FOLDS_MOST if number % 4 else FOLDS_SOME,
             nice=nice,
+            **settings,
         )
         self._lives = 0
         self._process: multiprocessing.process.BaseProcess | None = None
@@ -82,8 +87,9 @@ class Native:
 class SparkJob:
     """A place for Spark jobs."""
 
-    def __init__(self, location: str, directory: Path) -> None:
+    def __init__(self, location: str, directory: Path, durability: str | None = None) -> None:
         self._location, self._directory = location, directory
+        self._environment = {"TUBEQ_DURABILITY": durability} if durability else {}
         self._lives = 0
         self._started: list[subprocess.Popen[bytes]] = []
         self._journal = directory
@@ -98,6 +104,7 @@ class SparkJob:
                 subprocess.Popen(
                     [*_SPARK_JOB, self._location, str(self._journal), name],
                     cwd=ROOT,
+                    env={**os.environ, **self._environment},
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,
@@ -124,9 +131,9 @@ class SparkJob:
             process.stdin.close()
         return is_alive
 
-    def end(self) -> None:
+    def end(self, patience: float = _JVM_ENDS) -> None:
         """Wait for the JVMs, and end those that do not."""
-        until = time.monotonic() + _JVM_ENDS
+        until = time.monotonic() + patience
         for process in self._started:
             while time.monotonic() < until and _is_group(process.pid):
                 time.sleep(0.1)

@@ -56,10 +56,21 @@ class TubePlan:
         return min(self.ttr, SESSION_TTR / 2)
 
     @property
+    def timed(self) -> bool:
+        """Whether its tasks have priorities, delays and a time to run."""
+        return self.type not in ("fifo", "utube")
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Verbs that its workers do not call."""
+        return (*(("bury",) if self.single else ()), *(() if self.timed else ("touch",)))
+
+    @property
     def options(self) -> dict[str, Any]:
         """What it is created with."""
         capacity = {} if self.capacity is None else {"capacity": self.capacity}
-        return {"type": self.type, "ttr": self.ttr, **capacity}
+        ttr = {"ttr": self.ttr} if self.timed else {}
+        return {"type": self.type, **ttr, **capacity}
 
 
 TUBES = (
@@ -67,11 +78,17 @@ TUBES = (
     TubePlan("sites", "utubettl", utubes=6),
     TubePlan("small", "limfifottl", ttr=3.0, capacity=40),
     TubePlan("single", "fifottl", single=True),
+    TubePlan("plain", "fifo"),
 )
 
 
-def open_queue(location: str, spark: SparkSession | None = None, folds: int = FOLDS_SOME) -> Queue:
-    """Open the queue as each of its processes does."""
+def open_queue(
+    location: str,
+    spark: SparkSession | None = None,
+    folds: int = FOLDS_SOME,
+    durability: str | None = None,
+) -> Queue:
+    """Open the queue as each of its processes does; the default durability by default."""
     # Everything that is done now and then is done often.
     config = QueueConfig(
         session_check=0.5,
@@ -80,6 +97,7 @@ def open_queue(location: str, spark: SparkSession | None = None, folds: int = FO
         vacuum_hours=0.01,
         number_horizon=20.0,
         retry_seconds=60.0,
+        **({} if durability is None else {"durability": durability}),
     )
     engine = "native" if spark is None else "spark"
     queue = Queue(spark, location, config=config, engine=engine)

@@ -76,7 +76,8 @@ class Chaos:
                 kills += place.kill()
             if self._spark is not None:
                 self._spark.end()
-        drained, counted = drain(self._location, Journal(self._journals / "drain.journal"))
+        journal = Journal(self._journals / "drain.journal")
+        drained, counted = drain(self._location, journal, time.monotonic())
         lives = lives_of(self._journals)
         history = History(lives)
         outcome = Outcome([*self._wrong, *counted, *findings(history, drained)], kills)

@@ -14,6 +14,8 @@ from tests.chaos.batches import Batches
 from tests.chaos.journal import Entry, Journal
 from tests.chaos.plan import FOLDS_SOME, TUBES, TubePlan, open_queue
 from tubeq_spark import PutItem
+from tubeq_spark.storage.durability import shortening
+from tubeq_spark.storage.native.delta_log import log_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +36,8 @@ class Place:
         threads: How many threads of each call verbs.
         folds: Their `QueueConfig.fold_segments`.
         nice: How far they stand back for other processes of the host.
+        durability: Their `QueueConfig.durability`; the default one by default.
+        log: What they use in place of `VERSIONS` of `shortening`, `SECONDS` and `EVERY` of `log_files`.
     """
 
     location: str
@@ -41,6 +45,8 @@ class Place:
     threads: int
     folds: int
     nice: int
+    durability: str | None = None
+    log: tuple[int, float, int] | None = None
 
 
 class Told(logging.Handler):
@@ -125,10 +131,16 @@ class Worker:
         chance = self._random
         return PutItem(
             {"label": f"{self._name}.{self._labels}"},
-            pri=chance.choice((0, 0, 0, 1)),
+            pri=chance.choice((0, 0, 0, 1)) if tube.timed else None,
             utube=f"u{chance.randrange(tube.utubes)}" if tube.utubes else None,
-            delay=0.5 if not tube.single and chance.random() < 0.1 else 0.0,
+            delay=self._delay(tube, 0.5, 0.1),
         )
+
+    def _delay(self, tube: TubePlan, seconds: float, chance: float) -> float | None:
+        """One that some tasks get, where there are any."""
+        if not tube.timed:
+            return None
+        return seconds if not tube.single and self._random.random() < chance else 0.0
 
     def take(self) -> None:
         tube = self._random.choice(self._mine)
@@ -169,9 +181,9 @@ class Worker:
         # Some in their order, so that the rest of a sub-queue goes on being held.
         ids = held[: chance.randint(1, len(held))]
         verb = chance.choices(("ack", "release", "bury", "touch"), (10, 2, 1, 1))[0]
-        if tube.single and verb == "bury":
+        if verb in tube.refused:
             verb = "ack"
-        delay = 0.3 if verb == "release" and not tube.single and chance.random() < 0.3 else 0.0
+        delay = self._delay(tube, 0.3, 0.3) or 0.0 if verb == "release" else 0.0
         if verb != "touch":
             del held[: len(ids)]
         work = self._queue[tube.name]
@@ -216,7 +228,7 @@ class Worker:
 
 
 def _rows(items: list[PutItem]) -> Rows:
-    return [[item.data["label"], item.utube, item.pri, item.delay] for item in items]
+    return [[item.data["label"], item.utube, item.pri or 0, item.delay or 0.0] for item in items]
 
 
 def work(place: Place, name: str, number: int, file: str) -> None:
@@ -231,7 +243,9 @@ def work(place: Place, name: str, number: int, file: str) -> None:
     os.nice(place.nice)
     journal = Journal(Path(file))
     logging.getLogger("tubeq_spark").addHandler(Told(journal))
-    queue = open_queue(place.location, folds=place.folds)
+    if place.log is not None:
+        shortening.VERSIONS, log_files.SECONDS, log_files.EVERY = place.log
+    queue = open_queue(place.location, folds=place.folds, durability=place.durability)
     journal.write(ready=True, session=str(queue.session_uuid))
     names = [f"{name}-{number}.{thread}" for thread in range(place.threads)]
     workers = [Worker(queue, journal, own, place) for own in names]

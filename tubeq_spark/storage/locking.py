@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.durability.sync_mark import Place
     from tubeq_spark.storage.durability.synced_log import SyncedLog
     from tubeq_spark.storage.processes import Processes
 
@@ -77,8 +78,8 @@ class TableLock:
         """
         #: Its log on the disk; `None`: the storage is durable by itself.
         self.synced = synced
-        #: Whether somebody has looked what a power cut has left of the table.
-        self._is_whole = False
+        #: The boot and mount at the last look at what a power cut has left of the table.
+        self._seen_on: Place | None = None
         self._threads = threading.RLock()
         self._wall = SystemClock() if wall is None else wall
         self._file = None if lock_file is None else LockFile(lock_file, self._wall)
@@ -207,9 +208,12 @@ class TableLock:
             return
         self.synced.require(durability)
         with self._threads:
-            if not self._is_whole:
+            place = self.synced.place()
+            if self._seen_on != place:
+                # What was known is of a mount that is gone.
+                self.synced.forget()
                 recover(self.synced, self._file.holding)
-                self._is_whole = True
+                self._seen_on = place
 
     @property
     def is_exclusive(self) -> bool:

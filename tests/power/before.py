@@ -1,0 +1,138 @@
+"""What was committed before a power cut, and which verbs of it must be there afterwards.
+
+A table's log is one line of versions. So what a cut leaves of a table is a version of it, and all verbs
+up to that one are done, all later ones are not. When a version was committed is in its commit, taken
+while its writer had the table's lock: a verb that had come back by then was committed by it or before;
+one that had not been called yet was not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.chaos.plan import TUBES
+from tests.power.readers import tables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from tests.chaos.journal import Life, Op
+
+__all__ = ["Before", "versions_of"]
+
+#: Seconds that commits are dated inexactly: they tell milliseconds, and by another clock than journals.
+_INEXACT = 0.003
+
+
+@dataclass(slots=True)
+class Before:
+    """What was there before the cut.
+
+    Attributes:
+        versions: When each version was committed, by table, by the clock of journals.
+        looked: When that was looked at: whatever was committed before is among it.
+        cut: When the power was cut.
+        left: The newest version that the cut left, by table.
+    """
+
+    versions: dict[str, dict[int, float]]
+    looked: float
+    cut: float = 0.0
+    left: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def look(cls, location: Path) -> Before:
+        """Look at the logs; the cut is to follow at once."""
+        looked = time.monotonic()
+        versions = versions_of(location)
+        return cls(versions, looked, time.monotonic())
+
+    def look_again(self, location: Path) -> None:
+        """Look what is left; what was committed later does not count."""
+        now = versions_of(location)
+        self.left = {
+            table: max((v for v, at in now.get(table, {}).items() if at <= self.cut), default=-1)
+            for table in self.versions
+        }
+
+    @property
+    def lost(self) -> dict[str, float]:
+        """How old the oldest commit was that is gone, in seconds, by the tables that have lost some."""
+        gone = {
+            table: [at for version, at in versions.items() if version > self.left[table]]
+            for table, versions in self.versions.items()
+        }
+        return {table: self.cut - min(moments) for table, moments in gone.items() if moments}
+
+    def acknowledged(self, lives: Iterable[Life]) -> list[Life]:
+        """What processes wrote that were stopped by the cut: all that was acknowledged must be there."""
+        return [_until(life, dict.fromkeys(_TABLES, (self.cut, float("inf")))) for life in lives]
+
+    def surviving(self, lives: Iterable[Life]) -> list[Life]:
+        """What processes wrote, but for what each table has lost at its end."""
+        ends = {}
+        for table in _TABLES:
+            versions = self.versions.get(table, {})
+            left = self.left.get(table, -1)
+            at = versions.get(left, self.looked)
+            ends[table] = (
+                (self.looked, float("inf"))
+                if left >= max(versions, default=-1)
+                else (at - _INEXACT, at + _INEXACT)
+            )
+        return [_until(life, ends) for life in lives]
+
+
+#: The tables that verbs are judged by.
+_TABLES = tuple(tube.name for tube in TUBES)
+
+
+def versions_of(location: Path) -> dict[str, dict[int, float]]:
+    """When each version in the logs of all tables was committed, by the clock of journals."""
+    since = time.time() - time.monotonic()
+    return {
+        table.name: {
+            int(file.stem): at / 1000 - since
+            for file in table.glob("_delta_log/*.json")
+            if (at := _committed(file)) is not None
+        }
+        for table in tables_of(location)
+    }
+
+
+def _committed(file: Path) -> int | None:
+    """When a commit was made, in milliseconds since 1970; `None`: it does not say."""
+    try:
+        lines = map(json.loads, file.read_text().splitlines())
+        return next(
+            (int(line["commitInfo"]["timestamp"]) for line in lines if "commitInfo" in line), None
+        )
+    except (OSError, ValueError, KeyError):
+        # Shortened meanwhile, or damaged.
+        return None
+
+
+def _until(life: Life, ends: dict[str, tuple[float, float]]) -> Life:
+    """What a process wrote, where it may be done or not what had not ended by one moment, by tube.
+
+    What began after the other moment is left out.
+    """
+    if life.name == "old":
+        return life
+    return dataclasses.replace(life, ops=[*_kept(life.ops, ends)])
+
+
+def _kept(ops: Sequence[Op], ends: dict[str, tuple[float, float]]) -> Iterator[Op]:
+    for op in ops:
+        done_by, begun_by = ends.get(op.tube, (0.0, float("inf")))
+        if op.begin > begun_by:
+            continue
+        if op.end is None or op.end <= done_by:
+            yield op
+        else:
+            yield dataclasses.replace(op, end=None, error=None)
