@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Actions", "DataFile", "UnknownLogError", "encoded", "read"]
+__all__ = ["Actions", "DataFile", "UnknownLogError", "as_json", "encoded", "read"]
 
 #: What says nothing of the state of a table.
 _SILENT = frozenset({"commitInfo", "cdc"})
@@ -178,4 +178,9 @@ def read(lines: Iterable[bytes]) -> Actions:
 
 def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
     """Actions as the lines of a commit."""
-    return "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions).encode()
+    return "".join(f"{as_json(action)}\n" for action in actions).encode()
+
+
+def as_json(value: object) -> str:
+    """A value as the log has it: texts as they are, since the library misreads some as escapes."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.rules.microseconds import from_us
-from tubeq_spark.storage.native.delta_log.actions import DataFile
+from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
 from tubeq_spark.storage.native.literals import MOMENT
 from tubeq_spark.storage.native.partitions import grouped
 
@@ -60,7 +59,7 @@ def _written(
     # Not with Arrow's own schema beside Parquet's: readers take their types from the log.
     with pa.OSFile(str(place), "wb") as sink:
         write_table(rows.drop_columns(list(partition)), sink, store_schema=False)
-    stats = json.dumps(_statistics(rows, shape.measured), separators=(",", ":"))
+    stats = as_json(_statistics(rows, shape.measured))
     return DataFile(path, place.stat().st_size, partition, stats, at_ms)
 
 
