@@ -404,7 +404,7 @@ STEPS: list[tuple[Any, str, bool]] = [
     (commits.os, "link", False),
     (Path, "unlink", True),
     (checkpoints, "write", True),
-    (checkpoints.os, "replace", True),
+    (Path, "replace", True),
 ]
 
 

@@ -43,6 +43,10 @@ class Syncs:
     def _recording(self, kind: str, sync: Callable[[Path], None]) -> Callable[[Path], None]:
         def recorded(path: Path | str) -> None:
             name = os.path.relpath(path, self._location)
+            if name.startswith(".."):
+                # A queue of an earlier test, which is flushed a second after its last commit.
+                sync(Path(path))
+                return
             self.found.append((kind.removeprefix("sync_"), name))
             if self.fails(kind.removeprefix("sync_"), name):
                 raise OSError(errno.EIO, os.strerror(errno.EIO), name)

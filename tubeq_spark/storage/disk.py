@@ -6,15 +6,25 @@ import ctypes
 import functools
 import os
 import struct
-from contextlib import suppress
+import uuid
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.durability.log_names import checksum_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["SyncError", "mount_of", "sync_directory", "sync_file", "sync_file_system"]
+__all__ = [
+    "SyncError",
+    "mount_of",
+    "replacing",
+    "sync_directory",
+    "sync_file",
+    "sync_file_system",
+]
 
 #: Linux' `statx`: look at a path as it is, and ask for the mount's id, which no later mount gets again.
 _AT_FDCWD, _STATX_MNT_ID, _STATX_MNT_ID_UNIQUE = -100, 0x1000, 0x4000
@@ -56,6 +66,29 @@ def sync_file_system(path: str | Path) -> None:
             raise OSError(number, os.strerror(number), str(path))
     finally:
         os.close(file)
+
+
+@contextmanager
+def replacing(place: Path, *, synced: bool) -> Iterator[Path]:
+    """Write a file of a log as a whole, in place of one before it.
+
+    Args:
+        place: Where it is after the block.
+        synced: Whether its content is on the disk before it has its name.
+
+    Yields:
+        Where the block writes it.
+    """
+    prepared = place.with_name(f"_{place.name}_{uuid.uuid4()}.tmp")
+    try:
+        yield prepared
+        if synced:
+            sync_file(prepared)
+        # Hadoop's checksum is that of a file before it.
+        checksum_of(place).unlink(missing_ok=True)
+        prepared.replace(place)
+    finally:
+        prepared.unlink(missing_ok=True)
 
 
 def mount_of(path: str | Path) -> str:

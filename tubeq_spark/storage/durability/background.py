@@ -17,7 +17,7 @@ __all__ = ["flush_now", "flush_soon"]
 log = logging.getLogger(__name__)
 
 #: Seconds from a commit to the flush of it.
-INTERVAL = 1.0
+_INTERVAL = 1.0
 #: Seconds without a commit after which the thread ends; the next commit starts another one.
 _IDLE = 10.0
 
@@ -57,7 +57,7 @@ class _Flusher:
                 if not self._unwritten and not self._changed.wait(_IDLE):
                     self._is_running = False
                     return
-            wall.sleep(INTERVAL)
+            wall.sleep(_INTERVAL)
             self.flush()
 
 

@@ -11,30 +11,32 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from tubeq_spark.storage.durability.log_names import (
+    LAST_CHECKPOINT,
+    checksum_of,
+    commit_file,
+    versions_of,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 __all__ = [
-    "LAST_CHECKPOINT",
     "MOST_LOST",
     "Tail",
     "is_parquet",
     "look",
-    "names_of_versions",
     "newest_is_whole",
     "pointer",
 ]
 
 #: So many versions are read, and moved aside, at most.
 MOST_LOST = 1_000
-_COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[-0-9a-f.]+)?\.parquet")
-#: The file that names the checkpoint that readers begin with.
-LAST_CHECKPOINT = "_last_checkpoint"
 #: How a Parquet file begins and ends, an encrypted one as well.
 _MAGICS = (b"PAR1", b"PARE")
 #: What the first line of a commit by the library deltalake has.
@@ -92,7 +94,7 @@ def look(table: Path, covered: int) -> Tail:
     """
     log = table / "_delta_log"
     names = os.listdir(log)  # noqa: PTH208  (names are enough)
-    versions = sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
+    versions = versions_of(names)
     if not versions:
         return Tail(-1)
     unsynced = [version for version in versions if version > covered]
@@ -137,14 +139,6 @@ def newest_is_whole(table: Path, version: int) -> bool:
     """Whether the newest commit can be read, and all that it adds is there."""
     commit = _read(table / "_delta_log", version)
     return commit is not None and all(_is_there(table, *add) for add in commit.adds.items())
-
-
-def names_of_versions(names: Iterable[str], after: int) -> Iterator[str]:
-    """The names in a log, hidden ones included, that belong to versions after one."""
-    for name in names:
-        found = re.match(r"\.?(\d{20})\.(?:(\d{20})\.)?", name)
-        if found is not None and int(found[2] or found[1]) > after:
-            yield name
 
 
 def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[_Commit], str]:
@@ -200,7 +194,7 @@ def _why_not(
 def _read(log: Path, version: int) -> _Commit | None:
     """A commit; `None`: it is not as it was written."""
     try:
-        text = (log / f"{version:020}.json").read_bytes()
+        text = Path(commit_file(log, version)).read_bytes()
         # Only the library leaves out the last line's end.
         if not text.endswith(b"\n") and _BY_LIBRARY not in text.partition(b"\n")[0]:
             return None
@@ -267,14 +261,14 @@ def _stale_checksums(table: Path, commits: Sequence[_Commit]) -> Iterator[Path]:
                 json.loads((log / f"{name}.crc").read_bytes())
             except ValueError:
                 yield log / f"{name}.crc"
-                yield log / f".{name}.crc.crc"
+                yield checksum_of(log / f"{name}.crc")
 
 
 def _stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
     """The checksums beside some files that cannot be theirs."""
     for name in names:
         file = directory / name
-        checksum = file.with_name(f".{file.name}.crc")
+        checksum = checksum_of(file)
         with suppress(FileNotFoundError):
             text, chunks = checksum.read_bytes(), -(-file.stat().st_size // _CHUNK)
             if not text.startswith(_CHECKSUM) or len(text) != 2 * len(_CHECKSUM) + 4 * chunks:

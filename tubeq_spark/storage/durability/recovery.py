@@ -18,7 +18,12 @@ from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.durability.synced_log import commit_file
+from tubeq_spark.storage.durability.log_names import (
+    LAST_CHECKPOINT,
+    checksum_of,
+    commit_file,
+    names_after,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,14 +34,14 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.durability.sync_mark import Mark
     from tubeq_spark.storage.durability.synced_log import SyncedLog
 
-__all__ = ["LOST", "damage", "recover"]
+__all__ = ["damage", "recover"]
 
 log = logging.getLogger(__name__)
 
 #: Seconds after which every system has written what it was given: what is older was damaged otherwise.
 _UNWRITTEN = 600.0
 #: How the directories begin, in a log, that lost versions are moved to.
-LOST = "_lost-"
+_LOST = "_lost-"
 _CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
 
 
@@ -61,7 +66,7 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
 
 def damage(synced: SyncedLog) -> Iterator[str]:
     """What a table has lost to power cuts, and what of its log cannot be read, in sentences."""
-    for aside in sorted(synced.log.glob(f"{LOST}*")):
+    for aside in sorted(synced.log.glob(f"{_LOST}*")):
         versions = sorted(int(file.stem) for file in aside.glob("[0-9]*.json"))
         if versions:
             lost = f"versions {versions[0]} to {versions[-1]}"
@@ -121,11 +126,11 @@ def _written(synced: SyncedLog, version: int) -> float:
 def _mend(synced: SyncedLog, tail: Tail) -> None:
     for checksum in tail.stale:
         checksum.unlink(missing_ok=True)
-    names = {*log_tail.names_of_versions(os.listdir(synced.log), tail.readable)}  # noqa: PTH208
+    names = {*names_after(os.listdir(synced.log), tail.readable)}  # noqa: PTH208
     for checkpoint in tail.checkpoints:
-        names |= {checkpoint, f".{checkpoint}.crc"}
+        names |= {checkpoint, checksum_of(synced.log / checkpoint).name}
     if names:
-        aside = synced.log / f"{LOST}{SystemClock().now():%Y%m%dT%H%M%S.%f}"
+        aside = synced.log / f"{_LOST}{SystemClock().now():%Y%m%dT%H%M%S.%f}"
         aside.mkdir()
         # The newest first: who stops on the way leaves a log without holes.
         for name in sorted(names, key=lambda name: name.lstrip("."), reverse=True):
@@ -144,20 +149,19 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
 
 def _point_to_checkpoint(directory: Path) -> None:
     """Have the log name its newest checkpoint."""
-    file = directory / log_tail.LAST_CHECKPOINT
-    (directory / f".{file.name}.crc").unlink(missing_ok=True)
+    file = directory / LAST_CHECKPOINT
     names = [found.name for found in directory.glob(_CHECKPOINT)]
     if not names:
+        checksum_of(file).unlink(missing_ok=True)
         file.unlink(missing_ok=True)
         return
     from pyarrow.parquet import read_metadata  # noqa: PLC0415  after a power cut only
 
     newest = max(names)
     size = read_metadata(directory / newest).num_rows
-    prepared = directory / f"_{file.name}.tmp"
-    prepared.write_text(json.dumps({"version": int(newest[:20]), "size": size}), encoding="utf-8")
-    disk.sync_file(prepared)
-    prepared.replace(file)
+    told = json.dumps({"version": int(newest[:20]), "size": size})
+    with disk.replacing(file, synced=True) as prepared:
+        prepared.write_text(told, encoding="utf-8")
 
 
 def _leave(synced: SyncedLog, error: OSError) -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -19,16 +20,16 @@ from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.durability import background
+from tubeq_spark.storage.durability.log_names import checksum_of, commit_file, versions_of
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX, Mark, MarkFile, place_of
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from tubeq_spark.storage.durability.sync_mark import Place
 
-__all__ = ["LOCKS", "SyncedLog", "commit_file", "synced_log_of"]
+__all__ = ["LOCKS", "SyncedLog", "synced_log_of"]
 
 #: Directory of lock files and marks, beside the tables of a location.
 LOCKS = "_tubeq_locks"
@@ -36,12 +37,6 @@ LOCKS = "_tubeq_locks"
 _SYSTEM = frozenset({TUBES, SESSIONS, TAKEN_UTUBES})
 #: From so many files on, the whole file system is written instead of each of them.
 _MANY = 50
-
-
-def commit_file(log: Path, version: int) -> str:
-    """Where a commit is."""
-    # As text: each verb asks for some.
-    return f"{log}/{version:020}.json"
 
 
 class SyncedLog:
@@ -228,12 +223,9 @@ class SyncedLog:
     def _versions(self) -> list[int]:
         """The versions whose commits are in the log."""
         try:
-            names = os.listdir(self.log)  # noqa: PTH208  (names are enough)
+            return versions_of(os.listdir(self.log))  # noqa: PTH208  (names are enough)
         except FileNotFoundError:
             return []
-        return [
-            int(name[:20]) for name in names if name.endswith(".json") and name[:20].isdecimal()
-        ]
 
     # -- what is synced ----------------------------------------------------------------------------
 
@@ -249,7 +241,7 @@ class SyncedLog:
 
     def _sync_version(self, version: int) -> None:
         """Sync what a commit of another writer consists of."""
-        commit = self.table / "_delta_log" / f"{version:020}.json"
+        commit = Path(commit_file(self.log, version))
         files, is_whole = _files_of(commit.read_bytes())
         if len(files) > _MANY or not is_whole:
             disk.sync_file_system(self.log)
@@ -276,7 +268,7 @@ class SyncedLog:
 def _sync_with_checksum(file: Path) -> None:
     """Sync a file, and the checksum that Hadoop keeps beside it: with another one it cannot be read."""
     disk.sync_file(file)
-    checksum = file.with_name(f".{file.name}.crc")
+    checksum = checksum_of(file)
     if os.path.exists(checksum):  # noqa: PTH110  (each file of a commit)
         disk.sync_file(checksum)
 

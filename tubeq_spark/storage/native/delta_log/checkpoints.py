@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import uuid
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +16,7 @@ import pyarrow.compute as pc
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.arrow_arrays import array, nested, scalar
-from tubeq_spark.storage.durability.log_tail import LAST_CHECKPOINT
+from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.storage.native.delta_log.properties import hours_of
@@ -97,9 +94,14 @@ def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
     before = reading.last_checkpoint(log)
-    name = reading.checkpoint_file(log, snapshot.version).name
+    place = reading.checkpoint_file(log, snapshot.version)
+    # The log is shortened on its word: it must not have its name before it has its content.
+    is_synced = synced_log_of(log.parent).durability is not Durability.NONE
     count = 0
-    with _whole(log, name) as prepared, ParquetWriter(prepared, _SCHEMA, store_schema=False) as to:
+    with (
+        disk.replacing(place, synced=is_synced) as prepared,
+        ParquetWriter(prepared, _SCHEMA, store_schema=False) as to,
+    ):
         for kind, actions in itertools.chain(
             _now(snapshot, now_ms), _gone(log, before, snapshot, now_ms)
         ):
@@ -107,29 +109,13 @@ def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
     told = {
         "version": snapshot.version,
         "size": count,
-        "sizeInBytes": (log / name).stat().st_size,
+        "sizeInBytes": place.stat().st_size,
         "numOfAddFiles": len(snapshot.files),
     }
-    with _whole(log, LAST_CHECKPOINT) as prepared:
+    with disk.replacing(log / LAST_CHECKPOINT, synced=is_synced) as prepared:
         prepared.write_text(json.dumps(told), encoding="utf-8")
     # Of some MB that this took Arrow would hold on to ten times as many.
     pa.default_memory_pool().release_unused()
-
-
-@contextmanager
-def _whole(log: Path, name: str) -> Iterator[Path]:
-    """A file that is there under a name after a block, as a whole, in place of one before it."""
-    prepared = log / f"_{name}_{uuid.uuid4()}.tmp"
-    try:
-        yield prepared
-        # The log is shortened on its word: it must not have its name before it has its content.
-        if synced_log_of(log.parent).durability is not Durability.NONE:
-            disk.sync_file(prepared)
-        # Hadoop's checksum is that of a file before it.
-        (log / f".{name}.crc").unlink(missing_ok=True)
-        os.replace(prepared, log / name)  # noqa: PTH105  (as its siblings)
-    finally:
-        prepared.unlink(missing_ok=True)
 
 
 def _add(to: ParquetWriter, kind: str, actions: pa.StructArray) -> int:

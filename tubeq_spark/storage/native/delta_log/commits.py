@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.durability.synced_log import commit_file
+from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.native.delta_log.actions import encoded
 
 if TYPE_CHECKING:

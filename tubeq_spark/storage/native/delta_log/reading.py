@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.durability.synced_log import commit_file
+from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
 from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 

@@ -20,7 +20,8 @@ import pyarrow as pa
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage.durability.synced_log import commit_file, synced_log_of
+from tubeq_spark.storage.durability.log_names import commit_file
+from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
 from tubeq_spark.storage.outcome import EngineError, Outcome
