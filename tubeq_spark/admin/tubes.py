@@ -209,6 +209,9 @@ def make_context(
     tube_table = TubeTable(table, record.id, driver.order, columns, record.options.change_feed)
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
+        if table_lock.synced is not None:
+            # A utube lock that is given back must not be gone before its tasks are.
+            table_lock.synced.keep_in_step()
         with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
             new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)
             queue.engine.tables.create(new)

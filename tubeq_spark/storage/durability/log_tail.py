@@ -102,12 +102,16 @@ def look(table: Path, covered: int) -> Tail:
     before = versions[-1] if not examined else examined[0] - 1
     if covered in versions and examined == unsynced:
         before = covered
+    checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))}
+    whole = {name for name in checkpoints if is_parquet(log / name)}
+    begins = _end_of_hole(before, examined, [checkpoints[name] for name in whole])
+    if begins is not None:
+        return look(table, begins)
     commits, why = _whole_commits(log, before, examined)
     kept, missing = _with_all_files(table, commits)
     readable = kept[-1].version if kept else before
     lost = [version for version in versions if version > readable]
-    checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))}
-    bad = [name for name, of in checkpoints.items() if of > readable or not is_parquet(log / name)]
+    bad = [name for name, of in checkpoints.items() if of > readable or name not in whole]
     good = {of for name, of in checkpoints.items() if name not in bad}
     hopeless = ""
     if (lost or bad) and lost != [0]:
@@ -139,6 +143,16 @@ def newest_is_whole(table: Path, version: int) -> bool:
     """Whether the newest commit can be read, and all that it adds is there."""
     commit = _read(table / "_delta_log", version)
     return commit is not None and all(_is_there(table, *add) for add in commit.adds.items())
+
+
+def _end_of_hole(before: int, versions: Sequence[int], checkpoints: Sequence[int]) -> int | None:
+    """The first whole checkpoint after a version that is missing; `None`: there is none.
+
+    Commits before a checkpoint go only when all that stays is on the disk. A disk may remove them in
+    another order than the process did that shortened the log, so the log begins at that checkpoint.
+    """
+    hole = next((place for place, v in enumerate(versions, before + 1) if v != place), None)
+    return min((v for v in checkpoints if hole is not None and v > hole), default=None)
 
 
 def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[_Commit], str]:

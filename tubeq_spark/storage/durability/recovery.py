@@ -110,7 +110,8 @@ def _why_not_here(synced: SyncedLog, tail: Tail, mark: Mark | None) -> str:
         return f"the log was synced up to version {mark.version}, so no power cut did it"
     if mark is not None and mark.place.machine != synced.place().machine:
         return "another host has used it, and may have files that are not seen here yet"
-    if len(tail.lost) > log_tail.MOST_LOST:
+    # No older commit was read.
+    if len(tail.lost) >= log_tail.MOST_LOST:
         return f"{len(tail.lost)} versions would be lost"
     first, last = (_written(synced, version) for version in (tail.lost[0], tail.lost[-1]))
     if last - first > _UNWRITTEN:

@@ -56,6 +56,7 @@ class SyncedLog:
         #: What was found damaged and left as it is.
         self.damage = ""
         self._durability = Durability.NONE
+        self._is_in_step = table.name in _SYSTEM
         self._places = places
         self._mark = MarkFile(table.parent / LOCKS / f"{table.name}{MARK_SUFFIX}")
         self._synced = -1
@@ -71,10 +72,14 @@ class SyncedLog:
             if durability.rank > self._durability.rank:
                 self._durability = durability
 
+    def keep_in_step(self) -> None:
+        """Sync each commit if any is synced: commits to another table rely on those to this one."""
+        self._is_in_step = True
+
     @property
     def durability(self) -> Durability:
         """What is promised for this table; the tables that others rely on are never a second behind."""
-        if self._durability is Durability.TABLE and self.table.name in _SYSTEM:
+        if self._durability is Durability.TABLE and self._is_in_step:
             return Durability.COMMIT
         return self._durability
 

@@ -1,0 +1,92 @@
+"""What the look at the end of a log takes for lost, and what it leaves alone."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.rules.durability import Durability
+from tubeq_spark.storage.durability import log_tail
+from tubeq_spark.storage.durability.recovery import recover
+from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tubeq_spark import Tube
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The table of a tube with eleven versions, of which the one before the last has a checkpoint."""
+    with Queue(None, str(tmp_path), engine="native", config=QueueConfig(durability="none")) as q:
+        tube = q.create_tube("work")
+        for number in range(9):
+            tube.put(number)
+        DeltaTable(str(tmp_path / "work")).create_checkpoint()
+        tube.put("last")
+    return tmp_path / "work"
+
+
+def recovered(table: Path) -> SyncedLog:
+    """The log, as the first process sees it that uses the table after a power cut."""
+    synced = SyncedLog(table)
+    synced.require(Durability.COMMIT)
+    recover(synced, nullcontext)
+    return synced
+
+
+@pytest.mark.parametrize("hole", [1, 4, 8])
+def test_log_with_a_hole_before_a_checkpoint_loses_nothing(table: Path, hole: int) -> None:
+    """Whoever shortened the log was stopped, and the disk has not removed the commits in their order."""
+    log = table / "_delta_log"
+    (log / f"{hole:020}.json").unlink()
+    before = sorted(log.iterdir())
+
+    assert recovered(table).damage == ""
+    assert sorted(log.iterdir()) == before
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 10
+
+
+def test_log_with_a_hole_and_a_lost_end_loses_the_end_only(table: Path) -> None:
+    log = table / "_delta_log"
+    (log / f"{4:020}.json").unlink()
+    (log / f"{10:020}.json").write_bytes(b"")
+
+    recovered(table)
+    (aside,) = log.glob("_lost-*")
+    assert [file.name for file in aside.iterdir()] == [f"{10:020}.json"]
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 9
+
+
+def test_log_of_which_more_is_lost_than_was_read_is_left_as_it_is(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_tail, "MOST_LOST", 3)
+    log = table / "_delta_log"
+    for version in (8, 9, 10):
+        (log / f"{version:020}.json").write_bytes(b"")
+    before = sorted(log.iterdir())
+
+    assert "3 versions would be lost" in recovered(table).damage
+    assert sorted(log.iterdir()) == before
+
+
+def test_tube_with_sub_queues_at_table_is_synced_with_each_commit(tmp_path: Path) -> None:
+    """A utube lock that is gone from the disk must not leave taken tasks there."""
+
+    def synced(tube: Tube) -> int:
+        mark = synced_log_of(tmp_path / tube.name).mark()
+        return -1 if mark is None else mark.version
+
+    with Queue(None, str(tmp_path), engine="native", config=QueueConfig(durability="table")) as q:
+        hosts = q.create_tube("hosts", "utube")
+        hosts.put("a", utube="x")
+        task = hosts.take(0)
+        assert task is not None
+        hosts.ack(task.task_id)
+        assert synced(hosts) == DeltaTable(str(tmp_path / "hosts")).version()
