@@ -1,1 +1,1 @@
-"""What is on the disk of tables on local files, and what is done after a power cut."""
+"""Syncs the tables on local files, and repairs them after a power cut."""
