@@ -25,7 +25,7 @@ VERBS = 20
     ("durability", "seed", "log"),
     [
         ("commit", 1, SHORT_LOG),
-        *thorough(("commit", 2, None)),
+        *thorough(("commit", 2, None), ("table", 3, SHORT_LOG), ("table", 4, None)),
     ],
 )
 def test_power_cut_when_processes_are_at_work_loses_no_more_than_the_durability_says(

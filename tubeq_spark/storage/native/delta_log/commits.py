@@ -15,42 +15,61 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["create"]
+__all__ = ["create", "prepare"]
 
 
-def create(
-    log: Path, version: int, actions: Sequence[Mapping[str, Any]], *, synced: bool = False
-) -> bool:
-    """Commit actions as a version.
-
-    What is stopped before it is there leaves a file that no reader knows, and that goes when the log is
-    shortened.
+def prepare(log: Path, actions: Sequence[Mapping[str, Any]], *, synced: bool = False) -> Path:
+    """Write what a commit says, under a name that no reader knows.
 
     Args:
         log: The directory of the log.
-        version: The version.
         actions: What it says.
-        synced: Whether its content is to be on the disk before it has its name.
+        synced: Whether its content is to be on the disk.
 
     Returns:
-        Whether it is there; False: another commit came first.
+        The file; of a process that is stopped it goes when the log is shortened.
 
     Raises:
         OSError: It cannot be written; it is not there.
     """
     # As the library names what it has not committed yet.
     prepared = log / f"_commit_{uuid.uuid4()}.json.tmp"
-    place = commit_file(log, version)
     try:
         prepared.write_bytes(encoded(actions))
         if synced:
             disk.sync_file(prepared)
+    except OSError:
+        _remove(prepared)
+        raise
+    return prepared
+
+
+def create(log: Path, version: int, prepared: Path) -> bool:
+    """Commit what was prepared as a version.
+
+    Args:
+        log: The directory of the log.
+        version: The version.
+        prepared: What it says; the file is gone afterwards.
+
+    Returns:
+        Whether it is there; False: another commit came first.
+
+    Raises:
+        OSError: It may be there, or not.
+    """
+    place = commit_file(log, version)
+    try:
         os.link(prepared, place)
     except FileExistsError:
         # Where a request is sent twice, as by NFS, the second one meets what the first one did.
         return os.path.samefile(prepared, place)  # noqa: PTH121  (as its siblings)
     finally:
         # It is there, or it is not: that a name is left over changes neither.
-        with suppress(OSError):
-            prepared.unlink()
+        _remove(prepared)
     return True
+
+
+def _remove(prepared: Path) -> None:
+    with suppress(OSError):
+        prepared.unlink()

@@ -136,14 +136,14 @@ class LocalTable:
             if rows is not None and rows.num_rows:
                 written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
             added = [file for file, _ in written]
-            is_synced = self._synced.prepare([self.directory / file.path for file in added])
             actions = _actions(change, added, snapshot.version, now_ms)
-            is_there = commits.create(self._log, version, actions, synced=is_synced)
+            with self._removing_unless_sent(added):
+                is_synced = self._synced.prepare([self.directory / file.path for file in added])
+                prepared = commits.prepare(self._log, actions, synced=is_synced)
+            is_there = commits.create(self._log, version, prepared)
         except (OSError, pa.ArrowException, ValueError) as error:
-            self._remove(written)
             raise EngineError(reason_of(error), Outcome.FAILED) from error
         if not is_there:
-            self._remove(written)
             msg = f"version {version} of {self.directory} was committed by somebody else"
             raise EngineError(msg, Outcome.CONFLICT)
         if is_synced:
@@ -158,11 +158,19 @@ class LocalTable:
         self._files.committed(version, snapshot.shape.properties, snapshot.version)
         return written
 
-    def _remove(self, written: Sequence[tuple[DataFile, pa.Table]]) -> None:
-        """Remove files that are part of no version."""
-        for file, _ in written:
-            with suppress(OSError):
-                (self.directory / file.path).unlink()
+    @contextmanager
+    def _removing_unless_sent(self, files: Sequence[DataFile]) -> Iterator[None]:
+        """Remove data files if a block fails before their commit can have its name.
+
+        After that they stay, whatever fails: the commit may be there, and needs them.
+        """
+        try:
+            yield
+        except OSError:
+            for file in files:
+                with suppress(OSError):
+                    (self.directory / file.path).unlink()
+            raise
 
     def _checkpoint(self, newest: Snapshot, now_ms: int) -> None:
         try:
