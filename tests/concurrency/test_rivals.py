@@ -627,6 +627,49 @@ def test_lease_of_a_slot_when_all_that_are_tried_are_in_use_finds_a_free_one(
     assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
 
 
+def test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_slot(
+    numbered: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "SLOTS", 1)
+    put = ids_of(numbered.open().create_tube("numbered").put_many([1]))
+    latter = numbered.open()
+
+    def make_room_and_break() -> None:
+        monkeypatch.setattr(ids, "SLOTS", 2)
+        raise ConnectionError("the answer is lost")
+
+    # The guess has changed nothing, so it is in no history: nobody can tell whether it may still land.
+    with numbered.probe.interrupted("committed", "lease_slot", make_room_and_break):
+        put += ids_of(latter["numbered"].put_many([2]))
+
+    assert [ids.slot_of(task_id) for task_id in put] == [0, 1]
+
+
+def test_put_when_the_answer_to_a_raise_that_came_too_late_is_lost_leases_another_slot(
+    numbered: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "SLOTS", 1)
+    tube = numbered.open().create_tube("numbered")
+    put = ids_of(tube.put_many([1]))
+    latter = numbered.open()["numbered"]
+    numbered.clock.advance(2)
+
+    def lease() -> None:
+        put.extend(ids_of(latter.put_many([2])))
+        monkeypatch.setattr(ids, "SLOTS", 2)
+
+    def lose() -> None:
+        raise ConnectionError("the answer is lost")
+
+    with (
+        numbered.probe.interrupted("decided", "extend_slot", lease),
+        numbered.probe.interrupted("committed", "extend_slot", lose),
+    ):
+        put += ids_of(tube.put_many([3]))
+
+    assert [ids.slot_of(task_id) for task_id in put] == [0, 0, 1]
+
+
 # -- tubes ----------------------------------------------------------------------------------------
 # Last, and what sweeps first: each tube that is left makes every later sweep longer.
 

@@ -7,8 +7,10 @@ a row with a higher bound is there. Heartbeats never come near these buckets.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.rules import ids
 from tubeq_spark.rules.membership import SlotLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
@@ -45,21 +47,24 @@ class Slots(SystemTable):
 
         One commit and no read where one of two slots at random turns out to be free, which it is
         unless hundreds of producers are at work; else the slots are looked at, and it is one more.
+        A slot of which nobody can tell whether it was leased is left alone: another one does.
 
         Returns:
             The slot, with the bound as the former holder left it: numbers begin there.
         """
-        for _ in range(_GUESSES):
-            lease = self._lease_any(holder, now_us, horizon)
-            if lease is not None:
-                return lease
+        for attempt in (*[self._lease_any] * _GUESSES, self._lease_free):
+            with suppress(CommitUnknownError):
+                lease = attempt(holder, now_us, horizon)
+                if lease is not None:
+                    return lease
         return self._lease_free(holder, now_us, horizon)
 
     def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
         """Raise the bound of a slot that one still holds.
 
         Returns:
-            The lease as it is now; `None` when the slot has another holder. One commit.
+            The lease as it is now; `None` when the slot has another holder, or nobody can tell whether
+            the bound was raised. One commit.
         """
 
         def attempt() -> Plan[SlotLease | None]:
@@ -69,7 +74,9 @@ class Slots(SystemTable):
             after = SlotLease(seen.slot, seen.holder, bound)
             return self._move(seen, after, after)
 
-        return self._loop.run("extend_slot", self._table_lock, attempt)
+        with suppress(CommitUnknownError):
+            return self._loop.run("extend_slot", self._table_lock, attempt)
+        return None
 
     def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove rows that later ones of their slot have replaced; the highest bound stays for ever.
