@@ -28,6 +28,7 @@ from tubeq_spark import CommitUnknownError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue
     from tubeq_spark.testing import ManualClock
@@ -47,13 +48,25 @@ def line(engine: object, monkeypatch: pytest.MonkeyPatch) -> Line:
 
 
 @pytest.fixture(scope="module", params=["by the library", "by itself"])
-def pair(open_queue: OpenQueue, request: pytest.FixtureRequest) -> tuple[Probe, Queue, Queue]:
+def writer(request: pytest.FixtureRequest) -> str:
+    """Who writes the log."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def place(engine: OnSpark, writer: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A location for each writer: a sweep visits all the tubes that earlier tests have left."""
+    return str(tmp_path_factory.mktemp("queue"))
+
+
+@pytest.fixture(scope="module")
+def pair(open_queue: OpenQueue, writer: str) -> tuple[Probe, Queue, Queue]:
     """Two sessions on two hosts: no lock keeps them apart, the first one observed.
 
     The library commits beside others, as on an object store; a process that writes the log by itself
     finds out by the version, and decides anew.
     """
-    probe, local = Probe(), request.param == "by itself"
+    probe, local = Probe(), writer == "by itself"
     mine, rivals = open_queue(observer=probe, attempts=10), open_queue(attempts=10)
     return probe, on_another_host(mine, local=local), on_another_host(rivals, local=local)
 

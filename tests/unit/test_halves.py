@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shlex
 import subprocess
@@ -21,7 +22,13 @@ CASES = {str(path.relative_to(ROOT)) for path in ROOT.glob("tests/acceptance/tes
 def runs(target: str, *arguments: str) -> list[list[str]]:
     """The arguments of each run of pytest that a target would start."""
     command = ["make", "--dry-run", "--always-make", target, *arguments]
-    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    # Without what the make that runs these tests was told.
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("ARGS", "MAKEFLAGS", "MAKELEVEL")
+    }
+    shown = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     lines = shown.replace("\\\n", " ").splitlines()
     commands = [part for line in lines for part in re.split(r";|\|\|", line)]
     return [shlex.split(part) for part in commands if "-m pytest" in part]
