@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.concurrency.support import WAIT
@@ -65,6 +65,8 @@ class Desk:
     tube: Tube
     subs: Tube
     looker: Queue
+    #: One of each working thread, held while it has a task.
+    steps: list[threading.Lock] = field(default_factory=list)
 
     def fill(self, tube: Tube, count: int) -> None:
         """Put tasks, those of sub-queues in four of them."""
@@ -76,6 +78,10 @@ class Desk:
     def taken(self, tube: Tube) -> int:
         """How many tasks of a tube somebody holds."""
         return int(self.looker.statistics(tube.name)["tasks"]["taken"])
+
+    def tube_of(self, verb: Verb) -> Tube:
+        """That which a verb works on."""
+        return self.subs if verb.in_subs else self.tube
 
     def ready(self, tube: Tube) -> int:
         """How many tasks of a tube wait."""
@@ -133,12 +139,18 @@ VERBS: dict[str, Verb] = {
 }
 
 
-def settle(tube: Tube, *known: Result) -> None:
-    """Give back what a program knows to hold, as far as it does: a task, its id, some, or a batch."""
-    for held in known:
-        for part in held if isinstance(held, list) else [held]:
-            with suppress(TubeqError):
-                _release(tube, part)
+def settle(desk: Desk, tube: Tube, *known: Result) -> None:
+    """Give back what a program knows to hold, as far as it does: a task, its id, some, or a batch.
+
+    What it does not hold any more another thread of its session may hold: none does meanwhile.
+    """
+    with ExitStack() as pause:
+        for step in desk.steps:
+            pause.enter_context(step)
+        for held in known:
+            for part in held if isinstance(held, list) else [held]:
+                with suppress(TubeqError):
+                    _release(tube, part)
 
 
 def _release(tube: Tube, held: Result) -> None:
@@ -153,6 +165,7 @@ def working(desk: Desk, threads: int) -> Iterator[list[Exception]]:
     """Have other threads put, take and ack in both tubes; yields what they fail with."""
     errors: list[Exception] = []
     stop = threading.Event()
+    desk.steps = [threading.Lock() for _ in range(threads)]
 
     def step(tube: Tube, number: int) -> None:
         tube.put(number, **({"utube": f"w{number}"} if tube is desk.subs else {}))
@@ -163,7 +176,10 @@ def working(desk: Desk, threads: int) -> Iterator[list[Exception]]:
     def work(number: int) -> None:
         try:
             while not stop.is_set():
-                step(desk.tube if number % 2 else desk.subs, number)
+                with desk.steps[number]:
+                    step(desk.tube if number % 2 else desk.subs, number)
+                # A lock that is released and asked for at once goes to nobody else.
+                stop.wait(0.0001)
         except Exception as error:  # noqa: BLE001  (whatever it is, it is the test's to tell)
             errors.append(error)
 

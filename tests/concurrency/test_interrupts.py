@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.interrupts import VERBS, Desk, Interrupter, settle
+from tests.interrupts import VERBS, Desk, Interrupter, settle, working
 from tubeq_spark import Queue, QueueConfig
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: How many tasks wait: more than all verbs of a test take, and few enough for small segments.
 WAITING = 24
+#: How often each verb is interrupted in the longer half. With 56, a thousand in all, it takes minutes.
+MANY = 8
+THREADS = 4
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +50,12 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 def run_once(desk: Desk, verb: Verb, run: Callable[[Callable[[], Any]], tuple[bool, Any]]) -> bool:
     """Run a verb with what it works on, and give back what a program knows to hold after it."""
-    tube = desk.subs if verb.in_subs else desk.tube
+    tube = desk.tube_of(verb)
     if desk.ready(tube) < WAITING // 2:
         desk.fill(tube, WAITING)
     before = verb.before(desk)
     ended, result = run(lambda: verb.run(desk, before))
-    settle(tube, before, result)
+    settle(desk, tube, before, result)
     return ended
 
 
@@ -86,9 +89,34 @@ def test_verb_when_it_is_interrupted_at_random_leaves_nothing_that_nobody_holds(
     desk: Desk, interrupter: Interrupter, name: str
 ) -> None:
     verb = VERBS[name]
-    tube = desk.subs if verb.in_subs else desk.tube
 
-    for seed in range(5):
+    for seed in range(2):
         interrupt_at_random(desk, verb, interrupter, 2, seed)
 
-        assert desk.taken(tube) == 0
+        assert desk.taken(desk.tube_of(verb)) == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", VERBS)
+def test_verb_when_it_is_interrupted_very_often_leaves_nothing_that_nobody_holds(
+    desk: Desk, interrupter: Interrupter, name: str
+) -> None:
+    verb = VERBS[name]
+
+    interrupt_at_random(desk, verb, interrupter, MANY, seed=11)
+
+    assert desk.taken(desk.tube_of(verb)) == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", VERBS)
+def test_verb_when_it_is_interrupted_beside_working_threads_disturbs_none_of_them(
+    desk: Desk, interrupter: Interrupter, name: str
+) -> None:
+    verb = VERBS[name]
+
+    with working(desk, THREADS) as errors:
+        interrupt_at_random(desk, verb, interrupter, MANY, seed=12)
+
+    assert errors == []
+    assert [desk.taken(tube) for tube in (desk.tube, desk.subs)] == [0, 0]
