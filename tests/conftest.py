@@ -11,7 +11,7 @@ from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
 from tests.jvm_options import WORKER
-from tests.time_limit import STOP_AT, is_over
+from tests.time_limit import ORDER, STOP_AT, is_over, ranks
 from tubeq_spark.storage.spark.spark_session import local_session
 from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
 
@@ -52,6 +52,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=ENGINES,
         help="what the cases (test_case_*.py) run on; may be given twice, all by default",
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the files of a run that has to end in an order of its own, power cuts always first."""
+    order = os.environ.get(ORDER)
+    if order:
+        rank = ranks((item.location[0] for item in items), order, "tests/power/")
+        items.sort(key=lambda item: rank[item.location[0]])
 
 
 @pytest.hookimpl(tryfirst=True)
