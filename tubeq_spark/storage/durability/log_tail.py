@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+from tubeq_spark.storage.durability.files_there import has_its_files, is_parquet, is_there, stale_of
 from tubeq_spark.storage.durability.log_names import (
     LAST_CHECKPOINT,
     checksum_of,
@@ -23,12 +24,11 @@ from tubeq_spark.storage.durability.log_names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
     "MOST_LOST",
     "Tail",
-    "is_parquet",
     "look",
     "newest_is_whole",
     "pointer",
@@ -37,12 +37,8 @@ __all__ = [
 #: So many versions are read, and moved aside, at most.
 MOST_LOST = 1_000
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[-0-9a-f.]+)?\.parquet")
-#: How a Parquet file begins and ends, an encrypted one as well.
-_MAGICS = (b"PAR1", b"PARE")
 #: What the first line of a commit by the library deltalake has.
 _BY_LIBRARY = b"delta-rs"
-#: How a checksum of Hadoop's begins, and how many bytes each of its numbers is about.
-_CHECKSUM, _CHUNK = b"crc\0", 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +100,7 @@ def look(table: Path, covered: int) -> Tail:
         before = covered
     checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))}
     whole = {name for name in checkpoints if is_parquet(log / name)}
-    begins = _end_of_hole(before, examined, [checkpoints[name] for name in whole])
+    begins = _end_of_hole(table, before, examined, {name: checkpoints[name] for name in whole})
     if begins is not None:
         return look(table, begins)
     commits, why = _whole_commits(log, before, examined)
@@ -116,7 +112,7 @@ def look(table: Path, covered: int) -> Tail:
     hopeless = ""
     if (lost or bad) and lost != [0]:
         hopeless = _why_not(table, readable, versions, good, commits[len(kept) :])
-    stale = [*_stale_checksums(table, kept), *_stale_of(log, {LAST_CHECKPOINT, *checkpoints})]
+    stale = [*_stale_checksums(table, kept), *stale_of(log, {LAST_CHECKPOINT, *checkpoints})]
     is_misled = _is_misled(log, good)
     return Tail(readable, lost, bad, stale, is_misled, missing or why, hopeless)
 
@@ -142,17 +138,24 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
 def newest_is_whole(table: Path, version: int) -> bool:
     """Whether the newest commit can be read, and all that it adds is there."""
     commit = _read(table / "_delta_log", version)
-    return commit is not None and all(_is_there(table, *add) for add in commit.adds.items())
+    return commit is not None and all(is_there(table, *add) for add in commit.adds.items())
 
 
-def _end_of_hole(before: int, versions: Sequence[int], checkpoints: Sequence[int]) -> int | None:
+def _end_of_hole(
+    table: Path, before: int, versions: Sequence[int], checkpoints: Mapping[str, int]
+) -> int | None:
     """The first whole checkpoint after a version that is missing; `None`: there is none.
 
     Commits before a checkpoint go only when all that stays is on the disk. A disk may remove them in
     another order than the process did that shortened the log, so the log begins at that checkpoint.
+    Where a file of the checkpoint is missing it was not so: these commits were never on the disk.
     """
     hole = next((place for place, v in enumerate(versions, before + 1) if v != place), None)
-    return min((v for v in checkpoints if hole is not None and v > hole), default=None)
+    if hole is None:
+        return None
+    after = sorted((version, name) for name, version in checkpoints.items() if version > hole)
+    found = (version for version, name in after if has_its_files(table, name))
+    return next(found, None)
 
 
 def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[_Commit], str]:
@@ -176,7 +179,7 @@ def _with_all_files(table: Path, commits: list[_Commit]) -> tuple[list[_Commit],
             for path in commit.removes:
                 added.pop(path, None)
             added.update((path, (size, place)) for path, size in commit.adds.items())
-        bad = {path: at for path, (size, at) in added.items() if not _is_there(table, path, size)}
+        bad = {path: at for path, (size, at) in added.items() if not is_there(table, path, size)}
         if not bad:
             break
         path = min(bad, key=lambda path: bad[path])
@@ -200,7 +203,7 @@ def _why_not(
     added = {path for commit in undone for path in commit.adds}
     for commit in undone:
         for path in commit.removes - added:
-            if not _is_there(table, path, None):
+            if not is_there(table, path, None):
                 return f"version {readable} needs {path}, which is gone"
     return ""
 
@@ -230,30 +233,6 @@ def _take(commit: _Commit, kind: str, action: Mapping[str, Any] | None) -> None:
         commit.removes.add(unquote(action["path"]))
 
 
-def _is_there(table: Path, path: str, size: int | None) -> bool:
-    """Whether a file has its length, and an end."""
-    if ":" in path or path.startswith("/"):
-        # Another table's, as of a shallow clone.
-        return True
-    file = table / path
-    try:
-        found = os.stat(file).st_size  # noqa: PTH116  (many files)
-    except FileNotFoundError:
-        return False
-    return size is None or (found == size and (not path.endswith(".parquet") or is_parquet(file)))
-
-
-def is_parquet(file: Path) -> bool:
-    """Whether a file begins and ends as a Parquet file."""
-    try:
-        with file.open("rb") as opened:
-            begins = opened.read(4)
-            opened.seek(-4, os.SEEK_END)
-            return begins in _MAGICS and opened.read() == begins
-    except OSError:
-        return False
-
-
 def _is_misled(log: Path, checkpoints: set[int]) -> bool:
     """Whether the file that names a checkpoint names none that can be read."""
     try:
@@ -268,22 +247,11 @@ def _stale_checksums(table: Path, commits: Sequence[_Commit]) -> Iterator[Path]:
     log = table / "_delta_log"
     for commit in commits:
         name = f"{commit.version:020}"
-        yield from _stale_of(log, (f"{name}.json", f"{name}.crc"))
-        yield from _stale_of(table, commit.adds)
+        yield from stale_of(log, (f"{name}.json", f"{name}.crc"))
+        yield from stale_of(table, commit.adds)
         with suppress(FileNotFoundError):
             try:
                 json.loads((log / f"{name}.crc").read_bytes())
             except ValueError:
                 yield log / f"{name}.crc"
                 yield checksum_of(log / f"{name}.crc")
-
-
-def _stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
-    """The checksums beside some files that cannot be theirs."""
-    for name in names:
-        file = directory / name
-        checksum = checksum_of(file)
-        with suppress(FileNotFoundError):
-            text, chunks = checksum.read_bytes(), -(-file.stat().st_size // _CHUNK)
-            if not text.startswith(_CHECKSUM) or len(text) != 2 * len(_CHECKSUM) + 4 * chunks:
-                yield checksum

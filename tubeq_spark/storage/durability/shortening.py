@@ -7,7 +7,8 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.durability.log_tail import is_parquet, pointer
+from tubeq_spark.storage.durability.files_there import is_parquet
+from tubeq_spark.storage.durability.log_tail import pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -184,6 +184,10 @@ class SyncedLog:
         newest = self.newest(self._covered())
         try:
             disk.sync_file_system(self.log)
+        except FileNotFoundError:
+            # The table was removed since.
+            self.forget()
+            return
         except OSError:
             self._has_failed = True
             raise

@@ -1,0 +1,66 @@
+"""Whether the files that a log names are there as they were written: a power cut leaves some empty or cut."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow.parquet as pq
+
+from tubeq_spark.storage.durability.log_names import checksum_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["has_its_files", "is_parquet", "is_there", "stale_of"]
+
+#: How a Parquet file begins and ends, an encrypted one as well.
+_MAGICS = (b"PAR1", b"PARE")
+#: How a checksum of Hadoop's begins, and how many bytes each of its numbers is about.
+_CHECKSUM, _CHUNK = b"crc\0", 512
+
+
+def is_there(table: Path, path: str, size: int | None) -> bool:
+    """Whether a file has its length, and an end."""
+    if ":" in path or path.startswith("/"):
+        # Another table's, as of a shallow clone.
+        return True
+    file = table / path
+    try:
+        found = os.stat(file).st_size  # noqa: PTH116  (many files)
+    except FileNotFoundError:
+        return False
+    return size is None or (found == size and (not path.endswith(".parquet") or is_parquet(file)))
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether a file begins and ends as a Parquet file."""
+    try:
+        with file.open("rb") as opened:
+            begins = opened.read(4)
+            opened.seek(-4, os.SEEK_END)
+            return begins in _MAGICS and opened.read() == begins
+    except OSError:
+        return False
+
+
+def has_its_files(table: Path, checkpoint: str) -> bool:
+    """Whether all files are there that a whole checkpoint names."""
+    with pq.ParquetFile(table / "_delta_log" / checkpoint) as file:
+        read = file.read(columns=["add.path", "add.size"])
+    adds = [add for add in read["add"].to_pylist() if add is not None and add["path"] is not None]
+    return all(is_there(table, unquote(add["path"]), add["size"]) for add in adds)
+
+
+def stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
+    """The checksums beside some files that cannot be theirs."""
+    for name in names:
+        file = directory / name
+        checksum = checksum_of(file)
+        with suppress(FileNotFoundError):
+            text, chunks = checksum.read_bytes(), -(-file.stat().st_size // _CHUNK)
+            if not text.startswith(_CHECKSUM) or len(text) != 2 * len(_CHECKSUM) + 4 * chunks:
+                yield checksum
