@@ -68,13 +68,13 @@ class PausedLocalWriter(Paused, LocalWriter):
 class PausedWriter(Paused, Writer):
     """A writer that does, where the library writes the log."""
 
-    def swap(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
+    def swap(self, *change: Any) -> None:
         self._pause()
-        super().swap(snapshot, rows, predicate, said)
+        super().swap(*change)
 
-    def insert(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
+    def insert(self, *change: Any) -> None:
         self._pause()
-        super().insert(snapshot, rows, predicate, said)
+        super().insert(*change)
 
     def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
         self._pause()

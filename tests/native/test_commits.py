@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -295,7 +296,10 @@ def test_tasks_when_several_threads_of_two_processes_take_them_go_to_one_each(
                 assert outcome_of(error) is Outcome.CONFLICT  # noqa: PT017
                 continue
             taken.extend(row.task_id for row in process.tasks.in_lease_segments([to]))
-            process.run(process.statements.delete_lease_segment(to))
+            # Without a lock an ack conflicts with each other one: both count what has ended.
+            while process.tasks.in_lease_segments([to]):
+                with suppress(EngineError):
+                    process.run(process.statements.delete_lease_segment(to))
 
     with ThreadPoolExecutor(4) as threads:
         for done in [threads.submit(work, process) for process in (place, rival) * 2]:

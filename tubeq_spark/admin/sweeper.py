@@ -17,6 +17,7 @@ from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.subqueues.locks import free_orphans
 from tubeq_spark.verbs.compact import compact, is_worth_compacting, remove_leftovers
 from tubeq_spark.verbs.expire import Ended, end_due, release_dead
+from tubeq_spark.verbs.sum_ended import sum_ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,6 +146,7 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     ended.released += release_dead(ctx, found.owners, one_pass.dead)
     if one_pass.has_locks(ctx):
         free_orphans(ctx, now_us)
+    sum_ended(ctx)
     removed = remove_leftovers(ctx) if found.leftovers else 0
     compacted = compact(ctx) if is_worth_compacting(ctx, found.tiny) else 0
     own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)

@@ -30,6 +30,7 @@ from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.sql.capacity import Admission
+from tubeq_spark.storage.sql.ended_tasks import EndedTasks
 from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.sql.schema import new_taken_utubes
 from tubeq_spark.storage.sql.subqueue_reads import Subqueues
@@ -227,6 +228,7 @@ def make_context(
         Subqueues(queue.engine, tube_table),
         SubqueueStatements(tube_table, fresh),
         UtubeLocks(queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)),
+        EndedTasks(queue.engine, tube_table, fresh),
         table_lock,
         codec,
         TubeEvents(queue.counters, record.id, record.name),

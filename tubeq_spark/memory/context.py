@@ -77,7 +77,14 @@ class MemoryContext:
         held = _Held(place, name)
         # The place counts, for all sessions.
         return _Session(
-            place.sessions, place.slots, self.clock, self.config, Counters(), name, held, held
+            place.sessions,
+            place.slots,
+            self.clock,
+            self.config,
+            Counters(counts_ended=True),
+            name,
+            held,
+            held,
         )
 
     @property

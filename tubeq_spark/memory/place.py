@@ -78,7 +78,7 @@ class Place:
         self.lock = threading.RLock()
         self.sessions = _Sessions()
         self.slots = _Slots()
-        self.counters = Counters()
+        self.counters = Counters(counts_ended=True)
         #: Sessions of open queue objects whose clock goes on by itself, and their hearts with it.
         self.beating: list[Session] = []
         self._tubes: dict[str, StoredTube] = {}

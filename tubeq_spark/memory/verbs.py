@@ -255,7 +255,10 @@ class Verbs:
         return sum(self.release_taken(owner) for owner in owners if dead.is_dead(owner))
 
     def truncate(self) -> None:
-        """Remove every task; counters stay."""
+        """Remove every task; counters stay. What time had ended by then counts as expired."""
+        now_us = self.queue.now_us()
+        for row in list(self.tube.rows.values()):
+            self._write_down(row, now_us)
         self._remove(list(self.tube.rows))
 
     def drop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +54,12 @@ class TubeStatistics:
 def statistics_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> list[TubeStatistics]:
     """The statistics of tubes: one read of all of them, and one of the counters."""
     counted, written = _counted(queue, tubes), written_calls(queue)
-    return [
-        _of_tube(ctx, counted[ctx.record.id], written) for ctx in tubes if ctx.record.id in counted
-    ]
+    found = []
+    for ctx in tubes:
+        if ctx.record.id in counted:
+            with nullcontext() if len(tubes) < 2 else left_out(queue, ctx.record.name):
+                found.append(_of_tube(ctx, counted[ctx.record.id], written))
+    return found
 
 
 def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dict[str, int]]:
@@ -78,9 +82,8 @@ def _of_tube(
     ctx: TubeContext, states: Mapping[str, int], written: list[Mapping[str, int]]
 ) -> TubeStatistics:
     number = ctx.record.id
-    return TubeStatistics(
-        ctx, tasks_of(number, states, written), calls_of(number, written), written
-    )
+    tasks = tasks_of(number, states, written, ctx.ended.count())
+    return TubeStatistics(ctx, tasks, calls_of(number, written), written)
 
 
 def as_table(found: Iterable[TubeStatistics]) -> pa.Table:

@@ -89,11 +89,13 @@ class InSegments:
 class Due:
     """Rows that time has changed by a moment, and nobody has written down.
 
-    With `over` only those whose life has ended.
+    With `over` only those whose life has ended. Tasks that were kept when they were done are apart from all
+    others: they have come to their end before.
     """
 
     now_us: int
     over: bool = False
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.task_frames import TaskFrames
     from tubeq_spark.storage.sql.capacity import Admission
+    from tubeq_spark.storage.sql.ended_tasks import EndedTasks
     from tubeq_spark.storage.sql.id_slots import Slots
     from tubeq_spark.storage.sql.registry import TubeRecord
     from tubeq_spark.storage.sql.sessions import Sessions
@@ -219,6 +220,7 @@ class TubeContext:
     subqueues: Subqueues
     subqueue_statements: SubqueueStatements
     utube_locks: UtubeLocks
+    ended: EndedTasks
     table_lock: TableLock
     codec: PayloadCodec
     events: TubeEvents

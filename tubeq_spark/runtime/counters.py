@@ -31,8 +31,14 @@ _OLD_VERBS = ("urgent", "requeue", "done")
 class Counters:
     """What one queue object has counted since it began; grows only."""
 
-    def __init__(self) -> None:
-        """Start at zero."""
+    def __init__(self, *, counts_ended: bool = False) -> None:
+        """Start at zero.
+
+        Args:
+            counts_ended: Whether tasks that came to their end are counted here: where there is no table
+                whose log has their total.
+        """
+        self._counts_ended = counts_ended
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._written = 0
@@ -42,7 +48,7 @@ class Counters:
         with self._lock:
             if tasks:
                 self._counts[f"{tube_id}/{event}"] += tasks
-            if done:
+            if done and self._counts_ended:
                 self._counts[f"{tube_id}/{_DONE}"] += done
 
     def snapshot(self) -> dict[str, int]:
@@ -78,17 +84,21 @@ def calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, 
 
 
 def tasks_of(
-    tube_id: int, states: Mapping[str, int], snapshots: Sequence[Mapping[str, int]]
+    tube_id: int,
+    states: Mapping[str, int],
+    snapshots: Sequence[Mapping[str, int]],
+    ended: int = 0,
 ) -> dict[str, int]:
     """How many tasks a tube has, by effective state, and how many were acked, deleted or expired.
 
     Args:
         tube_id: The tube.
         states: How many, by the letter of the effective state.
-        snapshots: What was counted.
+        snapshots: What was counted: tasks that came to their end by versions that kept no total, too.
+        ended: The total of those that came to their end since then.
     """
     tasks = {name: states.get(state.value, 0) for state, name in _STATES.items()}
-    tasks["done"] = _sum(snapshots, f"{tube_id}/{_DONE}")
+    tasks["done"] = _sum(snapshots, f"{tube_id}/{_DONE}") + ended
     tasks["total"] = sum(states.values())
     return tasks
 

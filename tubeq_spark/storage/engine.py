@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.ended_log import EndedLog
     from tubeq_spark.storage.sql.schema import NewTable
     from tubeq_spark.storage.statement import Affected, Append, Source, Statement
 
@@ -87,6 +88,17 @@ class Tables(Protocol):
             table: The table.
             rows: How many rows.
             every: Count at one version in so many; at others, and where it would cost a look, it is 0.
+        """
+        ...
+
+    def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
+        """What the log of a tube's table tells of tasks that have come to their end.
+
+        Args:
+            table: The table.
+            tube: The id of the tube.
+            for_sum: Whether the notes are to be added up; else those that cost a request each to an
+                object store may be left out.
         """
         ...
 

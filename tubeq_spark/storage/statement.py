@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.storage.ended import Ended
+
     #: What a statement reads beside its table.
     Source: TypeAlias = DataFrame | pa.Table
 
@@ -71,6 +73,7 @@ class Statement:
             holds, or a DataFrame of the caller's.
         size: How many rows it changes, about.
         tasks: How many tasks it is about, where that is not the rows that it changes.
+        ended: How many of them come to their end; `None`: none, or they do not count.
     """
 
     table: str
@@ -82,6 +85,7 @@ class Statement:
     sources: Mapping[str, Source] = field(default_factory=dict)
     size: int = 0
     tasks: int | None = None
+    ended: Ended | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,8 @@ class Append:
         size: How many rows there are, about; 0: nobody wants to know how many were written.
         replaces: The table's partition column: with it the rows take the place of all others, and
             their schema that of the table.
+        said: What its commit says besides.
+        is_total: Whether `once` is a total, which stays for ever.
     """
 
     table: str
@@ -105,6 +111,8 @@ class Append:
     once: tuple[str, int] | None = None
     size: int = 0
     replaces: str | None = None
+    said: str = ""
+    is_total: bool = False
 
     @property
     def tasks(self) -> int | None:

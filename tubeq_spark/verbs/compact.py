@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.rules.row_changes import Every, Move
 from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.verbs.sum_ended import sum_ended
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
@@ -82,6 +83,9 @@ def remove_leftovers(ctx: TubeContext) -> int:
         segments = ctx.tasks.leftover_segments()
         if not segments:
             return Plan(None, lambda _: 0)
+        if ctx.table.change_feed:
+            # Rows of tasks that have ended: notes tell where they are, not how many.
+            sum_ended(ctx)
         statement = ctx.statements.delete_segments(segments)
         return Plan(statement, lambda affected: affected.deleted)
 

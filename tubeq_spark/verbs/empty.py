@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
@@ -9,6 +10,7 @@ from tubeq_spark.rules.row_changes import Older, Remove
 from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.expire import end_due
 
 if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
@@ -22,7 +24,13 @@ _MOST_SEGMENTS = 100_000
 
 
 def truncate(ctx: TubeContext) -> None:
-    """Delete all that was there at the first look, also what others move meanwhile."""
+    """Delete all that was there at the first look, also what others move meanwhile.
+
+    What time had ended by then is written down first, and counts as expired.
+    """
+    now_us = ctx.queue.now_us()
+    while end_due(ctx, now_us).total:
+        pass
     newest: int | None = None
     while True:
 
@@ -56,7 +64,8 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> State
     gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     changes = [(Older(bound, taken=True), Remove(gone)), (Older(bound), Remove())]
     rows = [Chosen(span.segment, None) for span in spans]
-    return ctx.statements.settle(rows, changes, dict(zip(lease_segments, fresh, strict=True)))
+    moves = dict(zip(lease_segments, fresh, strict=True))
+    return replace(ctx.statements.settle(rows, changes, moves), ended=None)
 
 
 def drain(ctx: TubeContext) -> None:

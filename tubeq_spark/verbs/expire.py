@@ -74,7 +74,10 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
 
     def attempt() -> Plan[Ended]:
         held.clear()
-        groups = ctx.tasks.due(now_us, ctx.max_attempts, _MOST)
+        found = ctx.tasks.due(now_us, ctx.max_attempts, _MOST)
+        # Of those that go, all come to their end by it or none: the log tells how many go.
+        groups = [group for group in found if group.state is not TaskState.DONE]
+        is_of_kept, groups = not groups, groups or found
         if not groups:
             return Plan(None, lambda _: Ended())
         for_callback: list[StoredTask] = []
@@ -92,12 +95,14 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
         statement = ctx.statements.settle(
             [Chosen(segment, None) for segment in segments],
             [
-                (Due(now_us, over=True), Remove(gone, Event("ttl", now_us))),
+                (Due(now_us, over=True, kept=is_of_kept), Remove(gone, Event("ttl", now_us))),
                 (Due(now_us), given_back),
             ],
             dict(zip(lease_segments, fresh, strict=True)),
         )
         statement = replace(statement, tasks=sum(group.count for group in groups))
+        if is_of_kept:
+            statement = replace(statement, ended=None)
 
         def finish(affected: Affected) -> Ended:
             ctx.queue.held_tasks.forget(lease_segments)

@@ -23,6 +23,7 @@ from tubeq_spark.rules.row_changes import (
 )
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.ended import Ended
 from tubeq_spark.subqueues.locks import given_back
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.compact import compact_at_times
@@ -93,13 +94,16 @@ def _removed(
     if not found.whole:
         confirm(ctx, found)
     settled = removal(ctx, found, event)
+    # One that was kept when it was done has come to its end before.
+    ended = sum(row.state is not TaskState.DONE for row in found.rows)
+    statement = replace(settled.statement, ended=Ended(ctx.record.id, ended))
 
     def done(affected: Affected) -> list[Task]:
         _require_removed(ctx, found, affected)
         _left(ctx, found, settled.moves)
         return finish()
 
-    return Plan(settled.statement, done)
+    return Plan(statement, done)
 
 
 def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:

@@ -8,7 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.durability.files_there import is_parquet
+from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.log_tail import pointer
+from tubeq_spark.storage.local_ended import first_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,6 +24,8 @@ __all__ = ["VERSIONS", "shorten"]
 VERSIONS = 200
 #: What is left over of writers that were stopped goes after so many seconds.
 _LEFT_SECONDS = 3600.0
+#: And notes that no sweep has added up, as those of a tube that was dropped, after so many.
+_NOTE_SECONDS = 7 * 86_400.0
 
 _FILE = re.compile(r"(\d{20})\.(json|crc|checkpoint\.parquet)")
 
@@ -66,6 +70,8 @@ def shorten(synced: SyncedLog, newest: int, before: float) -> int:
         for v, kind, name in found
         if kind.startswith("checkpoint") and v <= most and is_parquet(directory / name)
     ]
+    kept = _first_note(directory, checkpoints[-1], before) if checkpoints else None
+    checkpoints = [v for v in checkpoints if kept is None or v <= kept]
     if not checkpoints:
         return 0
     gone = [name for version, _, name in found if version < checkpoints[-1]]
@@ -74,6 +80,17 @@ def shorten(synced: SyncedLog, newest: int, before: float) -> int:
     for name in gone:
         (directory / name).unlink(missing_ok=True)
     return len(gone)
+
+
+def _first_note(log: Path, version: int, before: float) -> int | None:
+    """The first version before another one whose note of ended tasks is for a sweep to add up.
+
+    `None`: there is none, or none has come for so long that none will.
+    """
+    first = first_note(log, version)
+    if first is None or os.stat(commit_file(log, first)).st_mtime < before - _NOTE_SECONDS:  # noqa: PTH116
+        return None
+    return first
 
 
 def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:

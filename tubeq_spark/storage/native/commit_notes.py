@@ -23,20 +23,21 @@ _METRICS = (
 )
 
 
-def user_metadata(note: Note, affected: Affected | None, operation_id: int) -> str:
+def user_metadata(note: Note, affected: Affected | None, operation_id: int, said: str = "") -> str:
     """The user metadata of a commit.
 
     Args:
         note: Its note.
         affected: What it changes; `None`: that is known only when it is made.
         operation_id: Of its statement.
+        said: What it says besides.
     """
     changed = ""
     if affected is not None:
         changed = f" changed={affected.inserted}/{affected.updated}/{affected.deleted}"
         if note.tasks is None:
             changed = f" tasks={affected.total}{changed}"
-    return f"{note}{changed} marker={operation_id}"
+    return f"{note}{said}{changed} marker={operation_id}"
 
 
 def is_of(commit: Mapping[str, Any], operation_id: int) -> bool:

@@ -8,6 +8,7 @@ from deltalake import CommitProperties, Transaction
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.location import local_directory
 
 if TYPE_CHECKING:
@@ -26,21 +27,28 @@ def saying(
     said: str,
     once: tuple[str, int] | None = None,
     *,
+    total: tuple[str, int] | None = None,
     at_once: bool = False,
 ) -> CommitProperties:
     """What a commit says of itself; `at_once`: it is the next version, or fails.
 
     So is each on an object store: of a commit that is there, and whose answer was lost, the library would
-    make one more version.
+    make one more version. Elsewhere it may land behind commits of others, but not
+    behind one that has written the same total.
+
+    Args:
+        snapshot: The version that it is committed on.
+        said: What it says, as user metadata.
+        once: Version that it writes under an id of an application.
+        total: The same of a total, which stays for ever.
+        at_once: Whether it must be the next version.
     """
+    milliseconds = to_us(SystemClock().now()) // 1_000
+    # To Spark one without a moment has expired at once.
+    transactions = [Transaction(*once, milliseconds)] if once is not None else []
+    transactions += [Transaction(*total, FOR_EVER_MS)] if total is not None else []
     return CommitProperties(
         custom_metadata={"userMetadata": said},
         max_commit_retries=0 if at_once or is_far(snapshot) else None,
-        app_transactions=None if once is None else [_transaction(*once)],
+        app_transactions=transactions or None,
     )
-
-
-def _transaction(app: str, version: int) -> Transaction:
-    """A transaction id, with its moment: to Spark one without a moment has expired at once."""
-    milliseconds = to_us(SystemClock().now()) // 1_000
-    return Transaction(app, version, milliseconds)

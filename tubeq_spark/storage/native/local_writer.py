@@ -57,7 +57,8 @@ class LocalWriter:
             if decision.rows is not None:
                 said = user_metadata(note, decision.affected, statement.operation_id)
                 gone = _files_in(snapshot, statement.partitions, decision.changed or ())
-                self.commit(local, snapshot, Change(said, decision.rows, gone))
+                total = _total(snapshot, statement, decision.affected)
+                self.commit(local, snapshot, Change(said, decision.rows, gone, total=total))
             return decision.affected
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
@@ -67,15 +68,17 @@ class LocalWriter:
             raise no_spark()
         if append.replaces is not None:
             return self._library.append(table, append, note)
-        said = user_metadata(note, Affected(inserted=rows.num_rows), append.operation_id)
+        affected = Affected(inserted=rows.num_rows)
+        said = user_metadata(note, affected, append.operation_id, append.said)
+        once, total = (None, append.once) if append.is_total else (append.once, None)
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.deciding() as (local, snapshot):
                     if append.once is not None and _is_done(snapshot, append.once):
                         break
                     new = whole(rows, snapshot.shape.schema)
-                    self.commit(local, snapshot, Change(said, new, once=append.once))
-                    return Affected(inserted=rows.num_rows)
+                    self.commit(local, snapshot, Change(said, new, once=once, total=total))
+                    return affected
             except EngineError as error:
                 # It reads nothing: what another commit did does not matter to it.
                 if is_last or error.outcome is not Outcome.CONFLICT:
@@ -106,7 +109,8 @@ class LocalWriter:
             count = sum(count or 0 for count in counts)
         affected = Affected(deleted=count)
         said = user_metadata(note, affected, statement.operation_id)
-        self.commit(local, snapshot, Change(said, gone=gone))
+        total = _total(snapshot, statement, affected)
+        self.commit(local, snapshot, Change(said, gone=gone, total=total))
         return affected
 
 
@@ -161,8 +165,14 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
     return [file for file, goes in zip(files, holds.to_pylist(), strict=True) if goes]
 
 
+def _total(snapshot: Snapshot, statement: Statement, affected: Affected) -> tuple[str, int] | None:
+    """The new total of ended tasks; `None`: it stays."""
+    ended = statement.ended
+    return None if ended is None else ended.total(affected, snapshot.version_under)
+
+
 def _is_done(snapshot: Snapshot, once: tuple[str, int]) -> bool:
     """Whether a version as high was written under an id."""
     app, version = once
-    before = snapshot.transactions.get(app)
-    return before is not None and before[0] >= version
+    before = snapshot.version_under(app)
+    return before is not None and before >= version

@@ -9,6 +9,10 @@ import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.commit_note import NEWEST, newest_write
+from tubeq_spark.storage.ended import told_total, total
+from tubeq_spark.storage.ended_log import EndedLog, notes_of
+from tubeq_spark.storage.local_ended import notes_in
+from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, maintenance
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
@@ -17,6 +21,7 @@ from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.sql.schema import PARTITION
 from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.writers import are_told_apart
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, Schema
@@ -34,6 +39,8 @@ class NativeTables:
     def __init__(self, handles: Handles) -> None:
         """Work with these handles."""
         self._handles = handles
+        #: What logs on local files have told last, by table and tube.
+        self._ended: dict[tuple[str, int], EndedLog] = {}
 
     # -- making and changing -----------------------------------------------------------------
 
@@ -168,6 +175,32 @@ class NativeTables:
             if known is None or known.version() % every:
                 return 0
             return maintenance.small_files(known, rows)
+
+    def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
+        """What the log of a tube's table tells of tasks that have come to their end."""
+        opened, apps = self._handles.of(table), (total(tube), told_total(tube))
+        with errors.reading():
+            seen = opened.seen()
+            if seen is not None:
+                native, told = (seen.version_under(app) or 0 for app in apps)
+                version, history = seen.version, list[dict[str, Any]]()
+            else:
+                with opened.newest() as newest:
+                    native, told = (newest.transaction_version(app) or 0 for app in apps)
+                    version = newest.version()
+                    # On S3 no engine commits beside another one.
+                    looks = for_sum and opened.is_far and not are_told_apart(opened.path)
+                    history = newest.history() if looks else []
+            directory = local_directory(opened.path)
+            if directory is not None:
+                known = self._ended.get((table, tube))
+                notes = notes_in(directory / "_delta_log", tube, version, known)
+            else:
+                notes = notes_of(tube, history)
+        found = EndedLog(native, told, notes, version)
+        if directory is not None:
+            self._ended[table, tube] = found
+        return found
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""

@@ -6,9 +6,11 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from tubeq_spark.rules.refusals import no_spark
+from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.commit_properties import is_far, saying
@@ -92,13 +94,16 @@ class Writer:
             rows = decision.rows
             if rows is None:
                 return decision.affected
+            total = _total(snapshot, statement, decision.affected)
             said = user_metadata(note, decision.affected, statement.operation_id)
             if decision.changed is None:
                 write, found = self.insert, partitions.named(statement.partitions)
             else:
                 write = self.swap
                 found = partitions.predicate(target.by, decision.changed, statement.partitions)
-            self._send(table, snapshot, statement, lambda: write(snapshot, rows, found, said))
+            self._send(
+                table, snapshot, statement, lambda: write(snapshot, rows, found, said, total)
+            )
             return decision.affected
 
     @staticmethod
@@ -107,20 +112,34 @@ class Writer:
     ) -> None:
         sent(table, snapshot, statement.operation_id, write, lambda _: None)
 
-    def insert(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
+    def insert(
+        self,
+        snapshot: DeltaTable,
+        rows: pa.Table,
+        predicate: str,
+        said: str,
+        total: tuple[str, int] | None = None,
+    ) -> None:
         """Commit rows where a predicate finds nothing.
 
         As the very next version, which an append makes as well as a `swap`, at half the cost.
         """
         try:
-            _append(snapshot, rows, saying(snapshot, said, at_once=True))
+            _append(snapshot, rows, saying(snapshot, said, total=total, at_once=True))
         except Exception as error:
             if is_far(snapshot) or not errors.is_conflict(error):
                 raise
             # Somebody did without the lock, and may have done something else.
-            self.swap(snapshot, rows, predicate, said)
+            self.swap(snapshot, rows, predicate, said, total)
 
-    def swap(self, snapshot: DeltaTable, rows: pa.Table, predicate: str, said: str) -> None:
+    def swap(
+        self,
+        snapshot: DeltaTable,
+        rows: pa.Table,
+        predicate: str,
+        said: str,
+        total: tuple[str, int] | None = None,
+    ) -> None:
         """Commit that rows take the place of what a predicate finds.
 
         It fails where another commit since the snapshot added or removed what the predicate may find; on an
@@ -131,7 +150,7 @@ class Writer:
             rows,
             mode="overwrite",
             predicate=predicate,
-            commit_properties=saying(snapshot, said),
+            commit_properties=saying(snapshot, said, total=total),
             post_commithook_properties=hook(snapshot),
         )
 
@@ -139,12 +158,28 @@ class Writer:
         """Commit that whole partitions go; no row is read."""
         said = user_metadata(note, None, statement.operation_id)
         found, before = translated(condition(statement)), snapshot.version()
+        total = None
+        if statement.ended is not None:
+            going = Affected(deleted=self._rows_of(statement, snapshot))
+            total = _total(snapshot, statement, going)
         done = snapshot.delete(
             found,
-            commit_properties=saying(snapshot, said),
+            commit_properties=saying(snapshot, said, total=total),
             post_commithook_properties=hook(snapshot),
         )
         return self._removed(statement, snapshot, before, done)
+
+    def _rows_of(self, statement: Statement, snapshot: DeltaTable) -> int:
+        """How many rows there are in the partitions that a statement removes, which it names all."""
+        adds = pa.table(snapshot.get_add_actions(flatten=True))
+        going = array([True] * len(adds), pa.bool_())
+        for name, values in statement.partitions.items():
+            column = adds.column(f"partition.{name}")
+            going = pc.and_(going, pc.is_in(column, value_set=array(values, column.type)))
+        counts = adds.filter(going).column("num_records").to_pylist()
+        if None in counts:
+            return self.count(statement, snapshot, snapshot.version())
+        return sum(counts)
 
     def _removed(
         self, statement: Statement, table: DeltaTable, before: int, metrics: Mapping[str, Any]
@@ -167,7 +202,8 @@ class Writer:
         rows = append.rows
         if not isinstance(rows, pa.Table):
             raise no_spark()
-        said = user_metadata(note, Affected(inserted=rows.num_rows), append.operation_id)
+        affected = Affected(inserted=rows.num_rows)
+        said = user_metadata(note, affected, append.operation_id, append.said)
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.writing() as snapshot:
@@ -175,7 +211,7 @@ class Writer:
                         break
                     write = self._writes(snapshot, append, rows, said)
                     self._send(table, snapshot, append, write)
-                    return Affected(inserted=rows.num_rows)
+                    return affected
             except Exception as error:
                 # It reads nothing: what another commit did does not matter to it.
                 if is_last or not errors.is_conflict(error):
@@ -190,6 +226,9 @@ class Writer:
         if by is not None:
             return lambda: self.replace(snapshot, rows, by, said, append.once)
         new = whole(rows, schema_of(snapshot))
+        if append.is_total:
+            properties = saying(snapshot, said, total=append.once)
+            return lambda: _append(snapshot, new, properties)
         return lambda: self.add(snapshot, new, said, append.once)
 
     def add(
@@ -226,6 +265,14 @@ def _append(snapshot: DeltaTable, rows: pa.Table, properties: CommitProperties) 
         commit_properties=properties,
         post_commithook_properties=hook(snapshot),
     )
+
+
+def _total(
+    snapshot: DeltaTable, statement: Statement, affected: Affected
+) -> tuple[str, int] | None:
+    """The new total of ended tasks; `None`: it stays."""
+    ended = statement.ended
+    return None if ended is None else ended.total(affected, snapshot.transaction_version)
 
 
 class _Target:

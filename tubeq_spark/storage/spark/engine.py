@@ -231,7 +231,7 @@ class SparkEngine:
         return self._own.get(compiling=rows >= COMPILE_FROM)
 
     def _merge(self, spark: SparkSession, statement: Statement, note: Note) -> Affected | None:
-        said = string(str(note))
+        said = string(f"{note}{statement.ended or ''}")
         text = text_of(statement).replace("{note}", said)
         with self._named(spark, text, statement.sources) as sql:
             row = spark.sql(sql).collect()[0].asDict()
@@ -271,7 +271,8 @@ class SparkEngine:
             # Delta changes no schema where a session overwrites the partitions that are written only.
             writer = writer.option("overwriteSchema", "true")
             writer = writer.option("partitionOverwriteMode", "static")
-        writer = writer.option("userMetadata", f"{note} marker={statement.operation_id}")
+        said = f"{note}{statement.said} marker={statement.operation_id}"
+        writer = writer.option("userMetadata", said)
         if statement.once is not None:
             app, version = statement.once
             writer = writer.option("txnAppId", app).option("txnVersion", version)

@@ -15,6 +15,7 @@ from tubeq_spark.storage.commit_note import NEWEST, newest_write
 from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.local_ended import read_log
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.outcome import Outcome
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
+    from tubeq_spark.storage.ended_log import EndedLog
     from tubeq_spark.storage.sql.schema import NewTable
 
 __all__ = ["SparkTables", "save"]
@@ -225,6 +227,15 @@ class SparkTables:
         """0: so is a look at its files."""
         del table, rows, every
         return 0
+
+    def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
+        """What the log of a tube's table tells of tasks that have come to their end."""
+        del for_sum
+        path = path_of(table)
+        directory = None if path is None else local_directory(path)
+        if directory is not None and directory.is_dir():
+            return read_log(directory / "_delta_log", tube)
+        raise NotImplementedError
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""

@@ -44,7 +44,7 @@ _TAKEN = string(TaskState.TAKEN.value)
 _DELAYED = string(TaskState.DELAYED.value)
 _BURIED = string(TaskState.BURIED.value)
 _READY = string(TaskState.READY.value)
-#: State of a row that has gone, in a tube with a change feed.
+#: State of a row that has gone, in a tube with a change feed, and of a task that was kept when it was done.
 GONE = string(TaskState.DONE.value)
 #: What is NULL of a row that nobody holds.
 _NOBODYS = {"owner": string(None), "claim": bigint(None)}
@@ -64,8 +64,8 @@ def condition_of(table: TubeTable, which: Which) -> str:  # noqa: PLR0911  (one 
             return "s.chosen"
         case InSegments(segments):
             return f"t.segment IN ({bigints(segments)})"
-        case Due(now_us, over):
-            due = predicates.is_due(now_us, "t.")
+        case Due(now_us, over, kept):
+            due = f"{predicates.is_due(now_us, 't.')} AND t.state {'=' if kept else '<>'} {GONE}"
             return f"{due} AND {predicates.is_over(now_us, 't.')}" if over else due
         case Lapsed(now_us):
             return predicates.has_lapsed(now_us, "t.")

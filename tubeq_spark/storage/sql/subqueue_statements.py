@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.inline_rows import rows_source
 from tubeq_spark.storage.sql.noted import noted
@@ -172,6 +173,7 @@ class SubqueueStatements:
             frames,
             size,
             size,
+            Ended(self._table.id),
         )
 
     def _takeable(self, now_us: int) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.rules.row_changes import (
+    Become,
     Every,
     InSegments,
     Move,
@@ -26,6 +27,7 @@ from tubeq_spark.rules.row_changes import (
     segments_of,
 )
 from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
 from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.inline_rows import rows_source
@@ -34,6 +36,7 @@ from tubeq_spark.storage.sql.quoting import bigint, bigints
 from tubeq_spark.storage.sql.row_change_text import clause_of, condition_of
 from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.storage.statement import FAIL, Append, Clause, Statement
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -140,7 +143,7 @@ class Statements:
 
     def delete_lease_segment(self, lease_segment: int) -> Statement:
         """Remove a whole lease segment: only metadata is written; all of it is found or nothing."""
-        return self.delete_segments([lease_segment])
+        return replace(self.delete_segments([lease_segment]), ended=Ended(self._table.id))
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments, whatever they hold: only metadata is written."""
@@ -233,7 +236,18 @@ class Statements:
             frames,
             len(rows),
             None if whole else sum(row.chosen for row in rows),
+            self._ended([change for _, change in changes]),
         )
+
+    def _ended(self, changes: Sequence[Change]) -> Ended | None:
+        """What comes to its end by such changes: rows that are removed, or one that is kept as done."""
+        for change in changes:
+            match change:
+                case Remove(gone):
+                    return Ended(self._table.id, gone=gone if self._table.change_feed else None)
+                case Become(_, after) if after.state is TaskState.DONE:
+                    return Ended(self._table.id, 1)
+        return None
 
 
 def partitions_of(segments: Iterable[int], *changes: Change) -> dict[str, list[int]]:

@@ -18,6 +18,7 @@ from tubeq_spark.storage import disk
 from tubeq_spark.storage.arrow_arrays import array, nested, scalar
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
 from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.ended import TOTALS
 from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.storage.native.delta_log.properties import hours_of
 
@@ -138,7 +139,8 @@ def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]
     transactions = [
         {"appId": app, "version": version, "lastUpdated": at}
         for app, (version, at) in snapshot.transactions.items()
-        if since is None or at is None or at >= since
+        # A total that Spark has written bears the moment of its commit.
+        if since is None or at is None or at >= since or app.startswith(TOTALS)
     ]
     yield "txn", _structs("txn", transactions)
     adds = [file.added()["add"] | {"dataChange": False} for file in snapshot.files.values()]

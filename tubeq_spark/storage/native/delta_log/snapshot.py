@@ -119,6 +119,11 @@ class Snapshot:
             transactions.update(actions.transactions)
         return Snapshot(self.version + len(commits), shape, files, transactions)
 
+    def version_under(self, app: str) -> int | None:
+        """The last version that was written under an id of an application."""
+        found = self.transactions.get(app)
+        return None if found is None else found[0]
+
     def within(self, near: Mapping[str, Sequence[int]]) -> list[DataFile]:
         """The files in some partitions.
 

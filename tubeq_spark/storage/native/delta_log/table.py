@@ -22,6 +22,7 @@ from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -50,12 +51,23 @@ class Change:
         rows: Rows that are there from now on; `None`: there are none.
         gone: Files that are not.
         once: Version that is written under an id of an application, if it is.
+        total: The same of a total, which stays for ever.
     """
 
     said: str
     rows: pa.Table | None = None
     gone: Sequence[DataFile] = ()
     once: tuple[str, int] | None = None
+    total: tuple[str, int] | None = None
+
+    def transactions(self, now_ms: int) -> dict[str, tuple[int, int]]:
+        """The versions under ids of applications, and their moments: to Spark one without has expired."""
+        found = {}
+        if self.once is not None:
+            found[self.once[0]] = (self.once[1], now_ms)
+        if self.total is not None:
+            found[self.total[0]] = (self.total[1], FOR_EVER_MS)
+        return found
 
 
 class LocalTable:
@@ -149,9 +161,7 @@ class LocalTable:
         if is_synced:
             self._synced.committed(version)
         after = Actions(added, [{"path": file.path} for file in change.gone])
-        if change.once is not None:
-            app, number = change.once
-            after.transactions[app] = (number, now_ms)
+        after.transactions.update(change.transactions(now_ms))
         newest = self._remember(snapshot.after(after))
         if self._files.is_checkpoint_due(version):
             self._checkpoint(newest, now_ms)
@@ -199,10 +209,10 @@ def _actions(
         "userMetadata": change.said,
     }
     found: list[Mapping[str, Any]] = [{"commitInfo": said}]
-    if change.once is not None:
-        app, version = change.once
-        # To Spark one without a moment has expired at once.
-        found.append({"txn": {"appId": app, "version": version, "lastUpdated": now_ms}})
+    found += [
+        {"txn": {"appId": app, "version": version, "lastUpdated": at_ms}}
+        for app, (version, at_ms) in change.transactions(now_ms).items()
+    ]
     found += [file.removed(now_ms) for file in change.gone]
     found += [file.added() for file in added]
     return found

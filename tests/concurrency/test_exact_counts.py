@@ -1,0 +1,130 @@
+"""How many tasks are done is exact: of what a stopped process has ended, each task counts once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.concurrency.support import PAST_TTR, World, ids_of
+from tubeq_spark import PutItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark import Queue
+
+
+def done(queue: Queue, name: str = "shared") -> int:
+    count: int = queue.statistics(name)["tasks"]["done"]
+    return count
+
+
+def taken(world: World, letters: str) -> list[int]:
+    world.rival.put_many(list(letters))
+    return ids_of(world.tube.take_many(len(letters)))
+
+
+def due(world: World) -> None:
+    """Two lives and a lease that have ended, beside a lease that lasts in the same segment."""
+    items = [PutItem("a"), PutItem("b", ttr=10_000), PutItem("c", ttl=PAST_TTR)]
+    world.rival.put_many([*items, PutItem("d", ttl=PAST_TTR, delay=1)])
+    world.tube.take_many(2)
+    world.clock.advance(PAST_TTR + 1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verb that ends tasks in its first commit.
+
+    Attributes:
+        name: Of the verb.
+        setup: Makes what it ends.
+        act: The verb.
+        ended: How many tasks.
+    """
+
+    name: str
+    setup: Callable[[World], Any]
+    act: Callable[[World, Any], object]
+    ended: int
+
+
+CASES = [
+    Case("ack", lambda w: taken(w, "ab"), lambda w, ids: w.tube.ack_many(ids), 2),
+    Case("ack_some", lambda w: taken(w, "abc"), lambda w, ids: w.tube.ack_many(ids[:2]), 2),
+    Case("delete", lambda w: taken(w, "ab"), lambda w, ids: w.tube.delete(ids[0]), 1),
+    Case(
+        "ack_batch",
+        lambda w: (w.rival.put_many(["a", "b", "c"]), w.tube.take_arrow(3))[1],
+        lambda _, batch: batch.ack(),
+        3,
+    ),
+    Case(
+        "exchange",
+        lambda w: (taken(w, "ab"), w.rival.put("c"))[0],
+        lambda w, ids: w.tube.exchange(ack=ids, take=1),
+        2,
+    ),
+    Case("sweep", due, lambda w, _: w.mine.sweep(), 2),
+    Case("truncate", due, lambda w, _: w.tube.truncate(), 2),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended(
+    world: World, case: Case
+) -> None:
+    before = done(world.rivals)
+    given = case.setup(world)
+
+    assert world.probe.stopped_after(0, lambda: case.act(world, given))
+    assert done(world.rivals) == before
+    assert world.probe.stopped_after(1, lambda: case.act(world, given))
+    assert done(world.rivals) == before + case.ended
+    world.rivals.sweep()
+    assert done(world.rivals) == done(world.mine) == before + case.ended
+
+
+def test_done_when_a_task_is_released_buried_kicked_or_moved_stays(world: World) -> None:
+    before = done(world.rivals)
+    ids = taken(world, "abc")
+    world.tube.release(ids[0])
+    world.tube.bury(ids[1])
+    world.tube.kick(1)
+    world.tube.touch(ids[2], 10)
+    world.tube.release_all()
+    world.rivals.sweep()
+    assert done(world.rivals) == before
+    world.tube.truncate()
+    assert done(world.rivals) == before
+
+
+def test_done_when_a_tube_is_made_anew_begins_at_zero(world: World) -> None:
+    first = world.mine.create_tube("anew")
+    first.put("a")
+    task = first.take(0)
+    assert task is not None
+    first.ack(task.task_id)
+    assert done(world.rivals, "anew") == 1
+
+    first.drop()
+    second = world.rivals.create_tube("anew")
+    assert done(world.rivals, "anew") == 0
+    second.delete(ids_of(second.put_many(["b"]))[0])
+    assert done(world.rivals, "anew") == done(world.mine, "anew") == 1
+
+
+def test_truncate_when_lives_have_ended_counts_them_as_expired(world: World) -> None:
+    before = world.told("ttl", "ttr", "delay", "delete")
+    due(world)
+    world.tube.truncate()
+    after = world.told("ttl", "ttr", "delay", "delete")
+    assert {name: after[name] - before[name] for name in after} == {
+        "ttl": 2,
+        "ttr": 1,
+        "delay": 1,
+        "delete": 0,
+    }
+    assert world.stored() == ""

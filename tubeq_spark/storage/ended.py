@@ -1,0 +1,77 @@
+"""How many tasks a commit brings to their end, and where the log of a table keeps their total.
+
+A commit of the native engine has the new total in a `txn` action of Delta: it is there with the commit or
+not at all, checkpoints keep it, and a snapshot has it without a read. A MERGE of Spark can have none that
+other commits would not conflict with. There the note says how many tasks end by it, and whoever sweeps adds
+what the notes tell to a total of its own. Both totals have the tube's id in their names: a table that is
+used for a new tube of the same name begins at zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark.storage.statement import Affected
+
+__all__ = ["FOR_EVER_MS", "TOTALS", "Ended", "told_total", "total"]
+
+#: Both totals of a tube, and any others of other tubes, are under names that begin so.
+TOTALS = "tubeq.done"
+#: In place of the moment of a total, in milliseconds: 9999-12-31. Delta forgets what was written under an
+#: id when `delta.setTransactionRetentionDuration` has passed since then, and a total must stay.
+FOR_EVER_MS = 253_402_214_400_000
+
+
+def total(tube: int) -> str:
+    """The application id of what the native engine has ended of a tube."""
+    return f"{TOTALS}/{tube}"
+
+
+def told_total(tube: int) -> str:
+    """The application id of what notes of Spark's commits have told of a tube, as far as it was added up."""
+    return f"{TOTALS}.spark/{tube}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How many tasks come to their end by a statement.
+
+    Attributes:
+        tube: The id of the tube.
+        count: How many, where the statement changes all that it names or nothing; `None`: as many as
+            the rows that it deletes.
+        gone: The segment that their rows move to, and nothing else; `None`: they are deleted.
+    """
+
+    tube: int
+    count: int | None = None
+    gone: int | None = None
+
+    def __str__(self) -> str:
+        """As the note of a commit of Spark tells it."""
+        if self.count is not None:
+            return f" ended={self.tube}:{self.count}"
+        return f" ended={self.tube}:" + ("deleted" if self.gone is None else f"in:{self.gone}")
+
+    def total(
+        self, affected: Affected, version_under: Callable[[str], int | None]
+    ) -> tuple[str, int] | None:
+        """The new total of a tube, with its application id; `None`: nothing has ended.
+
+        Args:
+            affected: What the statement changes.
+            version_under: The version that its table has under an application id.
+        """
+        number = self.of(affected)
+        app = total(self.tube)
+        return (app, (version_under(app) or 0) + number) if number else None
+
+    def of(self, affected: Affected) -> int:
+        """How many have ended, of a statement that was decided on one version."""
+        if not affected.total:
+            return 0
+        return affected.deleted if self.count is None else self.count

@@ -1,0 +1,105 @@
+"""What the log of a tube's table tells of tasks that have come to their end: totals, and notes of Spark.
+
+A note of a commit of Spark counts until somebody has added it to the total of the notes, in a commit that
+says up to which version it has read. That may be a version before its own: others commit meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.storage.commit_note import PATTERN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["EndedLog", "EndedNote", "notes_of", "said_read", "tube_of"]
+
+_ENDED = re.compile(PATTERN + r" ended=(?P<tube>\d+):(?:(?P<count>\d+)|in:(?P<gone>-?\d+)|deleted)")
+_READ = re.compile(r"^tubeq operation=\w+ .*? read=(\d+):(-?\d+)")
+#: The rows that a commit of Spark has deleted, as its metrics call them.
+_DELETED = ("numTargetRowsDeleted", "numDeletedRows")
+
+
+@dataclass(frozen=True, slots=True)
+class EndedNote:
+    """What the note of a commit of Spark tells.
+
+    Attributes:
+        version: Of the commit.
+        count: How many tasks have ended; `None`: it does not tell.
+        gone: The segment where their rows are, all that is there; `None`: they are deleted.
+    """
+
+    version: int
+    count: int | None
+    gone: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedLog:
+    """What the log tells of a tube.
+
+    Attributes:
+        native: The total of the native engine's commits.
+        told: The total of notes that were added up.
+        notes: The notes that were not.
+        version: The table's version.
+    """
+
+    native: int
+    told: int
+    notes: Sequence[EndedNote]
+    version: int
+
+
+def said_read(tube: int, version: int) -> str:
+    """What a commit says that has added up the notes of a tube up to a version."""
+    return f" read={tube}:{version}"
+
+
+def tube_of(commit: Mapping[str, Any]) -> int | None:
+    """The tube of which the note of a commit tells that tasks have ended; `None`: it does not."""
+    found = _ENDED.search(_text(commit))
+    return None if found is None else int(found["tube"])
+
+
+def notes_of(
+    tube: int, commits: Iterable[Mapping[str, Any]], known: EndedLog | None = None
+) -> list[EndedNote]:
+    """The notes that nobody has added up yet.
+
+    Args:
+        tube: The id of the tube.
+        commits: The commits by what the history tells of them, the newest first.
+        known: What the log has told before them.
+    """
+    notes, first = list[EndedNote](), -1
+    for commit in commits:
+        version = int(commit["version"])
+        if version <= first:
+            break
+        read = _READ.search(commit.get("userMetadata") or "")
+        if read is not None and int(read[1]) == tube:
+            first = max(first, int(read[2]))
+        found = _ENDED.search(_text(commit))
+        if found is not None and int(found["tube"]) == tube:
+            notes.append(_note(version, found, commit.get("operationMetrics") or {}))
+    notes += known.notes if known is not None else ()
+    return [note for note in notes if note.version > first]
+
+
+def _note(version: int, found: re.Match[str], metrics: Mapping[str, Any]) -> EndedNote:
+    if found["gone"] is not None:
+        return EndedNote(version, None, int(found["gone"]))
+    if found["count"] is not None:
+        return EndedNote(version, int(found["count"]))
+    told = (int(metrics[name]) for name in _DELETED if name in metrics)
+    return EndedNote(version, next(told, None))
+
+
+def _text(commit: Mapping[str, Any]) -> str:
+    """Where a commit of Spark has its note."""
+    return str((commit.get("operationParameters") or {}).get("predicate") or "")

@@ -1,0 +1,30 @@
+"""Adds up the tasks that commits of Spark have ended by their notes, before these leave the log.
+
+One append without rows, which conflicts with nothing but another sum. Stopped before it, the notes are
+added up by the next one; stopped after it, they are in the total.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import ConflictError
+from tubeq_spark.storage.commit_loop import Plan
+
+if TYPE_CHECKING:
+    from tubeq_spark.runtime.context import TubeContext
+
+__all__ = ["sum_ended"]
+
+
+def sum_ended(ctx: TubeContext) -> None:
+    """Add up the notes of a tube. At most one commit, none where there are no new ones."""
+
+    def attempt() -> Plan[None]:
+        return Plan(ctx.ended.sum(), lambda _: None)
+
+    try:
+        ctx.queue.once.run("sum_ended", ctx.table_lock, attempt)
+    except ConflictError:
+        # Somebody else has added them up, or the next sweep does.
+        return
