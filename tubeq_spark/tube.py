@@ -612,7 +612,10 @@ class Tube(SingleTasks):
     def truncate(self) -> None:
         """Remove every task that was put before, in whatever state; counters stay.
 
-        Commits: 1 (metadata only), more while others move tasks at the same time; none when empty.
+        What time has ended by then is written down first: a task whose ttl has ended counts as expired.
+
+        Commits: 1 (metadata only), more while others move tasks at the same time, 1 more when time has
+        changed tasks that nobody has written down; none when empty.
         Conflicts with whatever changes a task; never with a put.
         """
         self._verb(lambda: empty.truncate(self._ctx))

@@ -146,6 +146,18 @@ def test_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
     assert swept.report["expired"] == 1
 
 
+def test_ttl_that_has_passed_before_a_truncate_is_counted(
+    queue: Queue, clock: ManualClock, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put("expired", ttl=1)
+    tube.put("alive")
+    clock.advance(1)
+    tube.truncate()
+    assert calls(queue, tube)["ttl"] == 1
+    assert counts(queue, tube) == {"done": 1}
+
+
 def test_elapsed_delay_is_counted_as_delay(swept: Swept) -> None:
     """Case X-C5."""
     assert [change for change in swept.changes if change[1] == "delayed"] == [

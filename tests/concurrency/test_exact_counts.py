@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.concurrency.support import PAST_TTR, World, ids_of
 from tubeq_spark import PutItem
+from tubeq_spark.storage.durability import shortening
+from tubeq_spark.storage.native.delta_log import log_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,6 +120,27 @@ def test_done_when_a_tube_is_made_anew_begins_at_zero(world: World) -> None:
     assert done(world.rivals, "anew") == done(world.mine, "anew") == 1
 
 
+def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = done(world.rivals)
+    world.tube.ack_many(taken(world, "ab"))
+    log = Path(world.place, world.tube.name, "_delta_log")
+    table = DeltaTable(str(log.parent))
+    table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 0 hours"})
+    monkeypatch.setattr(log_files, "EVERY", 2)
+    monkeypatch.setattr(log_files, "SECONDS", -3600.0)
+    monkeypatch.setattr(shortening, "VERSIONS", 1)
+
+    for letter in "abcd":
+        world.tube.put(letter)
+    DeltaTable(str(log.parent)).create_checkpoint()
+    assert done(world.rivals) == before + 2
+    if world.session is None:
+        assert len(list(log.glob("*.json"))) < 6
+    assert done(world.open_queue()) == before + 2
+
+
 def test_truncate_when_lives_have_ended_counts_them_as_expired(world: World) -> None:
     before = world.told("ttl", "ttr", "delay", "delete")
     due(world)
@@ -128,3 +153,17 @@ def test_truncate_when_lives_have_ended_counts_them_as_expired(world: World) -> 
         "delete": 0,
     }
     assert world.stored() == ""
+
+
+def test_done_when_an_earlier_version_has_counted_begins_with_what_that_showed(
+    world: World,
+) -> None:
+    before, tube = done(world.rivals), world.tube._ctx.record.id
+    # As members of that version have written their counters down.
+    counters = world.rivals._context.counters
+    counters._counts[f"{tube}/done"] += 40
+    world.told()
+    assert done(world.mine) == before + 40
+
+    world.tube.ack_many(taken(world, "ab"))
+    assert done(world.mine) == done(world.rivals) == before + 42

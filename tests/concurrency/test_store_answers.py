@@ -100,6 +100,18 @@ def test_verb_when_its_commits_land_and_their_answers_are_lost_returns_as_if_it_
     assert set(found) == {"lost answers"}
 
 
+@pytest.mark.parametrize("name", ["ack", *thorough("ack_of_some", "delete", "exchange")])
+def test_done_when_the_answer_to_its_commit_is_lost_counts_once(empty: Bench, name: str) -> None:
+    case = case_of(name)
+    given = case.given(empty)
+    count = len(empty.stored().split())
+    before = empty.queue.statistics(empty.tube.name)["tasks"]["done"]
+    with empty.store.losing(kind="reset", times=None):
+        assert case.act(empty, given) == case.result
+    after = empty.queue.statistics(empty.tube.name)["tasks"]["done"]
+    assert after - before == count - len(case.after.split()) > 0
+
+
 @pytest.mark.parametrize("name", ["put", "take", *thorough("ack", "put_arrow_with_a_key")])
 def test_verb_when_its_commit_is_not_heard_sends_it_again_as_the_same_version(
     empty: Bench, name: str

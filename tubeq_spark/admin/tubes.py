@@ -228,7 +228,7 @@ def make_context(
         Subqueues(queue.engine, tube_table),
         SubqueueStatements(tube_table, fresh),
         UtubeLocks(queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)),
-        EndedTasks(queue.engine, tube_table, fresh),
+        EndedTasks(queue.engine, tube_table, fresh, queue.config.key_days),
         table_lock,
         codec,
         TubeEvents(queue.counters, record.id, record.name),

@@ -32,7 +32,10 @@ def total(tube: int) -> str:
 
 
 def told_total(tube: int) -> str:
-    """The application id of what notes of Spark's commits have told of a tube, as far as it was added up."""
+    """The application id of what notes of Spark's commits have told of a tube, as far as it was added up.
+
+    Its version is a multiple of the total, and some more (`ended_log`).
+    """
     return f"{TOTALS}.spark/{tube}"
 
 

@@ -15,8 +15,11 @@ from tubeq_spark.storage.commit_note import PATTERN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["EndedLog", "EndedNote", "notes_of", "said_read", "tube_of"]
+__all__ = ["RENEWALS", "EndedLog", "EndedNote", "notes_of", "said_read", "tube_of"]
 
+#: In the log the total of notes is multiplied by this. The difference makes room for writing the same total
+#: once more with a greater number, and a later moment: one that Spark has written is forgotten in the end.
+RENEWALS = 1 << 10
 _ENDED = re.compile(PATTERN + r" ended=(?P<tube>\d+):(?:(?P<count>\d+)|in:(?P<gone>-?\d+)|deleted)")
 _READ = re.compile(r"^tubeq operation=\w+ .*? read=(\d+):(-?\d+)")
 #: The rows that a commit of Spark has deleted, as its metrics call them.
@@ -44,15 +47,22 @@ class EndedLog:
 
     Attributes:
         native: The total of the native engine's commits.
-        told: The total of notes that were added up.
+        told_version: What stands for the total of the notes that were added up.
+        told_at_ms: When that was written, in milliseconds; `None`: it is not known, or there is none.
         notes: The notes that were not.
         version: The table's version.
     """
 
     native: int
-    told: int
+    told_version: int
+    told_at_ms: int | None
     notes: Sequence[EndedNote]
     version: int
+
+    @property
+    def told(self) -> int:
+        """The total of the notes that were added up."""
+        return self.told_version // RENEWALS
 
 
 def said_read(tube: int, version: int) -> str:

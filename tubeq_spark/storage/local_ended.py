@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +21,11 @@ if TYPE_CHECKING:
 __all__ = ["first_note", "notes_in", "read_log"]
 
 #: What no other commit says, or few: the others are not parsed.
-_ENDED, _READ, _TOTAL = b" ended=", b" read=", b'"txn"'
+_ENDED, _READ, _TOTAL = b" ended=", b" read=", b'{"txn"'
+
+#: How often a log is read anew that was shortened meanwhile.
+_TRIES = 5
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint.*\.parquet")
 
 
 def read_log(log: Path, tube: int) -> EndedLog:
@@ -27,12 +34,20 @@ def read_log(log: Path, tube: int) -> EndedLog:
     Raises:
         OSError: It cannot be read.
     """
+    for _ in range(_TRIES - 1):
+        with suppress(FileNotFoundError):
+            return _read(log, tube)
+    return _read(log, tube)
+
+
+def _read(log: Path, tube: int) -> EndedLog:
     names = [path.name for path in log.iterdir()]
     versions = versions_of(names)
     last = versions[-1] if versions else -1
     totals = _totals(log, names, versions)
     notes = notes_of(tube, _commits(log, versions))
-    return EndedLog(totals.get(total(tube), 0), totals.get(told_total(tube), 0), notes, last)
+    native, _ = totals.get(total(tube), (0, None))
+    return EndedLog(native, *totals.get(told_total(tube), (0, None)), notes, last)
 
 
 def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[EndedNote]:
@@ -86,28 +101,28 @@ def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
         yield {**said, "version": version}
 
 
-def _totals(log: Path, names: list[str], versions: list[int]) -> dict[str, int]:
-    """The totals of all tubes; they only grow, so the greatest is the newest."""
-    found: dict[str, int] = {}
-
-    def take(transaction: dict[str, Any]) -> None:
+def _totals(log: Path, names: list[str], versions: list[int]) -> dict[str, tuple[int, int | None]]:
+    """The totals of all tubes, and when they were written; they only grow: the greatest is the newest."""
+    found: dict[str, tuple[int, int | None]] = {}
+    checkpoints = sorted(name for name in names if _CHECKPOINT.fullmatch(name))
+    last = checkpoints[-1][:20] if checkpoints else None
+    for transaction in itertools.chain(
+        *(_checkpointed(log / name) for name in checkpoints if name[:20] == last),
+        *(_committed(log, v) for v in versions if last is None or v > int(last)),
+    ):
         app, version = transaction["appId"], int(transaction["version"])
-        found[app] = max(found.get(app, 0), version)
-
-    checkpoints = sorted({name[:20] for name in names if ".checkpoint" in name and name[0] != "."})
-    for name in names:
-        if checkpoints and name.startswith(checkpoints[-1]) and name.endswith(".parquet"):
-            from pyarrow.parquet import read_table  # noqa: PLC0415  what is new has none
-
-            for transaction in (
-                read_table(log / name, columns=["txn"]).column("txn").drop_null().to_pylist()
-            ):
-                take(transaction)
-    for version in versions:
-        if not checkpoints or version > int(checkpoints[-1]):
-            text = Path(commit_file(log, version)).read_bytes()
-            if _TOTAL in text:
-                for line in text.splitlines():
-                    if line.startswith(b'{"txn"'):
-                        take(json.loads(line)["txn"])
+        if version >= found.get(app, (0, None))[0]:
+            found[app] = (version, transaction.get("lastUpdated"))
     return found
+
+
+def _checkpointed(file: Path) -> list[dict[str, Any]]:
+    from pyarrow.parquet import read_table  # noqa: PLC0415  what is new has none
+
+    found: list[dict[str, Any] | None] = read_table(file, columns=["txn"]).column("txn").to_pylist()
+    return [transaction for transaction in found if transaction is not None]
+
+
+def _committed(log: Path, version: int) -> list[dict[str, Any]]:
+    lines = Path(commit_file(log, version)).read_bytes().splitlines()
+    return [json.loads(line)["txn"] for line in lines if line.startswith(_TOTAL)]

@@ -184,7 +184,9 @@ class NativeTables:
             if seen is not None:
                 native, told = (seen.version_under(app) or 0 for app in apps)
                 version, history = seen.version, list[dict[str, Any]]()
+                _, at_ms = seen.transactions.get(apps[1], (0, None))
             else:
+                at_ms = None
                 with opened.newest() as newest:
                     native, told = (newest.transaction_version(app) or 0 for app in apps)
                     version = newest.version()
@@ -194,10 +196,13 @@ class NativeTables:
             directory = local_directory(opened.path)
             if directory is not None:
                 known = self._ended.get((table, tube))
+                if known is not None and known.told_version != told:
+                    # Notes were added up, by a commit that may have left the log since.
+                    known = None
                 notes = notes_in(directory / "_delta_log", tube, version, known)
             else:
                 notes = notes_of(tube, history)
-        found = EndedLog(native, told, notes, version)
+        found = EndedLog(native, told, at_ms, notes, version)
         if directory is not None:
             self._ended[table, tube] = found
         return found

@@ -11,14 +11,15 @@ from pyspark.sql import types as T
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage import local_ended
 from tubeq_spark.storage.commit_note import NEWEST, newest_write
 from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent
-from tubeq_spark.storage.local_ended import read_log
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.outcome import Outcome
+from tubeq_spark.storage.spark import ended_log
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.sql.quoting import identifier, path_of, string
 from tubeq_spark.storage.sql.schema import PARTITION
@@ -230,12 +231,11 @@ class SparkTables:
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """What the log of a tube's table tells of tasks that have come to their end."""
-        del for_sum
         path = path_of(table)
         directory = None if path is None else local_directory(path)
         if directory is not None and directory.is_dir():
-            return read_log(directory / "_delta_log", tube)
-        raise NotImplementedError
+            return local_ended.read_log(directory / "_delta_log", tube)
+        return ended_log.read_log(self._engine, table, tube, for_sum=for_sum)
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.ended import told_total
-from tubeq_spark.storage.ended_log import said_read
+from tubeq_spark.storage.ended_log import RENEWALS, said_read
 from tubeq_spark.storage.sql.quoting import bigint
 from tubeq_spark.storage.statement import Append
 
@@ -27,8 +28,18 @@ log = logging.getLogger(__name__)
 class EndedTasks:
     """Counts the tasks of one tube that have come to their end."""
 
-    def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Read the log of `table`; `fresh` makes numbers that were never used."""
+    def __init__(
+        self, engine: Engine, table: TubeTable, fresh: Callable[[], int], kept_days: float
+    ) -> None:
+        """Read the log of a tube's table.
+
+        Args:
+            engine: The engine.
+            table: The tube.
+            fresh: Makes numbers that were never used.
+            kept_days: For how long Delta remembers what was written under an application id.
+        """
+        self._kept_days = kept_days
         self._engine = engine
         self._table = table
         self._fresh = fresh
@@ -45,17 +56,25 @@ class EndedTasks:
         often: what is not greater than what is there is not written.
         """
         found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
-        told = self._told(found)
-        if told <= found.told:
-            return None
+        version = RENEWALS * self._told(found)
+        if version <= found.told_version:
+            is_old = found.told_at_ms is not None and found.told_at_ms < self._renewed_before()
+            if not (found.told and is_old):
+                return None
+            version = found.told_version + 1
         return Append(
             self._table.name,
-            pa.table({"segment": pa.array([], pa.int64())}),
+            # Spark wants a column that is no partition, too.
+            pa.table({name: pa.array([], pa.int64()) for name in ("segment", "tube")}),
             self._fresh(),
-            (told_total(self._table.id), told),
+            (told_total(self._table.id), version),
             said=said_read(self._table.id, found.version),
             is_total=True,
         )
+
+    def _renewed_before(self) -> float:
+        """A total of that moment is forgotten soon, in milliseconds."""
+        return (SystemClock().now().timestamp() - self._kept_days * 86_400 / 2) * 1_000
 
     def _told(self, found: EndedLog) -> int:
         return found.told + sum(map(self._ended_by, found.notes))
