@@ -133,6 +133,11 @@ class CommitLoop:
         loop._refusal = why
         return loop
 
+    @property
+    def is_allowed(self) -> bool:
+        """Whether it commits at all."""
+        return self._refusal is None
+
     def require_allowed(self) -> None:
         """Refuse what a loop that commits nothing would be asked to commit.
 

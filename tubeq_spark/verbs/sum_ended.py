@@ -18,7 +18,12 @@ __all__ = ["sum_ended"]
 
 
 def sum_ended(ctx: TubeContext) -> None:
-    """Add up the notes of a tube. At most one commit, none where there are no new ones."""
+    """Add up the notes of a tube. At most one commit, none where there are no new ones.
+
+    The notes of a tube that this engine must not write wait for a sweep of the other one.
+    """
+    if not ctx.queue.once.is_allowed:
+        return
 
     def attempt() -> Plan[None]:
         return Plan(ctx.ended.sum(), lambda _: None)
