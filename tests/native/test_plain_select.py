@@ -229,6 +229,23 @@ def test_files_when_their_statistics_exclude_a_condition_are_not_read(tmp_path: 
     assert files_of(place, predicates.is_ready(NOW + MINUTE, None)) == {*SEGMENTS, -50} - {5}
 
 
+def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: Path) -> None:
+    place = Place(tmp_path, -1, local=True).create()
+    names = {5: "x" * 70, 6: "x" * 63 + "z\U00020bb7", 7: "y" * 63 + "\U0010ffff" * 3}
+    for segment, name in names.items():
+        place.put(segment, [segment], utube=name)
+    for segment, name in names.items():
+        assert files_of(place, f"utube = '{name}'") == {segment}
+        assert files_of(place, f"utube IN ('a', '{name}')") == {segment}
+        assert (
+            len(place.engine.rows(f"SELECT task_id FROM {place.tube} WHERE utube = '{name}'")) == 1
+        )
+    # Its first characters are those of a bound, which is no less than it.
+    assert files_of(place, f"utube = '{names[5][:65]}'") == {5}
+    assert files_of(place, f"utube > '{names[7]}'") == {7}
+    assert files_of(place, "utube > 'z'") == set()
+
+
 @pytest.mark.parametrize("name", ["plain", "a b", "\u00e9+#"])
 def test_take_of_a_small_tube_runs_no_query_of_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

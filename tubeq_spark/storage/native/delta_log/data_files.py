@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.rules.microseconds import from_us
 from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
-from tubeq_spark.storage.native.literals import MOMENT
+from tubeq_spark.storage.native.delta_log.bounds import bounds, is_ordered
 from tubeq_spark.storage.native.partitions import grouped
 
 if TYPE_CHECKING:
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
 
 __all__ = ["write"]
-
-#: Of a longer text no more than this is kept, as its beginning is no greater.
-_TEXT = 64
 
 
 def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[DataFile, pa.Table]]:
@@ -74,10 +70,10 @@ def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
         if pa.types.is_nested(column.type):
             continue
         nulls[name] = column.null_count
-        if column.null_count == rows.num_rows or not _is_ordered(column.type):
+        if column.null_count == rows.num_rows or not is_ordered(column.type):
             continue
         ends = pc.min_max(column)
-        low, high = _bounds(ends["min"], ends["max"])
+        low, high = bounds(ends["min"], ends["max"])
         # The library's queries fail where there is one bound and not the other.
         if low is not None and high is not None:
             least[name], greatest[name] = low, high
@@ -87,36 +83,3 @@ def _statistics(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
         "maxValues": greatest,
         "nullCount": nulls,
     }
-
-
-def _is_ordered(kind: pa.DataType) -> bool:
-    """Whether its values are compared here as everywhere."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or kind == MOMENT)
-
-
-def _bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
-    """What is no greater and what is no less than any value, as JSON; `None`: that is not told."""
-    if least.type == MOMENT:
-        # As numbers: for a moment Arrow asks pandas, wherever that is installed.
-        return _milliseconds(least, 0), _milliseconds(greatest, 1)
-    low, high = least.as_py(), greatest.as_py()
-    if isinstance(low, str):
-        return low[:_TEXT], high if len(high) <= _TEXT else None
-    return low, high
-
-
-def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
-    """A moment as statistics have it, which know no more than milliseconds.
-
-    Args:
-        moment: The moment.
-        more: So many milliseconds later.
-
-    Returns:
-        `None`: Python does not know so late a moment.
-    """
-    try:
-        at = from_us((moment.cast(pa.int64()).as_py() // 1_000 + more) * 1_000)
-    except OverflowError:
-        return None
-    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

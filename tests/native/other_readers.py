@@ -1,0 +1,54 @@
+"""Other readers of a table: what each finds where one column has a value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable, QueryBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["FINDS"]
+
+
+def _by_arrow(table: DeltaTable, column: str, value: object) -> pa.Table:
+    return table.to_pyarrow_dataset().to_table(filter=ds.field(column) == pa.scalar(value))
+
+
+def _by_polars(table: DeltaTable, column: str, value: object) -> pa.Table:
+    found = pl.scan_delta(table).filter(pl.col(column) == pl.lit(value))
+    return found.collect().to_arrow()
+
+
+def _by_polars_through_arrow(table: DeltaTable, column: str, value: object) -> pa.Table:
+    found = pl.scan_delta(table, use_pyarrow=True).filter(pl.col(column) == pl.lit(value))
+    return found.collect().to_arrow()
+
+
+def _by_duckdb(table: DeltaTable, column: str, value: object) -> pa.Table:
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("t", table.to_pyarrow_dataset())
+        found = connection.sql(f"SELECT * FROM t WHERE {column} = ?", params=[value])
+        return pa.table(found.to_arrow_table())
+
+
+def _by_library(table: DeltaTable, column: str, value: object) -> pa.Table:
+    text = "'{}'".format(value.replace("'", "''")) if isinstance(value, str) else str(value)
+    query = QueryBuilder().register("t", table)
+    return pa.table(query.execute(f"SELECT * FROM t WHERE {column} = {text}").read_all())
+
+
+#: The rows of a table's version in which a column has a value, by each reader.
+FINDS: Mapping[str, Callable[[DeltaTable, str, object], pa.Table]] = {
+    "arrow": _by_arrow,
+    "polars": _by_polars,
+    "polars through arrow": _by_polars_through_arrow,
+    "duckdb": _by_duckdb,
+    "deltalake": _by_library,
+}

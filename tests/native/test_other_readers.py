@@ -1,0 +1,57 @@
+"""Files of our logs that other readers find by their statistics, as those of other writers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from tests.native.other_readers import FINDS
+from tubeq_spark import Queue
+
+_LAST = "\U0010ffff"
+#: Longer than the bounds of texts in the statistics of a file, or of characters that are seldom met.
+NAMES = [
+    "a",
+    "z" * 70,
+    "y" * 64,
+    "x" * 65,
+    "w" * 63 + "\U00020bb7" * 5,
+    "v" * 63 + "\ud7ff" * 2,
+    "u" * 63 + _LAST * 3,
+    "t" * 63 + "\uffff" * 3,
+    "\u00e9" * 80,
+    "\U0001f600" * 66,
+    _LAST * 70,
+    _LAST,
+    "",
+    "\x01\x1f\x7f\u2028",
+    "\x00",
+    'a"\\b\n',
+    "'",
+]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> DeltaTable:
+    """The table of a tube with a file for each sub-queue, and one for all of them."""
+    place = tmp_path_factory.mktemp("readers")
+    with Queue(None, str(place), engine="native") as queue:
+        tube = queue.create_tube("hosts", "utube")
+        for name in NAMES:
+            tube.put("alone", utube=name)
+        tube.put("without")
+        several = [*NAMES, None] * 2
+        tube.put_arrow(pa.table({"data": ['"many"'] * len(several), "utube": several}))
+    return DeltaTable(place / "hosts")
+
+
+@pytest.mark.parametrize("reader", FINDS)
+def test_sub_queue_of_a_long_or_rare_name_is_found_by_others(
+    hosts: DeltaTable, reader: str
+) -> None:
+    found = {
+        name: sorted(FINDS[reader](hosts, "utube", name).column("data").to_pylist())
+        for name in NAMES
+    }
+    assert found == {name: ['"alone"', '"many"', '"many"'] for name in NAMES}

@@ -1,0 +1,81 @@
+"""The bounds of a column in the statistics of a file: what is no greater and no less than its values.
+
+Where a column has values and no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
+the file, whether or not the nulls are counted. So a long text is cut, as Spark and the library do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from tubeq_spark.rules.microseconds import from_us
+from tubeq_spark.rules.put_columns import FIRST_US, LAST_US
+from tubeq_spark.storage.native.literals import MOMENT
+
+__all__ = ["bounds", "is_ordered"]
+
+#: Of a longer text only so many characters are told.
+_TEXT = 64
+#: The last character, which has no next one, and those that texts do not have.
+_LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
+
+
+def is_ordered(kind: pa.DataType) -> bool:
+    """Whether values of a type are compared here as everywhere."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or kind == MOMENT)
+
+
+def bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
+    """What is no greater and what is no less than any value of a column, as JSON.
+
+    Args:
+        least: The least value.
+        greatest: The greatest value.
+
+    Returns:
+        Both; `None`: it cannot be told.
+    """
+    if least.type == MOMENT:
+        # As numbers: for a moment Arrow asks pandas, wherever that is installed.
+        return _milliseconds(least, 0), _milliseconds(greatest, 1)
+    low, high = least.as_py(), greatest.as_py()
+    if isinstance(low, str):
+        # The beginning of a text is no greater than the text.
+        return low[:_TEXT], _no_less(high)
+    return low, high
+
+
+def _no_less(text: str) -> str:
+    """A text that is no less than another one, and not long if there is such a one."""
+    if len(text) <= _TEXT:
+        return text
+    for end in range(_TEXT, 0, -1):
+        point = ord(text[end - 1])
+        if point < _LAST:
+            return text[: end - 1] + chr(_after(point))
+    # Nothing shorter is greater.
+    return text
+
+
+def _after(point: int) -> int:
+    """The next character; by their numbers texts are compared everywhere, as by their bytes in UTF-8."""
+    return _SURROGATES.stop if point + 1 in _SURROGATES else point + 1
+
+
+def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
+    """A moment as statistics have it, which know no more than milliseconds.
+
+    Args:
+        moment: The moment.
+        more: So many milliseconds later.
+
+    Returns:
+        `None`: it is not in the years 1 to 9999, and neither Python nor Arrow reads such a bound.
+    """
+    at_us = moment.cast(pa.int64()).as_py()
+    bound = min((at_us // 1_000 + more) * 1_000, LAST_US)
+    at = from_us(bound) if FIRST_US <= at_us <= LAST_US else None
+    told = "microseconds" if bound == LAST_US else "milliseconds"
+    return None if at is None else at.isoformat(timespec=told).replace("+00:00", "Z")
