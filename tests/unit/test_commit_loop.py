@@ -104,6 +104,9 @@ class FakeEngine:
         self.ahead.append(table)
         self.looks.set()
 
+    def mend(self, table: str, held: object) -> None:
+        """Its log is read as it is."""
+
     def committer(self) -> Committer:
         return JVM
 

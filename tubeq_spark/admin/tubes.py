@@ -200,6 +200,7 @@ def make_context(
     # Older versions registered a tube before they made its table, and may have stopped in between.
     if not queue.engine.tables.is_table(table):
         new_table.make_table(queue, opened, record)
+    queue.loop.opened(table, table_lock)
     columns: tuple[str, ...] | None = None
     if record.options.schema is not None:
         arrow = new_table.payload_type(queue, table, record.options.schema)
@@ -216,6 +217,7 @@ def make_context(
         with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
             new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)
             queue.engine.tables.create(new)
+        queue.loop.opened(utube_locks, opened.table_lock(TAKEN_UTUBES))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     return TubeContext(
         queue,

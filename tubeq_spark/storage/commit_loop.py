@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -117,7 +118,7 @@ class CommitLoop:
         self.conflicts = 0
         self.tally = tally or Tally()
         self._refusal: str | None = None
-        #: The tables that table locks are of, as far as something was committed.
+        #: The tables that table locks are of, as far as they were opened, or something was committed.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
 
     def impatient(self) -> CommitLoop:
@@ -170,6 +171,8 @@ class CommitLoop:
         while True:
             try:
                 with table_lock.writing(self._engine.committer, lambda: self._prepare(table_lock)):
+                    if note.conflicts:
+                        self._mend(table_lock)
                     return self._once(note, table_lock, attempt)
             except Stale as stale:
                 note = replace(note, conflicts=note.conflicts + 1)
@@ -184,6 +187,17 @@ class CommitLoop:
                     )
                     raise ConflictError(msg) from stale.__cause__
                 self._wall.sleep(wait)
+
+    def opened(self, table: str, table_lock: TableLock) -> None:
+        """Begin to use a table: its log is made readable as it is, if an earlier version wrote it."""
+        self._tables[table_lock] = table
+        self._engine.mend(table, lambda: table_lock.changing(self._engine.committer))
+
+    def _mend(self, table_lock: TableLock) -> None:
+        """Do so after a conflict: an earlier version beside this one goes on writing."""
+        table = self._tables.get(table_lock)
+        if table is not None:
+            self._engine.mend(table, nullcontext)
 
     def _prepare(self, table_lock: TableLock) -> None:
         """Shorten what is to be done once the lock is there."""

@@ -189,6 +189,15 @@ class Engine(Protocol):
         """
         ...
 
+    def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
+        """Make a log readable for all that an earlier version wrote such that some misread it.
+
+        Args:
+            table: The table.
+            held: Holds the table against other writers for a block.
+        """
+        ...
+
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
         """Commit a statement; `None` where only the history says what it changed."""
         ...

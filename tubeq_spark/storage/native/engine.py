@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,7 @@ from tubeq_spark.storage.native.queries import MANY, Exchange, Query
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
+from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["NativeEngine"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -176,6 +180,24 @@ class NativeEngine:
             if self._handles.of(table).seen() is None:
                 with self._handles.of(table).newest():
                     pass
+
+    def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
+        """Make a log readable for all that an earlier version wrote such that the library misreads it.
+
+        Args:
+            table: The table.
+            held: Holds the table against other writers for a block.
+        """
+        opened = self._handles.of(table)
+        with self.reading():
+            seen = opened.seen()
+            if seen is not None and seen.is_misread:
+                try:
+                    with held(), opened.deciding():
+                        pass
+                except (EngineError, StoreError):
+                    # Who may not write reads it all the same; what else is wrong fails in the next verb.
+                    log.warning("%s stays as others misread it", table, exc_info=True)
 
     # -- statements ---------------------------------------------------------------------------
 

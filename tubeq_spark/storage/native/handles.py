@@ -93,6 +93,8 @@ class Table:
     def deciding(self) -> Iterator[tuple[LocalTable, Snapshot]]:
         """The newest version as this process reads it by itself, and commits on it in a block.
 
+        A log that the library misreads is mended first: a query of the block may be run by the library.
+
         Raises:
             EngineError: The library has to, from now on.
         """
@@ -100,12 +102,19 @@ class Table:
             local = self._local
             if local is not None:
                 with local.writing() as snapshot:
-                    yield local, snapshot
+                    yield local, self._mended(local, snapshot) if snapshot.is_misread else snapshot
                 return
         except UnknownLogError as error:
             self.leave_to_library(error)
         msg = f"{self.path} was changed by somebody else"
         raise EngineError(msg, Outcome.CONFLICT)
+
+    def _mended(self, local: LocalTable, snapshot: Snapshot) -> Snapshot:
+        mended = local.mended(snapshot)
+        # What the library has read is wrong, though it is the same version.
+        for handle in (self._writing, self._reading):
+            handle.forget()
+        return mended
 
     @contextmanager
     def at(self, version: int) -> Iterator[DeltaTable]:

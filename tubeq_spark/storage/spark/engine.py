@@ -30,6 +30,7 @@ from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
@@ -168,6 +169,9 @@ class SparkEngine:
 
     def look_ahead(self, table: str) -> None:
         """Nothing: a statement of Spark is planned on the newest version in any case."""
+
+    def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
+        """Nothing: Spark reads every log as it is."""
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query."""

@@ -13,8 +13,8 @@ __all__ = ["Actions", "DataFile", "UnknownLogError", "as_json", "encoded", "read
 
 #: What says nothing of the state of a table.
 _SILENT = frozenset({"commitInfo", "cdc"})
-
-
+#: How a pair of escapes begins, by which earlier versions wrote the rarest characters.
+_PAIRS = ("\\ud", "\\uD")
 #: How the line begins that is read by people, and is a third of most commits.
 _OF_THE_COMMIT = b'{"commitInfo":'
 
@@ -34,6 +34,8 @@ class DataFile:
         stats: Its statistics as the log has them, JSON; `None`: there are none.
         at_ms: When it was written, in milliseconds since 1970.
         tags: What else its writer says of it.
+        is_misread: Whether its statistics in the log are written such that the library misreads them;
+            `stats` are not.
     """
 
     path: str
@@ -42,6 +44,7 @@ class DataFile:
     stats: str | None = None
     at_ms: int = 0
     tags: Mapping[str, str] | None = None
+    is_misread: bool = False
     _told: Mapping[str, Any] | None = field(default=None, init=False)
 
     @classmethod
@@ -62,10 +65,10 @@ class DataFile:
         except ValueError as error:
             msg = f"a partition that is no number: {values}"
             raise UnknownLogError(msg) from error
-        at_ms, tags = int(add["modificationTime"]), add.get("tags")
-        return cls(
-            path, int(add["size"]), partition, add.get("stats"), at_ms, dict(tags) if tags else None
-        )
+        at_ms, told = int(add["modificationTime"]), add.get("stats")
+        tags = dict(add["tags"]) if add.get("tags") else None
+        stats = _unescaped(told)
+        return cls(path, int(add["size"]), partition, stats, at_ms, tags, is_misread=stats != told)
 
     @property
     def rows(self) -> int | None:
@@ -184,3 +187,15 @@ def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
 def as_json(value: object) -> str:
     """A value as the log has it: texts as they are, since the library misreads some as escapes."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _unescaped(stats: str | None) -> str | None:
+    """Statistics without the escapes that the library misreads; what cannot be read stays as it is."""
+    if stats is None or not any(pair in stats for pair in _PAIRS):
+        return stats
+    try:
+        found = as_json(json.loads(stats))
+        found.encode()
+    except ValueError:
+        return stats
+    return found

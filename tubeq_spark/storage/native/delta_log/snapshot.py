@@ -81,12 +81,15 @@ class Snapshot:
         files: Its files, by their paths.
         transactions: The last versions that were written under ids of applications, and when, in
             milliseconds.
+        is_misread: Whether the library misreads statistics of files in the log, back to the checkpoint
+            that readers begin with.
     """
 
     version: int
     shape: Shape
     files: Mapping[str, DataFile]
     transactions: Mapping[str, tuple[int, int | None]]
+    is_misread: bool = False
 
     @classmethod
     def first(cls, version: int, actions: Actions) -> Snapshot:
@@ -100,7 +103,8 @@ class Snapshot:
             raise UnknownLogError(msg)
         files = {file.path: file for file in actions.adds}
         shape = Shape.of(actions.metadata, actions.protocol)
-        return cls(version, shape, files, actions.transactions)
+        is_misread = any(file.is_misread for file in actions.adds)
+        return cls(version, shape, files, actions.transactions, is_misread)
 
     def after(self, *commits: Actions) -> Snapshot:
         """The version that some commits make of it, one after the other.
@@ -109,6 +113,7 @@ class Snapshot:
             UnknownLogError: The table has features from now on.
         """
         shape, files, transactions = self.shape, dict(self.files), dict(self.transactions)
+        is_misread = self.is_misread
         for actions in commits:
             if actions.metadata is not None or actions.protocol is not None:
                 told = actions.metadata or shape.metadata
@@ -117,7 +122,9 @@ class Snapshot:
                 files.pop(gone["path"], None)
             files.update((file.path, file) for file in actions.adds)
             transactions.update(actions.transactions)
-        return Snapshot(self.version + len(commits), shape, files, transactions)
+            is_misread = is_misread or any(file.is_misread for file in actions.adds)
+        version = self.version + len(commits)
+        return Snapshot(version, shape, files, transactions, is_misread)
 
     def version_under(self, app: str) -> int | None:
         """The last version that was written under an id of an application."""
