@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyarrow.parquet import read_table, write_table
 
 from tests.native.logs import versions
-from tests.native.other_readers import FINDS
+from tests.other_readers import FINDS
 from tubeq_spark import Queue
 
 if TYPE_CHECKING:

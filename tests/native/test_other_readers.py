@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from tests.native.other_readers import FINDS
+from tests.other_readers import FINDS
 from tubeq_spark import Queue
 
 _LAST = "\U0010ffff"

@@ -1,0 +1,61 @@
+"""Compares readers of our logs after sequences of acts by us and by others: `python -m tests.log_fuzz`.
+
+The queue's verbs and acts of others (appends, deletes, compactions, checkpoints, VACUUM, the removal of
+old commits, RESTORE, and with `--spark` those of a Spark session) follow each other at random. After
+every few of them what we read of the tables is compared with what others do: deltalake, polars, Arrow's
+dataset and DuckDB, and Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.log_fuzz.sequence import Outcome, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def main() -> int:
+    """Run some sequences, and say what came of them."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sequences", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1, help="of the first one; each has the next")
+    parser.add_argument("--steps", type=int, default=30, help="acts of a sequence")
+    parser.add_argument("--every", type=int, default=3, help="compare after so many acts")
+    parser.add_argument("--spark", action=argparse.BooleanOptionalAction, default=False)
+    given = parser.parse_args()
+    logging.getLogger("tubeq_spark").addHandler(logging.NullHandler())
+    logging.getLogger("tubeq_spark").propagate = False
+    spark = _session() if given.spark else None
+    total, bad, began = Outcome(), 0, time.monotonic()
+    for seed in range(given.seed, given.seed + given.sequences):
+        with tempfile.TemporaryDirectory(prefix="tubeq-fuzz-") as directory:
+            outcome = run(Path(directory), seed, given.steps, given.every, spark)
+        for text in outcome.findings[:3]:
+            print("FOUND:", ascii(text)[:3000], flush=True)
+        bad += bool(outcome.findings)
+        total.add(outcome)
+    print("acts:", dict(sorted(total.acts.items())))
+    print("refused:", dict(sorted(total.refused.items())))
+    print(
+        f"{given.sequences} sequences, {total.acts.total()} acts, {total.compared} comparisons of a table, "
+        f"{time.monotonic() - began:.0f} s; {bad} sequences with differences"
+    )
+    return 1 if bad else 0
+
+
+def _session() -> SparkSession:
+    from tubeq_spark import local_session  # noqa: PLC0415
+
+    return local_session("log-fuzz", **{"spark.master": "local[1]", "spark.ui.enabled": "false"})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

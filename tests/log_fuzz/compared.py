@@ -1,0 +1,216 @@
+"""Whether all readers take the log of a table for the same: its rows, files, transactions and old versions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from tests.log_fuzz.library import paths
+from tests.native.logs import versions
+from tests.other_readers import FINDS
+from tubeq_spark.admin.tubes import context_of
+from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.sql.quoting import path_table, string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.log_fuzz.world import World
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+
+__all__ = ["differences"]
+
+#: Columns of which all readers are asked for a value: with bounds in the statistics of files, and without.
+_ASKED = ("utube", "utube", "task_id", "state", "pri", "data", "attempts")
+#: What the library's own DELETE writes Arrow cannot compare, whoever made the table: its texts are views.
+_OF_LIBRARY = "(string, string_view)"
+_MOMENTS = ("next_event", "expires_at", "created")
+
+
+def differences(world: World, name: str, spark: SparkSession | None) -> Iterator[str]:
+    """What the readers of a tube's table do not agree on."""
+    newest = world.table(name)
+    truth = newest.to_pyarrow_table()
+    rows = _told(truth)
+    yield from _of_rows(world, name, rows, spark)
+    yield from _of_ids(world, name, truth)
+    yield from _of_filters(world, name, newest, truth)
+    yield from _of_logs(world, name, newest)
+
+
+def _told(table: pa.Table) -> Counter[str]:
+    """Rows as texts, in no order."""
+    named = table.select(sorted(table.column_names))
+    moments = [
+        column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        if pa.types.is_timestamp(column.type)
+        else column
+        for column in named.columns
+    ]
+    return Counter(map(str, pa.table(moments, named.column_names).to_pylist()))
+
+
+def _of_rows(
+    world: World, name: str, rows: Counter[str], spark: SparkSession | None
+) -> Iterator[str]:
+    path = str(world.path(name))
+    select = f"SELECT * FROM {path_table(path)}"
+    found = {
+        "ours": NativeEngine().arrow(select),
+        "the queue's": context_of(world.tube(name)).queue.engine.arrow(select),
+        "ours by the library": NativeEngine(local=False).arrow(select),
+        "polars": pl.scan_delta(path).collect().to_arrow(),
+        "polars through arrow": pl.scan_delta(path, use_pyarrow=True).collect().to_arrow(),
+    }
+    if spark is not None:
+        found["Spark"] = spark.read.format("delta").load(path).toArrow()
+    for reader, table in found.items():
+        told = _told(table)
+        if told != rows:
+            yield f"{reader} differs in {name}: {_some(told - rows)} for {_some(rows - told)}"
+
+
+def _some(rows: Counter[str]) -> str:
+    return f"{rows.total()} rows {[row[:400] for row in rows][:1]}"
+
+
+def _of_ids(world: World, name: str, truth: pa.Table) -> Iterator[str]:
+    """Whether the tasks are there that should be."""
+    known, tube_id = world.known[name].ids, world.tube_id(name)
+    mine = [row for row in truth.to_pylist() if row["tube"] == tube_id and row["segment"] != 0]
+    ids = Counter(row["task_id"] for row in mine)
+    for found in (ids - known, known - ids):
+        if set(found) - world.mortal:
+            yield f"{name} has {'more' if found == ids - known else 'fewer'} tasks: {dict(found)}"
+
+
+def _of_filters(world: World, name: str, table: DeltaTable, truth: pa.Table) -> Iterator[str]:
+    if not truth.num_rows:
+        return
+    column = world.random.choice(_ASKED)
+    value = truth.column(column)[world.random.randrange(truth.num_rows)].as_py()
+    if value is None:
+        value = world.text() if column == "utube" else 0
+    wanted = _found(truth, ds.field(column) == pa.scalar(value))
+    for reader, finds in FINDS.items():
+        try:
+            found = _ids(finds(table, column, value))
+        except Exception as error:  # noqa: BLE001  (a reader that fails is found, too)
+            if _OF_LIBRARY in str(error):
+                continue
+            yield f"{reader} fails in {name} by {column} = {value!r}: {type(error).__name__}: {error}"
+            continue
+        if found != wanted:
+            yield f"{reader} finds {found} for {wanted} in {name} by {column} = {value!r}"
+    literal = string(value) if isinstance(value, str) else value
+    sql = f"SELECT task_id FROM {path_table(str(world.path(name)))} WHERE {column} = {literal}"
+    for reader, engine in (("ours", NativeEngine()), ("the library", NativeEngine(local=False))):
+        found = _ids(engine.arrow(sql))
+        if found != wanted:
+            yield f"{reader} finds {found} for {wanted} in {name} by {sql}"
+    yield from _of_moments(world, name, table, truth)
+
+
+def _of_moments(world: World, name: str, table: DeltaTable, truth: pa.Table) -> Iterator[str]:
+    column = world.random.choice(_MOMENTS)
+    at = truth.column(column)[world.random.randrange(truth.num_rows)]
+    if not at.is_valid:
+        at = pa.scalar(world.clock.now(), pa.timestamp("us", "UTC"))
+    field, data = ds.field(column), table.to_pyarrow_dataset()
+    for asked in (
+        field == at,
+        field <= at,
+        field > at,
+        field.is_null(),
+        field.is_null() | (field >= at),
+        field.is_null() & (ds.field("pri") <= 5),
+    ):
+        found, wanted = _found(data, asked), _found(truth, asked)
+        if found != wanted:
+            yield f"arrow finds {found} for {wanted} in {name} by {asked}"
+    moment = pl.lit(at.as_py())
+    late = pl.scan_delta(table).filter(pl.col(column).is_null() | (pl.col(column) >= moment))
+    found = _ids(late.select("task_id").collect().to_arrow())
+    wanted = _found(truth, field.is_null() | (field >= at))
+    if found != wanted:
+        yield f"polars finds {found} for {wanted} in {name} by {column} >= {at}"
+
+
+def _found(data: ds.Dataset | pa.Table, asked: ds.Expression) -> list[int]:
+    table = data.filter(asked) if isinstance(data, pa.Table) else data.to_table(filter=asked)
+    return _ids(table)
+
+
+def _ids(table: pa.Table) -> list[int]:
+    """Of tasks; what notes a key or a drop has none."""
+    return sorted(table.column("task_id").drop_null().to_pylist())
+
+
+def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
+    """Whether we read what the library does of the log: now, and of each version that is kept."""
+    log = world.path(name) / "_delta_log"
+    try:
+        fresh = reading.newest(log, None)
+    except reading.UnknownLogError as error:
+        yield f"{name} is no plain table to us: {error}"
+        return
+    yield from _of_version(f"newest of {name}", fresh, newest)
+    known = world.known[name].versions
+    for version in _kept(log):
+        base = max((v for v, (seen, _) in known.items() if v <= version and seen), default=None)
+        if base is None:
+            continue
+        seen = known[base][0]
+        ours = seen if base == version else reading.newest(log, seen, last=version)
+        if ours is None or ours.version != version:
+            continue
+        theirs = DeltaTable(world.path(name), version=version)
+        yield from _of_version(f"version {version} of {name}", ours, theirs)
+
+
+def _kept(log: Path) -> list[int]:
+    """Versions of which the log still tells all."""
+    commits = set(versions(log))
+    begins = [-1, *versions(log, r"checkpoint\.parquet")]
+    return [
+        version
+        for version in sorted(commits)
+        if any(
+            begin <= version and commits.issuperset(range(begin + 1, version + 1))
+            for begin in begins
+        )
+    ]
+
+
+def _of_version(what: str, ours: Snapshot, theirs: DeltaTable) -> Iterator[str]:
+    if ours.version != theirs.version():
+        yield f"{what}: ours is {ours.version}, the library's {theirs.version()}"
+        return
+    if sorted(ours.files) != sorted(paths(theirs)):
+        yield f"{what}: other files: {set(ours.files) ^ set(paths(theirs))}"
+        return
+    for app, (number, _) in ours.transactions.items():
+        if theirs.transaction_version(app) != number:
+            yield f"{what}: transaction {app!r}: {number}, {theirs.transaction_version(app)}"
+    yield from _of_statistics(what, ours, theirs)
+
+
+def _of_statistics(what: str, ours: Snapshot, theirs: DeltaTable) -> Iterator[str]:
+    actions = pa.table(theirs.get_add_actions(flatten=True)).to_pylist()
+    for action in actions:
+        file = ours.files[action["path"]]
+        if (file.size, file.rows) != (action["size_bytes"], action["num_records"]):
+            yield f"{what}: {file.path}: {file.size, file.rows}, {action}"
+        for which in ("min", "max"):
+            told: Any = file.bound(f"{which}Values", "utube")
+            if told != action.get(f"{which}.utube", told):
+                yield f"{what}: {which} of utube: {told!r}, {action[f'{which}.utube']!r}"

@@ -1,0 +1,23 @@
+"""Short sequences of `python -m tests.log_fuzz`: whether all readers agree on our logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.log_fuzz.sequence import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize(
+    ("seed", "steps"), [(1, 12), (2, 12), pytest.param(3, 40, marks=pytest.mark.thorough)]
+)
+def test_readers_when_the_queue_and_the_library_act_on_a_tube_agree(
+    tmp_path: Path, seed: int, steps: int
+) -> None:
+    outcome = run(tmp_path, seed, steps)
+    assert outcome.findings == []
+    assert outcome.compared >= steps // 2
