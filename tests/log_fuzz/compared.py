@@ -99,7 +99,7 @@ def _of_filters(world: World, name: str, table: DeltaTable, truth: pa.Table) -> 
     column = world.random.choice(_ASKED)
     value = truth.column(column)[world.random.randrange(truth.num_rows)].as_py()
     if value is None:
-        value = world.text() if column == "utube" else 0
+        column, value = "utube", world.text()
     wanted = _found(truth, ds.field(column) == pa.scalar(value))
     for reader, finds in FINDS.items():
         try:
@@ -164,6 +164,7 @@ def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
         yield f"{name} is no plain table to us: {error}"
         return
     yield from _of_version(f"newest of {name}", fresh, newest)
+    yield from _of_memory(world, name, fresh)
     known = world.known[name].versions
     for version in _kept(log):
         base = max((v for v, (seen, _) in known.items() if v <= version and seen), default=None)
@@ -175,6 +176,30 @@ def _of_logs(world: World, name: str, newest: DeltaTable) -> Iterator[str]:
             continue
         theirs = DeltaTable(world.path(name), version=version)
         yield from _of_version(f"version {version} of {name}", ours, theirs)
+
+
+def _of_memory(world: World, name: str, fresh: Snapshot) -> Iterator[str]:
+    """Whether a process that read the log bit by bit knows what one does that begins at a checkpoint."""
+    engine = context_of(world.tube(name)).queue.engine
+    assert isinstance(engine, NativeEngine)
+    known = engine._handles.of(path_table(str(world.path(name)))).seen()
+    if known is None:
+        yield f"{name} was left to the library"
+        return
+    one, other = _plain(known), _plain(fresh)
+    if one != other:
+        yield f"{name} differs: {one} when read bit by bit, {other} from a checkpoint on"
+
+
+def _plain(seen: Snapshot) -> tuple[object, ...]:
+    """A version as values that can be compared."""
+    files = {
+        path: (file.size, file.partition, file.stats, file.at_ms, file.tags)
+        for path, file in seen.files.items()
+    }
+    shape = seen.shape
+    transactions = dict(seen.transactions)
+    return seen.version, shape.schema, tuple(shape.by), shape.properties, transactions, files
 
 
 def _kept(log: Path) -> list[int]:
