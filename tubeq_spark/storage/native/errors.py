@@ -25,6 +25,7 @@ __all__ = [
     "may_pass",
     "reading",
     "telling",
+    "unsupported",
 ]
 
 #: How the library begins when another commit came first. It gives the same class to a storage that
@@ -40,7 +41,19 @@ _LOCAL = "LocalFileSystem"
 #: an arrow in colour stands between a cause and the next one.
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) in ")
 _STATUS = re.compile(r"non-2xx status code(?::|\s|\x1b\[\d+m|\u21b3)*(\d{3})")
+#: What helps then.
+_HELP = "drop it (ALTER TABLE … DROP FEATURE), or open the queue with a Spark session and engine='spark'"
 _NO_CONNECTION = "client error (Connect)"
+#: How the library refuses a table before it writes anything: by the features of its protocol that it does
+#: not know, a feature of one version of it, or a property that forbids what is to be written.
+_FEATURES = re.compile(
+    r"Unsupported table features required: \[(?P<required>.+)\]"
+    r"|Feature '(?P<one>\w+)' is not supported"
+    r"|(?P<property>Delta table is append-only)"
+    r"|loading a (?P<managed>catalog-managed) table"
+)
+#: What it has other names for than the protocol.
+_NAMES = {"clusteredTable": "clustering"}
 #: Statuses of a client's faults that are none: it was slow, or asked too often.
 _PASSING = ("408", "429")
 
@@ -54,7 +67,11 @@ class RefusedError(EngineError):
 
 @contextmanager
 def telling() -> Iterator[None]:
-    """Run a block that writes, and have what the library fails with say what is known."""
+    """Run a block that writes, and have what the library fails with say what is known.
+
+    Raises:
+        StoreError: The table has a feature with which the library does not write it.
+    """
     try:
         yield
     except (TubeqError, EngineError):
@@ -62,6 +79,10 @@ def telling() -> Iterator[None]:
     except Exception as error:
         if not is_from_library(error):
             raise
+        features = unsupported(error)
+        if features is not None:
+            msg = f"nothing was written, as the native engine does not write tables with {features}: {_HELP}"
+            raise StoreError(msg) from error
         raise _told(error) from error
 
 
@@ -81,11 +102,38 @@ def reading() -> Iterator[None]:
     except Exception as error:
         if not is_from_library(error):
             raise
+        features = unsupported(error)
+        if features is not None:
+            msg = f"the native engine does not read tables with {features}: {_HELP}"
+            raise StoreError(msg) from error
         told = _told(error)
         if told.missing:
             raise told from error
         msg = f"storage could not be read: {reason_of(error)}"
         raise StoreError(msg) from error
+
+
+def unsupported(error: BaseException) -> str | None:
+    """The features of a table with which the library refuses it; `None`: it fails with something else."""
+    found = (
+        _FEATURES.search(str(error))
+        if isinstance(error, Exception) and is_from_library(error)
+        else None
+    )
+    if found is None:
+        return None
+    if found["property"]:
+        return "delta.appendOnly"
+    names = found["required"] or found["one"] or "catalogManaged"
+    plain = [_named(name) for name in sorted(names.split(", "))]
+    return f"the feature{'s' if len(plain) > 1 else ''} {', '.join(plain)}"
+
+
+def _named(name: str) -> str:
+    """A feature as the protocol names it, of which the library makes a class."""
+    plain = name.removeprefix('Unknown("').removesuffix('")')
+    plain = plain[:1].lower() + plain[1:]
+    return _NAMES.get(plain, plain)
 
 
 def _told(error: Exception) -> EngineError:

@@ -66,7 +66,7 @@ def sent(
         try:
             return send()
         except Exception as error:
-            if not errors.is_from_library(error):
+            if not errors.is_from_library(error) or errors.unsupported(error) is not None:
                 raise
             is_out = is_out or errors.may_have_sent(error, version)
             commit = _look(table, version, operation_id, error, is_out=is_out)
