@@ -72,12 +72,18 @@ def put_arrow(world: World, name: str) -> None:
 def take(world: World, name: str) -> None:
     task = world.tube(name).take(timeout=0)
     if task is not None:
-        world.known[name].held.append(task.task_id)
+        _hold(world, name, [task.task_id])
 
 
 def take_many(world: World, name: str) -> None:
     tasks = world.tube(name).take_many(world.random.randint(2, 20))
-    world.known[name].held += [task.task_id for task in tasks]
+    _hold(world, name, [task.task_id for task in tasks])
+
+
+def _hold(world: World, name: str, ids: list[int]) -> None:
+    """Some were held before, by a lease that has ended."""
+    held = world.known[name].held
+    held += [task_id for task_id in ids if task_id not in held]
 
 
 def _some(world: World, name: str) -> list[int]:
