@@ -189,15 +189,15 @@ class NativeEngine:
             held: Holds the table against other writers for a block.
         """
         opened = self._handles.of(table)
-        with self.reading():
-            seen = opened.seen()
-            if seen is not None and seen.is_misread:
-                try:
+        try:
+            with self.reading():
+                seen = opened.seen()
+                if seen is not None and seen.is_misread:
                     with held(), opened.deciding():
                         pass
-                except (EngineError, StoreError):
-                    # Who may not write reads it all the same; what else is wrong fails in the next verb.
-                    log.warning("%s stays as others misread it", table, exc_info=True)
+        except (EngineError, StoreError):
+            # Who may not write reads it all the same; whatever else is wrong fails in the next verb.
+            log.info("%s was not looked at, or stays as others misread it", table, exc_info=True)
 
     # -- statements ---------------------------------------------------------------------------
 

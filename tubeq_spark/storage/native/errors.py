@@ -42,7 +42,10 @@ _LOCAL = "LocalFileSystem"
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) in ")
 _STATUS = re.compile(r"non-2xx status code(?::|\s|\x1b\[\d+m|\u21b3)*(\d{3})")
 #: What helps then.
-_HELP = "drop it (ALTER TABLE … DROP FEATURE), or open the queue with a Spark session and engine='spark'"
+_HELP = (
+    "switch it off (ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES), or open the queue with a Spark "
+    "session and engine='spark'"
+)
 _NO_CONNECTION = "client error (Connect)"
 #: How the library refuses a table before it writes anything: by the features of its protocol that it does
 #: not know, a feature of one version of it, or a property that forbids what is to be written.
