@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+#: So often it is told how far it is.
+_TOLD = 25
+
+
 def main() -> int:
     """Run some sequences, and say what came of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -42,6 +46,9 @@ def main() -> int:
             print("FOUND:", ascii(text)[:3000], flush=True)
         bad += bool(outcome.findings)
         total.add(outcome)
+        done = seed - given.seed + 1
+        if done % _TOLD == 0 and done < given.sequences:
+            print(f"{done} sequences, {bad} with differences", flush=True)
     print("acts:", dict(sorted(total.acts.items())))
     print("refused:", dict(sorted(total.refused.items())))
     print(
