@@ -96,6 +96,6 @@ def acts_of(spark: SparkSession) -> Mapping[Act, int]:
         acts.restore: 2,
         acts.insert: 4,
         acts.delete: 3,
-        acts.update: 2,
+        acts.update: 4,
         acts.verbs: 10,
     }
