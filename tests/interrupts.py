@@ -142,7 +142,8 @@ VERBS: dict[str, Verb] = {
 def settle(desk: Desk, tube: Tube, *known: Result) -> None:
     """Give back what a program knows to hold, as far as it does: a task, its id, some, or a batch.
 
-    What it does not hold any more another thread of its session may hold: none does meanwhile.
+    The working threads pause for that. Else one of them could take a task that the verb has given back, and
+    this function would release it by its id, as all of them are one session.
     """
     with ExitStack() as pause:
         for step in desk.steps:

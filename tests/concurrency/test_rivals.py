@@ -587,13 +587,12 @@ def test_ids_when_another_holder_has_taken_the_slot_over_are_never_equal(
     assert len(rows) == 6
 
 
-@pytest.mark.thorough
-def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
+def rivals_for_one_slot(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> tuple[Tube, Tube, list[int], Callable[[], None]]:
+    """A tube whose number has passed its bound, its rival, the ids that were put, and the rival's lease."""
     monkeypatch.setattr(ids, "SLOTS", 1)
-    former = numbered.open()
-    tube = former.create_tube("numbered")
+    tube = numbered.open().create_tube("numbered")
     put = ids_of(tube.put_many([1]))
     latter = numbered.open()["numbered"]
     numbered.clock.advance(2)
@@ -601,6 +600,15 @@ def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
     def lease() -> None:
         put.extend(ids_of(latter.put_many([2])))
         monkeypatch.setattr(ids, "SLOTS", 2)
+
+    return tube, latter, put, lease
+
+
+@pytest.mark.thorough
+def test_extension_of_a_slot_when_a_rival_leases_it_first_leads_to_another_slot(
+    numbered: Numbered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube, latter, put, lease = rivals_for_one_slot(numbered, monkeypatch)
 
     with numbered.probe.interrupted("decided", "extend_slot", lease):
         put += ids_of(tube.put_many([3]))
@@ -648,15 +656,7 @@ def test_put_when_the_answer_to_a_guess_at_a_slot_in_use_is_lost_finds_a_free_sl
 def test_put_when_the_answer_to_a_raise_that_came_too_late_is_lost_leases_another_slot(
     numbered: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ids, "SLOTS", 1)
-    tube = numbered.open().create_tube("numbered")
-    put = ids_of(tube.put_many([1]))
-    latter = numbered.open()["numbered"]
-    numbered.clock.advance(2)
-
-    def lease() -> None:
-        put.extend(ids_of(latter.put_many([2])))
-        monkeypatch.setattr(ids, "SLOTS", 2)
+    tube, _, put, lease = rivals_for_one_slot(numbered, monkeypatch)
 
     def lose() -> None:
         raise ConnectionError("the answer is lost")

@@ -1,4 +1,4 @@
-"""What others may do to the table of a tube while a queue works on it: it goes on, and nothing is lost."""
+"""Other programs change the table of a tube while a queue uses it: the queue loses no task and goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.thorough
 
 HOSTS = ["a", "\U00020bb7", "z" * 70, "a", "b", "b"]
 UNCHECKED = "spark.databricks.delta.retentionDurationCheck.enabled"
-#: By its name: statements of Spark, of which each has a table.
+#: Statements of Spark by the name of the operation; `{}` stands for the table.
 OPERATIONS: dict[str, Sequence[str]] = {
     "OPTIMIZE": ["OPTIMIZE {}"],
     "ZORDER": ["OPTIMIZE {} ZORDER BY (task_id, utube)"],
@@ -41,7 +41,7 @@ OPERATIONS: dict[str, Sequence[str]] = {
         "ALTER TABLE {} ADD COLUMN (extra STRING)",
     ],
 }
-#: Those of which the native engine knows nothing.
+#: Features that the native engine does not write, with the property that switches each on.
 REFUSED = {
     "rowTracking": "('delta.enableRowTracking' = 'true')",
     "inCommitTimestamp": "('delta.enableInCommitTimestamps' = 'true')",

@@ -1,9 +1,9 @@
 """Compares readers of our logs after sequences of acts by us and by others: `python -m tests.log_fuzz`.
 
-The queue's verbs and acts of others (appends, deletes, compactions, checkpoints, VACUUM, the removal of
-old commits, RESTORE, and with `--spark` those of a Spark session) follow each other at random. After
-every few of them what we read of the tables is compared with what others do: deltalake, polars, Arrow's
-dataset and DuckDB, and Spark.
+A sequence calls verbs of the queue and operations of other programs in a random order: appends, deletes,
+compactions, checkpoints, VACUUM, the removal of old commits, RESTORE and, with `--spark`, those of a Spark
+session. After every few of them it compares the rows that we read with those that deltalake, polars, Arrow's
+dataset, DuckDB and Spark read.
 """
 
 from __future__ import annotations

@@ -41,11 +41,6 @@ _LOCAL = "LocalFileSystem"
 #: an arrow in colour stands between a cause and the next one.
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) in ")
 _STATUS = re.compile(r"non-2xx status code(?::|\s|\x1b\[\d+m|\u21b3)*(\d{3})")
-#: What helps then.
-_HELP = (
-    "switch it off (ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES), or open the queue with a Spark "
-    "session and engine='spark'"
-)
 _NO_CONNECTION = "client error (Connect)"
 #: How the library refuses a table before it writes anything: by the features of its protocol that it does
 #: not know, a feature of one version of it, or a property that forbids what is to be written.
@@ -54,6 +49,11 @@ _FEATURES = re.compile(
     r"|Feature '(?P<one>\w+)' is not supported"
     r"|(?P<property>Delta table is append-only)"
     r"|loading a (?P<managed>catalog-managed) table"
+)
+#: What helps against such a refusal.
+_HELP = (
+    "switch it off (ALTER TABLE … DROP FEATURE, or SET TBLPROPERTIES), or open the queue with a Spark "
+    "session and engine='spark'"
 )
 #: What it has other names for than the protocol.
 _NAMES = {"clusteredTable": "clustering"}
