@@ -517,13 +517,15 @@ class Queue(CreatesTubes[Tube]):
             InvalidOptionError: `now` is no aware datetime.
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
-        1 for leftover rows, and 2 where utube locks were left behind; none when there is nothing to do. Conflicts with
-        takes of the same segments, and is retried. To the sessions at most 3, for heartbeats and for
-        leases of numbers that were replaced and for what long writes asked that have ended, which
-        give up when others write there. Each `vacuum_hours` those of Delta's VACUUM, of the system
-        tables too, which conflict with nothing. Before that, on storage without lock files, one
-        change of each table, with which everything that is being written there conflicts: it begins
-        anew. A write of more than five minutes asks to wait, and it is put off, four times at most.
+        1 for leftover rows, 2 where utube locks were left behind, and 1 without rows that adds up
+        how many tasks commits of Spark have ended; none when there is nothing to do. Conflicts with
+        takes of the same segments, and is retried. To the sessions at most 3, for heartbeats and
+        for leases of numbers that were replaced and for what long writes asked that have ended,
+        which give up when others write there. Each `vacuum_hours` those of Delta's VACUUM, of the
+        system tables too, which conflict with nothing. Before that, on storage without lock files,
+        one change of each table, with which everything that is being written there conflicts: it
+        begins anew. A write of more than five minutes asks to wait, and it is put off, four times
+        at most.
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))

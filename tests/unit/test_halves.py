@@ -87,4 +87,4 @@ def test_ci_when_it_has_run_has_run_both_halves() -> None:
     assert re.findall(r'^tests "\$\w+" (\S+)', script, re.MULTILINE) == ["test", "test-rest"]
     limits = [int(n) for n in re.findall(r"_MINUTES=(\d+)", script)]
     # These end a run that hangs; what is left of the hour when no test begins any more ends the others.
-    assert sum(limits) <= 80
+    assert sum(limits) <= 85
