@@ -12,6 +12,7 @@ from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.recovery import recover
+from tubeq_spark.storage.durability.sync_mark import Place
 from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def table(tmp_path: Path) -> Path:
 
 
 def recovered(table: Path) -> SyncedLog:
-    """The log, as the first process sees it that uses the table after a power cut."""
-    synced = SyncedLog(table)
+    """The log, as the first process sees it that uses the table after the next boot."""
+    synced = SyncedLog(table, places=lambda _: Place("host", "another boot", "mount"))
     synced.require(Durability.COMMIT)
     recover(synced, nullcontext)
     return synced
@@ -74,6 +75,39 @@ def test_log_of_which_more_is_lost_than_was_read_is_left_as_it_is(
 
     assert "3 versions would be lost" in recovered(table).damage
     assert sorted(log.iterdir()) == before
+
+
+@pytest.mark.parametrize("is_marked", [True, False], ids=["synced", "never synced"])
+def test_log_with_150_versions_whose_files_were_vacuumed_is_left_as_it_is(
+    tmp_path: Path, is_marked: bool
+) -> None:
+    config = QueueConfig(durability="commit" if is_marked else "none")
+    with Queue(None, str(tmp_path), engine="native", config=config) as queue:
+        tube = queue.create_tube("work", "fifottl")
+        tube.put("old", pri=2)
+        for number in range(75):
+            tube.put(number, pri=1)
+            task = tube.take(0)
+            assert task is not None
+            tube.ack(task.task_id)
+    table, log = tmp_path / "work", tmp_path / "work" / "_delta_log"
+    now = DeltaTable(str(table))
+    live = {table / uri.removeprefix("file://") for uri in now.file_uris()}
+    for file in table.glob("segment=*/**/*.parquet"):
+        if file not in live:
+            file.unlink()
+    versions = [int(file.stem) for file in log.glob("*.json")]
+    assert now.version() > 220
+    assert len(versions) > 150
+    before = {file: file.read_bytes() for file in log.iterdir() if file.is_file()}
+
+    assert recovered(table).damage == ""
+
+    assert {file: file.read_bytes() for file in log.iterdir() if file.is_file()} == before
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        task = queue["work"].take(0)
+        assert task is not None
+        assert task.data == "old"
 
 
 def test_tube_with_sub_queues_at_table_is_synced_with_each_commit(tmp_path: Path) -> None:
