@@ -43,7 +43,8 @@ class QueueConfig:
         fold_rows: A segment of at most so many rows is tiny.
         fold_heartbeats: A sweep compacts heartbeats that newer ones have replaced, those of
             sessions that have ended, and leases of numbers that later ones have replaced, when
-            there are at least so many.
+            there are at least so many. Natively the end of a session, or a heartbeat, does so too
+            at times, whatever this says, where the sessions have many files.
         retention_hours: Hours that deleted files and old log entries are kept; no reader may take
             longer. A write may: it is never lost, see `Queue.sweep`. Up to the default, the native
             engine keeps less of the log of a busy tube on local files: the newest 200 versions and

@@ -30,8 +30,14 @@ with Queue(None, sys.argv[1], engine="native") as queue:
         tube.bury(second.task_id)
         tube.ack(third.task_id)
         assert tube.kick() == 1
+    queue._context.random.randrange = lambda *_: 5
     queue.sweep()
     queue.statistics()
+# All have the same guess at a number slot, which is in use: they look for another one.
+for _ in range(3):
+    with Queue(None, sys.argv[1], engine="native") as queue:
+        queue._context.random.randrange = lambda *_: 5
+        queue["fifottl"].put("more")
 assert "pyspark" not in sys.modules
 print("pandas" in sys.modules)
 """

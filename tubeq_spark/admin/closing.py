@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import tubes
+from tubeq_spark.admin.system_rows import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.verbs import expire
@@ -159,7 +160,8 @@ class Closing:
         for record in self.used.temporary:
             end = functools.partial(self._drop_temporary, record)
             steps.append(Step(f"temporary tube {record.name}", end))
-        return [*steps, Step("", session.leave)]
+        tidy = functools.partial(compact_rows_at_times, self.queue)
+        return [*steps, Step("", session.leave), Step("", tidy)]
 
     def _drop_temporary(self, record: TubeRecord) -> None:
         with contextlib.suppress(TubeNotFoundError):  # somebody dropped it before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import uuid
 from typing import TYPE_CHECKING
 
+from tubeq_spark.admin.system_rows import compact_rows_at_times
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.membership import SessionName
 from tubeq_spark.rules.microseconds import US
@@ -60,7 +62,6 @@ def make_context(
     slots = Slots(engine, table, loop, table_lock, source)
     session = Session(sessions, slots, clock, config, counters, name, held_tasks, tally.running)
     unknown = UnknownTakes(clock)
-    session.after_beat = unknown.look
     lapsed = LapsedSessions(
         sessions.views,
         sessions.version,
@@ -70,7 +71,7 @@ def make_context(
         interval_us=round(2 * config.session_check * US),
         skew_us=round(config.skew * US),
     )
-    return QueueContext(
+    queue = QueueContext(
         engine=engine,
         spark=engines.spark,
         spark_loop=spark_loop,
@@ -89,6 +90,14 @@ def make_context(
         drivers=dict(BUILT_IN),
         readers=readers,
     )
+    session.after_beat = functools.partial(_look_after, queue.for_its_heart())
+    return queue
+
+
+def _look_after(queue: QueueContext) -> None:
+    """What the heart does beside its beats."""
+    queue.unknown_takes.look()
+    compact_rows_at_times(queue)
 
 
 def make_registry(

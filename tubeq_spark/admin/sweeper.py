@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import tubes
 from tubeq_spark.admin.dead_files import SYSTEM, Tables, remove_dead_files
+from tubeq_spark.admin.system_rows import compact_rows
 from tubeq_spark.errors import ConflictError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import us_from_seconds
@@ -116,12 +117,7 @@ def _system_tables(
 def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:
     """Remove rows of sessions and numbers that newer ones have replaced, and dead files."""
     queue, now_us, survey = one_pass.queue, one_pass.now_us, one_pass.survey
-    least = queue.config.fold_heartbeats
-    # A compaction that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
-    for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
-        if replaced >= least:
-            with contextlib.suppress(ConflictError):
-                rows.compact(least, queue.once)
+    compact_rows(queue, survey)
     # By the clock: what is removed for a moment that lies ahead would be missed until then.
     past_us = min(now_us, queue.now_us()) - (us_from_seconds(queue.config.skew) or 0)
     if survey.ended_asks(past_us):

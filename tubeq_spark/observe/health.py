@@ -38,7 +38,8 @@ class Problem:
     """Something that wants attention.
 
     Attributes:
-        kind: `sweeper` (due tasks that nobody writes down), `clock` (it differs from the
+        kind: `sweeper` (due tasks that nobody writes down, and rows of
+            sessions that nobody removes), `clock` (it differs from the
             storage's), `settings` (of the Spark session), `storage` (unsafe for several drivers),
             `claims` (utube locks that nobody uses), `sessions` (dead ones that hold tasks),
             `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done),
@@ -126,6 +127,7 @@ def examine(
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
     with _noted(queue, found, "the sessions"):
         found += [*_sessions(queue, owners, limits), *_clocks(queue, newest, limits)]
+        found += _files_of_sessions(queue, limits)
     return Health(queue.clock.now(), tuple(found))
 
 
@@ -219,6 +221,13 @@ def _sessions(
         if view is None or not view.alive(then_us, skew, int(epoch)):
             message = f"session {name} is dead and holds tasks of {', '.join(sorted(tubes))}"
             yield Problem("sessions", None, f"{message}; a take or a sweep gives them back")
+
+
+def _files_of_sessions(queue: QueueContext, limits: Limits) -> Iterator[Problem]:
+    files = queue.sessions.extent().files
+    if files > limits.files:
+        message = f"{files} files of sessions: the first verb of each session may read them all"
+        yield Problem("sweeper", None, f"{message}; is a sweeper running?")
 
 
 def _clocks(queue: QueueContext, newest_us: int, limits: Limits) -> Iterator[Problem]:

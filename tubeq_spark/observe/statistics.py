@@ -11,6 +11,7 @@ import pyarrow as pa
 from tubeq_spark.rules.lifecycle import EVENTS
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.counters import TASKS, calls_of, tasks_of
+from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.sql.task_counts import counts
 
 if TYPE_CHECKING:
@@ -99,5 +100,5 @@ def as_table(found: Iterable[TubeStatistics]) -> pa.Table:
     ]
     kinds = [pa.string(), pa.string()] + [pa.int64()] * (len(_COLUMNS) - 2)
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    arrays = [array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     return pa.Table.from_arrays(arrays, names=list(_COLUMNS))

@@ -29,7 +29,7 @@ else:
         pa.string(): DataType.utf8(),
     }
 
-__all__ = ["array", "counts", "nested", "repeated", "scalar"]
+__all__ = ["array", "counts", "empty", "nested", "repeated", "scalar"]
 
 _MOMENT = pa.timestamp("us", "UTC")
 
@@ -40,6 +40,11 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return array(values, pa.int64()).cast(kind)
     known = _KINDS.get(kind)
     return pa.array(values, kind) if known is None else pa.array(Array(values, known))
+
+
+def empty(schema: pa.Schema) -> pa.Table:
+    """A table without rows."""
+    return pa.Table.from_batches([], schema)
 
 
 def nested(values: Sequence[Any], kind: pa.DataType) -> pa.Array:

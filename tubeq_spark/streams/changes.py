@@ -15,6 +15,7 @@ import pyarrow as pa
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules import validation
 from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark import change_feed
 from tubeq_spark.storage.sql.quoting import moment
@@ -74,7 +75,7 @@ def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:
 def _now(ctx: TubeContext) -> int:
     """The version of an empty commit: what is committed after this call comes after it."""
     engine, table = ctx.frames.engine, ctx.table.name
-    nothing = pa.table({name: pa.array([], pa.int64()) for name in _NUMBERED})
+    nothing = empty(pa.schema([(name, pa.int64()) for name in _NUMBERED]))
 
     def attempt() -> Plan[int]:
         last = engine.history(table, "max(version)")[0] or 0

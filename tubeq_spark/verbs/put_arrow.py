@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from tubeq_spark.rules.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.rules.put_table import checked
 from tubeq_spark.rules.segment_layout import BUCKETS, hash_of
+from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.rows import insert_schema
 from tubeq_spark.verbs.put_rows import NOTHING, Numbering, put_rows
 
@@ -98,11 +99,11 @@ def segments_of(numbering: Numbering, buckets: Buckets, at: Any) -> Any:
     """The segments of the rows at these places, as `Spread.segment` has them."""
     layout = numbering.layout
     groups = [layout.groups[bucket % layout.buckets] for bucket in buckets.of_utubes]
-    firsts = pa.array([group.first for group in groups], pa.int64())
-    steps = pa.array([group.step for group in groups], pa.int64())
+    firsts = array([group.first for group in groups], pa.int64())
+    steps = array([group.step for group in groups], pa.int64())
     if buckets.utubes is None:
         first, step = firsts[0], steps[0]
     else:
         first, step = firsts.take(buckets.utubes), steps.take(buckets.utubes)
-    segments = pa.array(numbering.segments, pa.int64())
+    segments = array(numbering.segments, pa.int64())
     return segments.take(pc.add(first, pc.divide(at, step)))

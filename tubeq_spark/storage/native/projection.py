@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.native.expressions import (
     UnknownTextError,
     column,
@@ -85,7 +86,7 @@ def inserted_unless(statement: Statement, schema: pa.Schema, there: pa.Table) ->
     lookup, count = of_table(there), there.num_rows
     try:
         if count and pc.any(holds(read(condition(statement)), lookup, count)).as_py():
-            return schema.empty_table()
+            return empty(schema)
         columns = [
             column(read(sets[field.name]), no_columns, field.type, 1)
             if field.name in sets

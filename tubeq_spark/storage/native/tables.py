@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.commit_note import NEWEST, newest_write
 from tubeq_spark.storage.ended import told_total, total
 from tubeq_spark.storage.ended_log import EndedLog, notes_of
@@ -87,7 +88,7 @@ class NativeTables:
         with errors.reading(), self._handles.of(table).newest() as newest:
             schema = self._tube_schema(newest, table)
             if _payload_of(newest) == _type_of(payload):
-                return Append(table, schema.empty_table(), operation_id, once)
+                return Append(table, empty(schema), operation_id, once)
             found = newest.to_pyarrow_table(filters=[(PARTITION, "=", 0)])
         kind = pa.schema(schema_of_ddl(f"data {_struct(payload)}").to_arrow()).field("data").type
         place = schema.get_field_index("data")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.ended import told_total
 from tubeq_spark.storage.ended_log import RENEWALS, said_read
 from tubeq_spark.storage.sql.quoting import bigint
@@ -65,7 +66,7 @@ class EndedTasks:
         return Append(
             self._table.name,
             # Spark wants a column that is no partition, too.
-            pa.table({name: pa.array([], pa.int64()) for name in ("segment", "tube")}),
+            empty(pa.schema([(name, pa.int64()) for name in ("segment", "tube")])),
             self._fresh(),
             (told_total(self._table.id), version),
             said=said_read(self._table.id, found.version),

@@ -20,7 +20,7 @@ from tubeq_spark.storage.sql.system_table import SystemTable
 from tubeq_spark.storage.statement import Affected, Clause, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.storage.commit_loop import CommitLoop
 
@@ -33,10 +33,17 @@ _BUCKETS = 64
 _GUESSES = 2
 
 
-def _slots(alias: str = "") -> str:
-    """Rows of slots."""
+def _slots(alias: str = "", bucket: int | None = None) -> str:
+    """Rows of slots, of all or of those in one bucket."""
     first, end = integer(_FIRST_BUCKET), integer(_FIRST_BUCKET + _BUCKETS)
-    return f"{alias}bucket >= {first} AND {alias}bucket < {end} AND {alias}kind = 'slot'"
+    where = f"{alias}bucket >= {first} AND {alias}bucket < {end}"
+    if bucket is not None:
+        where = f"{alias}bucket = {integer(bucket)}"
+    return f"{where} AND {alias}kind = 'slot'"
+
+
+def _bucket_of(slot: int) -> int:
+    return _FIRST_BUCKET + slot % _BUCKETS
 
 
 class Slots(SystemTable):
@@ -46,13 +53,14 @@ class Slots(SystemTable):
         """Lease a slot that nobody uses.
 
         One commit and no read where one of two slots at random turns out to be free, which it is
-        unless hundreds of producers are at work; else the slots are looked at, and it is one more.
+        unless hundreds of producers are at work; else the slots are looked at, those of one bucket
+        first, and it is one more.
         A slot of which nobody can tell whether it was leased is left alone: another one does.
 
         Returns:
             The slot, with the bound as the former holder left it: numbers begin there.
         """
-        for attempt in (*[self._lease_any] * _GUESSES, self._lease_free):
+        for attempt in (*[self._lease_any] * _GUESSES, self._lease_near, self._lease_free):
             with suppress(CommitUnknownError):
                 lease = attempt(holder, now_us, horizon)
                 if lease is not None:
@@ -81,8 +89,10 @@ class Slots(SystemTable):
     def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove rows that later ones of their slot have replaced; the highest bound stays for ever.
 
+        What stays is written anew, into one file for each bucket: a lease makes a file of one row.
+
         Args:
-            least: So many rows must be in the way.
+            least: So many rows must be in the way; 0: it is about the files.
             loop: May give up: this meets every lease. At most one commit.
 
         Returns:
@@ -98,8 +108,8 @@ class Slots(SystemTable):
                 self._table,
                 f"{noted('t.bucket')} "
                 f"AND {_slots('t.')} AND t.bucket = s.bucket AND t.slot = s.slot "
-                f"AND t.bound < s.bound AND t.seq <> {bigint(operation_id)}",
-                [Clause(None)],
+                f"AND t.seq <> {bigint(operation_id)}",
+                [Clause(None, "t.bound < s.bound"), Clause({"bound": "t.bound"})],
                 operation_id,
                 f"({highest})",
                 {"bucket": range(_FIRST_BUCKET, _FIRST_BUCKET + _BUCKETS)},
@@ -120,6 +130,21 @@ class Slots(SystemTable):
 
         return self._loop.run("lease_slot", self._table_lock, attempt)
 
+    def _lease_near(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
+        """Lease a slot of one bucket, which is a small part of the table; `None`: all are in use."""
+        bucket = _bucket_of(self._random.randrange(ids.SLOTS))
+        slots = [slot for slot in range(ids.SLOTS) if _bucket_of(slot) == bucket]
+
+        def attempt() -> Plan[SlotLease | None]:
+            tick = ids.tick_at(now_us)
+            seen = self._unused(self._leased(bucket), slots, tick)
+            if seen is None:
+                return Plan(None, lambda _: None)
+            after = SlotLease(seen.slot, holder, max(seen.bound, tick) + horizon)
+            return self._move(seen, after, seen)
+
+        return self._loop.run("lease_slot", self._table_lock, attempt)
+
     def _lease_free(self, holder: str, now_us: int, horizon: int) -> SlotLease:
         def attempt() -> Plan[SlotLease]:
             tick = ids.tick_at(now_us)
@@ -129,24 +154,30 @@ class Slots(SystemTable):
 
         return self._loop.run("lease_slot", self._table_lock, attempt)
 
-    def _leased(self) -> dict[int, SlotLease]:
-        """All slots that were ever leased."""
+    def _leased(self, bucket: int | None = None) -> dict[int, SlotLease]:
+        """All slots that were ever leased, or those of a bucket."""
         rows = self._engine.rows(
             "SELECT slot, max_by(member, bound) AS member, max(bound) AS bound "
-            f"FROM {self._table} WHERE {_slots()} GROUP BY slot"
+            f"FROM {self._table} WHERE {_slots(bucket=bucket)} GROUP BY slot"
         )
         return {r["slot"]: SlotLease(r["slot"], r["member"], r["bound"]) for r in rows}
 
     def _choose(self, leased: Mapping[int, SlotLease], tick: int) -> SlotLease:
-        unused = [slot for slot in range(ids.SLOTS) if slot not in leased]
+        # Where all are in use, taking one over is safe, since its holder must ask before passing its
+        # bound; the lowest bound keeps ids closest to the clock.
+        return self._unused(leased, range(ids.SLOTS), tick) or min(
+            leased.values(), key=lambda lease: lease.bound
+        )
+
+    def _unused(
+        self, leased: Mapping[int, SlotLease], slots: Sequence[int], tick: int
+    ) -> SlotLease | None:
+        """A slot that nobody uses; `None`: there is none among these."""
         free = [lease for lease in leased.values() if lease.bound <= tick]
         if free:
             return self._random.choice(free)
-        if unused:
-            return SlotLease(self._random.choice(unused), None, 0)
-        # All are in use: taking one over is safe, since its holder must ask before passing its
-        # bound; the lowest bound keeps ids closest to the clock.
-        return min(leased.values(), key=lambda lease: lease.bound)
+        unused = [slot for slot in slots if slot not in leased]
+        return SlotLease(self._random.choice(unused), None, 0) if unused else None
 
     def _move(self, seen: SlotLease, after: SlotLease, result: T) -> Plan[T]:
         """Write a lease if the slot is still as it was seen: every change raises its bound."""
@@ -161,7 +192,7 @@ class Slots(SystemTable):
     def _write(self, seen: SlotLease, after: SlotLease, finish: Callable[[Affected], T]) -> Plan[T]:
         """Insert a lease unless the slot has a higher bound than was seen or supposed."""
         operation_id = self._operation_id()
-        bucket = _FIRST_BUCKET + after.slot % _BUCKETS
+        bucket = _bucket_of(after.slot)
         slot = integer(after.slot)
         row = {
             "bucket": integer(bucket),

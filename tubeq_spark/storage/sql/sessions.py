@@ -24,6 +24,8 @@ from tubeq_spark.storage.statement import Append, Clause, Statement
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tubeq_spark.storage.engine import Extent
+
 __all__ = ["Sessions"]
 
 _BUCKETS = 64
@@ -37,6 +39,8 @@ _TOTAL_BUCKET = 2_001
 _MEMBERS = f"bucket < {integer(_BUCKETS)}"
 #: The counters of all members that have been forgotten.
 _IS_TOTAL = f"bucket = {integer(_TOTAL_BUCKET)} AND kind = 'total'"
+#: More than any file of the table has.
+_MOST_ROWS = 1 << 30
 _LIVE, _LEFT = "live", "left"
 #: Of the rows of one member, or of one session's dead marks.
 _NEWEST = (
@@ -115,6 +119,14 @@ class Sessions(SystemTable):
     def version(self) -> int | None:
         """The newest version of the table, where a look at it is cheap; else `None`."""
         return self._engine.tables.version(self._table)
+
+    def files(self) -> int:
+        """How many data files the table has, where they are counted cheaply; else 0."""
+        return self._engine.tables.small_files(self._table, _MOST_ROWS, every=1)
+
+    def extent(self) -> Extent:
+        """How large the table is."""
+        return self._engine.tables.extent(self._table)
 
     def last_commit(self) -> int:
         """When the newest commit was made, by the storage's clock."""

@@ -1,0 +1,117 @@
+"""Sessions that come and go while nobody sweeps."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+from deltalake import DeltaTable
+
+from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.admin import system_rows
+from tubeq_spark.rules import ids
+from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+#: The buckets of slots.
+SLOT_FILES = 64
+#: So many files set off a compaction, and sessions leave three times as many as there are of them.
+FILES, SESSIONS = 70, 60
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> str:
+    """A location with a tube."""
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        queue.create_tube("work")
+    return str(tmp_path)
+
+
+def files(location: str) -> int:
+    return len(DeltaTable(f"{location}/_tubeq_sessions").file_uris())
+
+
+def guess(queue: Queue, slot: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a queue object guess at a slot, whenever it guesses at anything."""
+    monkeypatch.setattr(queue._context.random, "randrange", lambda *_: slot)
+
+
+def test_sessions_when_nobody_sweeps_leave_few_files_and_all_counts(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_rows, "_FILES", FILES)
+    monkeypatch.setattr(system_rows, "_SELDOM", 1)
+
+    for number in range(SESSIONS):
+        with Queue(None, location, engine="native") as queue:
+            queue["work"].put(number)
+
+    # The last session may have left some.
+    assert files(location) <= FILES + 3
+    with Queue(None, location, engine="native") as queue:
+        statistics = queue.statistics("work")
+        assert (statistics["calls"]["put"], statistics["tasks"]["ready"]) == (SESSIONS, SESSIONS)
+        assert [task.data for task in queue["work"].take_many(SESSIONS)] == list(range(SESSIONS))
+
+
+def test_session_when_its_files_are_few_removes_nothing(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_rows, "_SELDOM", 1)
+    with Queue(None, location, engine="native") as queue:
+        queue["work"].put("a")
+    before = DeltaTable(f"{location}/_tubeq_sessions").version()
+
+    with Queue(None, location, engine="native") as queue:
+        queue["work"].put("b")
+
+    # The lease of a slot, and the end of the session.
+    assert DeltaTable(f"{location}/_tubeq_sessions").version() == before + 2
+
+
+def test_slot_when_those_that_are_guessed_are_in_use_is_another_one_of_the_bucket(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    of_bucket = len(range(5, ids.SLOTS, SLOT_FILES))
+    queues = [Queue(None, location, engine="native", clock=clock) for _ in range(of_bucket + 1)]
+    looks: list[str] = []
+    plain = NativeEngine.rows
+
+    def rows(engine: NativeEngine, sql: str) -> list[dict[str, object]]:
+        looks.extend([sql] if "kind = 'slot'" in sql else [])
+        return plain(engine, sql)
+
+    monkeypatch.setattr(NativeEngine, "rows", rows)
+    for queue in queues:
+        guess(queue, 5, monkeypatch)
+        queue["work"].put("a")
+
+    slots = [queue._context.session._slot.slot for queue in queues]  # type: ignore[union-attr]
+    assert slots[0] == 5
+    assert {slot % SLOT_FILES for slot in slots[:-1]} == {5}
+    assert len(set(slots)) == len(slots)
+    # All of one bucket are in use: it is the last who looks at all.
+    whole = [sql for sql in looks if "bucket = " not in sql]
+    assert len(whole) == 1
+    assert slots[-1] % SLOT_FILES != 5
+    for queue in queues:
+        queue.close()
+
+
+def test_health_when_sessions_have_left_many_files_says_so(
+    location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        with Queue(None, location, engine="native") as queue:
+            queue["work"].put("a")
+    with Queue(None, location, engine="native", config=QueueConfig(fold_heartbeats=1)) as queue:
+        (problem,) = queue.health(drift=10**9, files=4).problems
+        assert (problem.kind, problem.tube) == ("sweeper", None)
+        assert "files of sessions" in problem.message
+        queue.sweep()
+        assert queue.health(drift=10**9, files=4).ok
