@@ -1,4 +1,4 @@
-"""Removes dead files: those that no kept version of a table needs.
+"""Removes dead files: those that no kept version of a table needs, and the directories that they leave.
 
 No verb needs it to be right, and it yields to whoever commits first.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.microseconds import us_from_seconds
+from tubeq_spark.storage.empty_directories import without_empty_directories
 from tubeq_spark.storage.sql.schema import FENCE, LOG_CLEANUP
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) 
             _prepare(queue, name, table_lock)
         elif not _fence(queue, name, now_us):
             return False
-        queue.engine.tables.vacuum(name)
+        with without_empty_directories(name):
+            queue.engine.tables.vacuum(name)
     return True
 
 

@@ -27,7 +27,12 @@ _LEFT_SECONDS = 3600.0
 #: And notes that no sweep has added up, as those of a tube that was dropped, after so many.
 _NOTE_SECONDS = 7 * 86_400.0
 
-_FILE = re.compile(r"(\d{20})\.(json|crc|checkpoint\.parquet)")
+#: The files of a version: its commit, its checksum, checkpoints, and the commits from it on in one file.
+_FILE = re.compile(
+    r"(\d{20})\.(json|crc|checkpoint(?:\.[-0-9a-f.]+)?\.parquet|\d{20}\.compacted\.json)"
+)
+#: What Hadoop has beside each of them.
+_CHECKSUM = re.compile(r"\.(\d{20})\.(.+\.crc)")
 
 
 def shorten(synced: SyncedLog, newest: int, before: float) -> int:
@@ -51,8 +56,8 @@ def shorten(synced: SyncedLog, newest: int, before: float) -> int:
     _remove_left(directory, [name for name in names if name.endswith(".tmp")], before)
     found = sorted(
         (int(named[1]), named[2], named[0])
-        for named in map(_FILE.fullmatch, names)
-        if named is not None
+        for name in names
+        if (named := _FILE.fullmatch(name) or _CHECKSUM.fullmatch(name)) is not None
     )
     # From here on all versions can be read as before.
     first = next(
@@ -68,7 +73,7 @@ def shorten(synced: SyncedLog, newest: int, before: float) -> int:
     checkpoints = [
         v
         for v, kind, name in found
-        if kind.startswith("checkpoint") and v <= most and is_parquet(directory / name)
+        if kind == "checkpoint.parquet" and v <= most and is_parquet(directory / name)
     ]
     kept = _first_note(directory, checkpoints[-1], before) if checkpoints else None
     checkpoints = [v for v in checkpoints if kept is None or v <= kept]

@@ -1,0 +1,135 @@
+"""What stays on the disk of all that a queue has done."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.durability import shortening
+from tubeq_spark.storage.native.delta_log import log_files
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOURS = dt.timedelta(hours=3)
+
+
+@pytest.fixture
+def long_ago(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The system's clock is three hours back, until it is undone: so old are the commits."""
+    now = SystemClock.now
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemClock, "now", lambda clock: now(clock) - HOURS)
+        yield patch
+
+
+def grow_old(table: Path) -> None:
+    """All files and directories of a table are three hours old."""
+    then = (dt.datetime.now(dt.UTC) - HOURS).timestamp()
+    for path in sorted(table.rglob("*"), reverse=True):
+        os.utime(path, (then, then))
+
+
+def cycles(queue: Queue, count: int) -> None:
+    tube = queue["work"]
+    for number in range(count):
+        tube.put(number)
+        task = tube.take(0)
+        assert task is not None
+        tube.ack(task.task_id)
+
+
+def swept(tmp_path: Path, count: int, long_ago: pytest.MonkeyPatch) -> tuple[int, int, int]:
+    """The directories, files and bytes of a tube after so many tasks have been done, and one sweep."""
+    place, clock = tmp_path / str(count), ManualClock(dt.datetime.now(dt.UTC))
+    config = QueueConfig(vacuum_hours=1)
+    with Queue(None, str(place), engine="native", clock=clock, config=config) as queue:
+        queue.create_tube("work").put("stays")
+        assert queue["work"].take(0) is not None
+        cycles(queue, count)
+        grow_old(place)
+        long_ago.undo()
+        clock.advance(HOURS.total_seconds())
+        assert queue.sweep().vacuumed == ["work", ""]
+        assert queue.statistics("work")["tasks"]["done"] == count
+    paths = list((place / "work").rglob("*"))
+    files = [path for path in paths if path.is_file()]
+    return len(paths) - len(files), len(files), sum(path.stat().st_size for path in files)
+
+
+@pytest.mark.parametrize(
+    "count", [150, pytest.param(2_000, marks=pytest.mark.thorough)], ids=["some", "many"]
+)
+def test_tube_after_many_tasks_and_a_sweep_has_the_files_and_directories_of_after_few(
+    tmp_path: Path, long_ago: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(log_files, "SECONDS", 0.0)
+    if count < shortening.VERSIONS:
+        monkeypatch.setattr(shortening, "VERSIONS", 20)
+        monkeypatch.setattr(log_files, "EVERY", 10)
+
+    directories, files, size = swept(tmp_path, count, long_ago)
+
+    # The log, the segment of the task that stays, and that of tombstones.
+    assert directories <= 3
+    assert files <= 2 * shortening.VERSIONS + 60
+    assert size < 4_000_000
+
+
+def test_sweep_when_a_directory_was_just_made_or_has_a_file_leaves_it(tmp_path: Path) -> None:
+    clock = ManualClock(dt.datetime.now(dt.UTC))
+    config = QueueConfig(vacuum_hours=1)
+    with Queue(None, str(tmp_path), engine="native", clock=clock, config=config) as queue:
+        queue.create_tube("work").put("a")
+        work = tmp_path / "work"
+        old, checksum, occupied = (work / f"segment={n}" for n in (-7, -8, -9))
+        for directory in (old, checksum, occupied / "more"):
+            directory.mkdir(parents=True)
+        (checksum / ".part-gone.parquet.crc").touch()
+        grow_old(work)
+        (work / "segment=-10").mkdir()
+        clock.advance(HOURS.total_seconds())
+
+        assert "work" in queue.sweep().vacuumed
+
+        assert not old.exists()
+        assert not checksum.exists()
+        assert (occupied / "more").exists()
+        assert (work / "segment=-10").exists()
+        assert [task.data for task in queue["work"].tasks_by_state("r")] == ["a"]
+
+
+def test_log_when_it_is_shortened_keeps_no_hidden_file_of_what_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", 10)
+    monkeypatch.setattr(log_files, "SECONDS", 0.0)
+    monkeypatch.setattr(shortening, "VERSIONS", 5)
+    log = tmp_path / "work" / "_delta_log"
+    with Queue(None, str(tmp_path), engine="native") as queue:
+        tube = queue.create_tube("work")
+        for name in (
+            f".{0:020}.json.crc",
+            f"{1:020}.crc",
+            f".{1:020}.crc.crc",
+            f"{0:020}.{3:020}.compacted.json",
+            f"{2:020}.checkpoint.0000000001.0000000002.parquet",
+            f".{2:020}.checkpoint.parquet.crc",
+        ):
+            (log / name).touch()
+        (log / f".{99:020}.json.crc").touch()
+        for number in range(40):
+            tube.put(number)
+    named = (path.name.lstrip(".") for path in log.iterdir())
+    left = sorted(int(name[:20]) for name in named if name[:20].isdigit())
+    commits = sorted(int(path.stem) for path in log.glob("*.json") if path.stem.isdigit())
+    assert commits[0] > 5
+    assert left[0] == commits[0]
+    assert left[-1] == 99
