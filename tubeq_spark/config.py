@@ -26,7 +26,8 @@ class QueueConfig:
         retry_seconds: How long it may go on trying after the first conflict, > 0.
         backoff_first: Longest wait after the first conflict, in seconds; doubles each time.
         backoff_most: Longest wait of all, in seconds.
-        segment_rows: Rows in a segment of a large put, >= 1.
+        segment_rows: Rows in a segment of a large put at most, >= 1; fewer where their payloads
+            have more than 16 MB, but for put_df.
         poll_first: First wait of a blocking take between two looks at the tube, in seconds.
         poll_most: Longest such wait, in seconds.
         session_check: Seconds between two searches for dead sessions by takes that find nothing.
@@ -40,7 +41,7 @@ class QueueConfig:
         number_horizon: Seconds ahead for which numbers are reserved, > 0.
         fold_segments: A sweep, and natively a put, release or bury, compacts a tube's tiny segments
             without taken tasks when there are more than this.
-        fold_rows: A segment of at most so many rows is tiny.
+        fold_rows: A segment of at most so many rows is tiny, unless it has more than 256 KB.
         fold_heartbeats: A sweep compacts heartbeats that newer ones have replaced, those of
             sessions that have ended, and leases of numbers that later ones have replaced, when
             there are at least so many. Natively the end of a session, or a heartbeat, does so too

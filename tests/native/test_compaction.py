@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from tests.concurrency.support import Probe, Stop
 from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark.rules import segment_layout
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from tubeq_spark import Tube
 
@@ -29,8 +32,13 @@ def opened(place: Path, **settings: Any) -> Queue:
     return Queue(None, str(place), engine="native", config=config)
 
 
+def data_files(place: Path) -> list[Path]:
+    uris = DeltaTable(str(place / "work")).file_uris()
+    return [Path(uri.removeprefix("file://")) for uri in uris]
+
+
 def files(place: Path) -> int:
-    return len(DeltaTable(str(place / "work")).file_uris())
+    return len(data_files(place))
 
 
 def put_each(tube: Tube, items: Iterable[int], **options: Any) -> None:
@@ -64,6 +72,43 @@ def test_put_of_single_tasks_when_many_wait_merges_their_segments(
         put_each(tube, range(PUTS))
         assert files(tmp_path) < PUTS // 2
         assert [next_one(tube) for _ in range(PUTS)] == [*range(PUTS)]
+
+
+def large(number: int) -> str:
+    """A payload that is large on the disk, too."""
+    return f"{number} " + random.Random(number).randbytes(200_000).hex()
+
+
+def test_put_of_large_payloads_when_many_wait_writes_none_of_them_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as queue:
+        tube = queue.create_tube("work")
+        for number in range(2 * FEW):
+            tube.put(large(number))
+            tube.put(number)
+        payloads = [file for file in data_files(tmp_path) if file.stat().st_size > 200_000]
+        assert len(payloads) == 2 * FEW
+        assert len(data_files(tmp_path)) < 3 * FEW + FEW
+        found = [next_one(tube) for _ in range(4 * FEW)]
+        assert found == [item for n in range(2 * FEW) for item in (large(n), n)]
+        # Each is written by its put, and by its take.
+        written = [
+            file for file in tmp_path.glob("work/*/*.parquet") if file.stat().st_size > 200_000
+        ]
+        assert len(written) == 4 * FEW
+
+
+def test_put_of_many_large_payloads_spreads_them_over_segments_that_a_take_can_rewrite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_layout, "_SEGMENT_BYTES", 1_000_000)
+    with opened(tmp_path) as queue:
+        tube = queue.create_tube("work")
+        tube.put_many([large(number) for number in range(10)])
+        assert len(data_files(tmp_path)) == 5
+        table = pa.table({"data": [f'"{large(number)}"' for number in range(10, 16)]})
+        assert tube.put_arrow(table).count == 6
+        assert len(data_files(tmp_path)) == 8
+        assert [next_one(tube) for _ in range(16)] == [large(number) for number in range(16)]
 
 
 def released(tube: Tube) -> None:

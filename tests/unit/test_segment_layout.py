@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, spread
+from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, rows_of, spread, within
 
 
 def segments_of(buckets: list[int], size: int, least: int) -> list[int]:
@@ -54,3 +54,18 @@ def test_spread_of_any_rows_keeps_segments_of_groups_apart_and_bounded(
     for segment, bucket in zip(found, buckets, strict=True):
         owners.setdefault(segment, set()).add(bucket % groups.buckets)
     assert all(len(of) == 1 for of in owners.values())
+
+
+def test_rows_of_a_segment_are_fewer_where_payloads_are_large() -> None:
+    megabyte = 1 << 20
+    assert rows_of(50_000, 1_000_000, 100 * 1_000_000) == 50_000
+    assert rows_of(50_000, 200, 200 * megabyte) == 16
+    assert rows_of(50_000, 3, 300 * megabyte) == 1
+    assert rows_of(50_000, 7, 0) == 50_000
+
+
+def test_within_passes_over_what_is_large_and_ends_where_it_is_too_much() -> None:
+    sizes = [(1, 10), (2, 99), (3, 10), (4, 10), (5, 1)]
+    assert within(sizes, 50, 25) == [1, 3]
+    assert within(sizes, 50, 31) == [1, 3, 4, 5]
+    assert within([], 50, 25) == []

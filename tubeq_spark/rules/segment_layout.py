@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-__all__ = ["BUCKETS", "Group", "Spread", "hash_of", "spread"]
+__all__ = ["BUCKETS", "Group", "Spread", "hash_of", "rows_of", "spread", "within"]
 
 #: A put tells sub-queues apart by a hash of so many values.
 BUCKETS = 256
 #: So many of them get segments of their own; more share.
 _FEW = 32
 _SHARED = 16
+#: Bytes of payloads in a segment, about, at most.
+_SEGMENT_BYTES = 16 << 20
 
 
 def hash_of(utube: str | None) -> int:
@@ -59,6 +61,36 @@ class Spread:
         """The segment of a row: its place in the put, and its hash or any bucket of it."""
         group = self.groups[bucket % self.buckets]
         return group.first + place // group.step
+
+
+def within(sizes: Iterable[tuple[int, int]], each: int, most: int) -> list[int]:
+    """The first segments that are small, and small together.
+
+    Args:
+        sizes: Segments and their sizes, in order.
+        each: None that is larger.
+        most: So much together.
+    """
+    found, total = [], 0
+    for segment, size in sizes:
+        if size > each:
+            continue
+        total += size
+        if total > most:
+            break
+        found.append(segment)
+    return found
+
+
+def rows_of(size: int, count: int, total_bytes: int) -> int:
+    """How many rows of a put a segment has: fewer where payloads are large, since a take rewrites it.
+
+    Args:
+        size: Rows in a segment at most.
+        count: Rows of the put, >= 1.
+        total_bytes: Bytes of their payloads.
+    """
+    return max(min(size, _SEGMENT_BYTES * count // max(total_bytes, 1)), 1)
 
 
 def spread(counts: Mapping[int, int], size: int, least: int) -> Spread:

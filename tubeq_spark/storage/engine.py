@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -81,12 +81,17 @@ class Tables(Protocol):
         """A table's newest version, where a look at it is cheap; else `None`."""
         ...
 
-    def small_files(self, table: str, rows: int, every: int) -> int:
-        """How many data files of at most so many rows this process knows, where it costs nothing.
+    def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
+        """How many bytes the data files of some segments of a tube have."""
+        ...
+
+    def small_files(self, table: str, rows: int, size: int, every: int) -> int:
+        """How many data files of at most so many rows and bytes this process knows, where it costs nothing.
 
         Args:
             table: The table.
             rows: How many rows.
+            size: How many bytes.
             every: Count at one version in so many; at others, and where it would cost a look, it is 0.
         """
         ...

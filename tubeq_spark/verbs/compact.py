@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.rules.row_changes import Every, Move
+from tubeq_spark.rules.segment_layout import within
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.verbs.sum_ended import sum_ended
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 _HEAD = 4
 #: Versions from one look whether it is time to compact to the next.
 _EVERY = 16
+#: A segment of more bytes is not tiny, and what a compaction merges has no more than so many.
+_TINY_BYTES, _MOST_BYTES = 256 << 10, 16 << 20
 
 
 def is_worth_compacting(ctx: TubeContext, tiny: int) -> bool:
@@ -42,7 +45,7 @@ def compact(ctx: TubeContext) -> int:
     config = ctx.queue.config
 
     def attempt() -> Plan[int]:
-        tiny = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)[_HEAD:]
+        tiny = _tiny(ctx)[_HEAD:]
         if len(tiny) <= config.fold_segments:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
@@ -59,6 +62,17 @@ def compact(ctx: TubeContext) -> int:
         return 0
 
 
+def _tiny(ctx: TubeContext) -> list[int]:
+    """Segments that are worth merging, in the order of their tasks.
+
+    Large payloads stay where they are: to write them anew costs more than a file of their own does.
+    """
+    config, tables = ctx.queue.config, ctx.queue.engine.tables
+    few = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)
+    sizes = tables.segment_bytes(ctx.table.name, few) if few else {}
+    return within([(segment, sizes.get(segment, 0)) for segment in few], _TINY_BYTES, _MOST_BYTES)
+
+
 def compact_at_times(ctx: TubeContext) -> None:
     """Compact after a verb that made a segment: on engines that can count the small ones cheaply.
 
@@ -66,7 +80,7 @@ def compact_at_times(ctx: TubeContext) -> None:
     """
     tables, rows = ctx.queue.engine.tables, ctx.queue.config.fold_rows
     try:
-        if is_worth_compacting(ctx, tables.small_files(ctx.table.name, rows, _EVERY)):
+        if is_worth_compacting(ctx, tables.small_files(ctx.table.name, rows, _TINY_BYTES, _EVERY)):
             compact(ctx)
     except TubeqError:
         log.warning("tube %s was not compacted", ctx.record.name, exc_info=True)

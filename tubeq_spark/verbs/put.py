@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.rules import arguments
-from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, spread
+from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, rows_of, spread
 from tubeq_spark.rules.transitions import new_row
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.commit_loop import Plan
@@ -78,7 +78,7 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
     data = [item for request in admitted if request for item in request.data]
     if not news:
         return Plan(None, lambda _: [[] for _ in requests])
-    places, segments = _places(ctx, news)
+    places, segments = _places(ctx, news, data)
     schema = insert_schema(ctx.codec.arrow_type)
     rows = insert_table(places, news, data, schema)
     if room is None:
@@ -95,13 +95,17 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
     return Plan(statement, finish)
 
 
-def _places(ctx: TubeContext, news: list[NewTask]) -> tuple[list[tuple[int, int]], list[int]]:
+def _places(
+    ctx: TubeContext, news: list[NewTask], data: list[Any]
+) -> tuple[list[tuple[int, int]], list[int]]:
     """Segment and id of each new task, and the segments."""
     buckets = [0] * len(news)
     if ctx.driver.subqueues:
         buckets = [hash_of(new.utube) % BUCKETS for new in news]
     config = ctx.queue.config
-    layout = spread(Counter(buckets), config.segment_rows, config.fold_rows)
+    size = sum(len(item) for item in data if isinstance(item, str))
+    rows = rows_of(config.segment_rows, len(news), size)
+    layout = spread(Counter(buckets), rows, config.fold_rows)
     numbers = ctx.queue.session.task_ids(len(news) + layout.segments, ctx.table_lock.last_id)
     ctx.table_lock.last_id = numbers.task_id(len(news) - 1)
     segments = [numbers.task_id(len(news) + i) for i in range(layout.segments)]

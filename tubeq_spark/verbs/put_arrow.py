@@ -79,7 +79,9 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
         return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     appends = identity is not None and ctx.capacity is None
-    return put_rows(ctx, buckets.counts, rows, identity, ctx.queue.loop, look=appends) or NOTHING
+    loop, size = ctx.queue.loop, put.data.nbytes
+    put_all = put_rows(ctx, buckets.counts, rows, identity, loop, look=appends, payload_bytes=size)
+    return put_all or NOTHING
 
 
 def places(size: int) -> Any:

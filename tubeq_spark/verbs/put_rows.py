@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.rules.microseconds import US
-from tubeq_spark.rules.segment_layout import Spread, spread
+from tubeq_spark.rules.segment_layout import Spread, rows_of, spread
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import PutResult
@@ -68,6 +68,7 @@ def put_rows(
     loop: CommitLoop,
     *,
     look: bool = True,
+    payload_bytes: int = 0,
 ) -> PutResult | None:
     """Put rows that were checked and counted.
 
@@ -78,6 +79,7 @@ def put_rows(
         identity: What the put is known by.
         loop: Commits it.
         look: Whether to ask the registry for the tube first: an append does not see its drop.
+        payload_bytes: How large the payloads are together; 0: nobody knows.
 
     Returns:
         What was put; `None` when the tube has no room for all of them.
@@ -88,7 +90,8 @@ def put_rows(
     ctx.require_there(look=look)
     ctx.queue.session.start_beating()
     now_us, config = ctx.queue.now_us(), ctx.queue.config
-    layout = spread(buckets, config.segment_rows, config.fold_rows)
+    segment_rows = rows_of(config.segment_rows, total, payload_bytes)
+    layout = spread(buckets, segment_rows, config.fold_rows)
 
     def attempt() -> Plan[PutResult | None]:
         numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
     from tubeq_spark.storage.native.handles import Table
 
-__all__ = ["extent", "history_rows", "small_files", "vacuum"]
+__all__ = ["extent", "history_rows", "sizes", "small_files", "vacuum"]
 
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
@@ -34,10 +34,21 @@ def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
     return Extent(len(sizes), sum(sizes), version, newest, version - _checkpoint(table, options))
 
 
-def small_files(table: DeltaTable, rows: int) -> int:
-    """How many data files of at most so many rows; those that do not tell count, too."""
-    counts = table.get_add_actions().column("num_records").to_pylist()
-    return sum(count is None or count <= rows for count in counts)
+def small_files(table: DeltaTable, rows: int, size: int) -> int:
+    """How many data files of at most so many rows and bytes; those that do not tell rows count, too."""
+    files = table.get_add_actions()
+    counts, sizes = (files.column(name).to_pylist() for name in ("num_records", "size_bytes"))
+    return sum(
+        (count is None or count <= rows) and of <= size
+        for count, of in zip(counts, sizes, strict=True)
+    )
+
+
+def sizes(table: DeltaTable, by: str) -> list[tuple[int | None, int]]:
+    """Partition and size of each data file of a table with one partition column of numbers."""
+    files = table.get_add_actions(flatten=True)
+    columns = (files.column(name).to_pylist() for name in (f"partition.{by}", "size_bytes"))
+    return list(zip(*columns, strict=True))
 
 
 def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:

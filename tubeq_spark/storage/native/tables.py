@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.writers import are_told_apart
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from deltalake import DeltaTable, Schema
 
     from tubeq_spark.storage.engine import Extent
@@ -164,18 +167,36 @@ class NativeTables:
             with self._handles.of(table).newest() as newest:
                 return newest.version()
 
-    def small_files(self, table: str, rows: int, every: int) -> int:
-        """How many data files of at most so many rows, at one version in so many; else 0."""
+    def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
+        """How many bytes the data files of some segments of a tube have."""
+        with errors.reading():
+            seen = self._handles.of(table).seen()
+            if seen is not None:
+                files = [(file.partition[PARTITION], file.size) for file in seen.files.values()]
+            else:
+                with self._handles.of(table).newest() as newest:
+                    files = maintenance.sizes(newest, PARTITION)
+        found: Counter[int] = Counter()
+        for segment, size in files:
+            if segment is not None and segment in segments:
+                found[segment] += size
+        return found
+
+    def small_files(self, table: str, rows: int, size: int, every: int) -> int:
+        """How many data files of at most so many rows and bytes, at one version in so many; else 0."""
         local = self._handles.of(table).local
         if local is not None:
             seen = local.known
             if seen is None or seen.version % every:
                 return 0
-            return sum(file.rows is None or file.rows <= rows for file in seen.files.values())
+            return sum(
+                (file.rows is None or file.rows <= rows) and file.size <= size
+                for file in seen.files.values()
+            )
         with errors.reading(), self._handles.of(table).known() as known:
             if known is None or known.version() % every:
                 return 0
-            return maintenance.small_files(known, rows)
+            return maintenance.small_files(known, rows, size)
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """What the log of a tube's table tells of tasks that have come to their end."""

@@ -21,12 +21,12 @@ from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark import ended_log
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
-from tubeq_spark.storage.sql.quoting import identifier, path_of, string
+from tubeq_spark.storage.sql.quoting import bigint, identifier, path_of, string
 from tubeq_spark.storage.sql.schema import PARTITION
 from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -224,9 +224,18 @@ class SparkTables:
         """`None`: a look at a table's version is a query."""
         return None
 
-    def small_files(self, table: str, rows: int, every: int) -> int:
+    def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
+        """How many bytes the data files of some segments of a tube have, by what Spark knows of files."""
+        found = self._engine.rows(
+            "SELECT segment, sum(size) AS size FROM (SELECT DISTINCT segment, _metadata.file_path, "
+            f"_metadata.file_size AS size FROM {table} "
+            f"WHERE segment IN ({', '.join(map(bigint, segments))})) GROUP BY segment"
+        )
+        return {row["segment"]: row["size"] for row in found}
+
+    def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """0: so is a look at its files."""
-        del table, rows, every
+        del table, rows, size, every
         return 0
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:

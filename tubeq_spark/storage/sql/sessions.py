@@ -39,8 +39,8 @@ _TOTAL_BUCKET = 2_001
 _MEMBERS = f"bucket < {integer(_BUCKETS)}"
 #: The counters of all members that have been forgotten.
 _IS_TOTAL = f"bucket = {integer(_TOTAL_BUCKET)} AND kind = 'total'"
-#: More than any file of the table has.
-_MOST_ROWS = 1 << 30
+#: More rows and bytes than any file of the table has.
+_ANY = 1 << 40
 _LIVE, _LEFT = "live", "left"
 #: Of the rows of one member, or of one session's dead marks.
 _NEWEST = (
@@ -122,7 +122,7 @@ class Sessions(SystemTable):
 
     def files(self) -> int:
         """How many data files the table has, where they are counted cheaply; else 0."""
-        return self._engine.tables.small_files(self._table, _MOST_ROWS, every=1)
+        return self._engine.tables.small_files(self._table, _ANY, _ANY, every=1)
 
     def extent(self) -> Extent:
         """How large the table is."""
