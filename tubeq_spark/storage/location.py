@@ -9,11 +9,13 @@ from pathlib import Path
 from tubeq_spark.rules.validation import refuse
 from tubeq_spark.storage.sql.quoting import identifier, path_table
 
-__all__ = ["SESSIONS", "TAKEN_UTUBES", "TUBES", "Location", "local_directory"]
+__all__ = ["SESSIONS", "SYSTEM", "TAKEN_UTUBES", "TUBES", "Location", "local_directory"]
 
 TUBES = "_tubeq_tubes"
 SESSIONS = "_tubeq_sessions"
 TAKEN_UTUBES = "_tubeq_taken_utubes"
+#: The tables that are no tubes.
+SYSTEM = frozenset({TUBES, SESSIONS, TAKEN_UTUBES})
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)")
 _CATALOG_SCHEMA = re.compile(r"[^./:\\]+(\.[^./:\\]+)+")

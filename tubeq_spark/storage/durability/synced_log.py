@@ -22,7 +22,7 @@ from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.durability import background
 from tubeq_spark.storage.durability.log_names import checksum_of, commit_file, versions_of
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX, Mark, MarkFile, place_of
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
+from tubeq_spark.storage.location import SYSTEM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,8 +33,6 @@ __all__ = ["LOCKS", "SyncedLog", "synced_log_of"]
 
 #: Directory of lock files and marks, beside the tables of a location.
 LOCKS = "_tubeq_locks"
-#: Other tables are committed on the word of these: they are synced with each commit.
-_SYSTEM = frozenset({TUBES, SESSIONS, TAKEN_UTUBES})
 #: From so many files on, the whole file system is written instead of each of them.
 _MANY = 50
 
@@ -56,7 +54,8 @@ class SyncedLog:
         #: What was found damaged and left as it is.
         self.damage = ""
         self._durability = Durability.NONE
-        self._is_in_step = table.name in _SYSTEM
+        # Other tables are committed on the word of these: they are synced with each commit.
+        self._is_in_step = table.name in SYSTEM
         self._places = places
         self._mark = MarkFile(table.parent / LOCKS / f"{table.name}{MARK_SUFFIX}")
         self._synced = -1

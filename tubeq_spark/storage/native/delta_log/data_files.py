@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from tubeq_spark.storage.native.delta_log.bounds import bounds, is_ordered
 from tubeq_spark.storage.native.partitions import grouped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.snapshot import Shape
@@ -36,21 +37,40 @@ def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[D
     Raises:
         OSError: They cannot be written.
     """
-    return [
-        (_written(table, shape, dict(zip(shape.by, partition, strict=True)), part, at_ms), part)
-        for partition, part in grouped(rows, shape.by)
-    ]
+    written: list[tuple[DataFile, pa.Table]] = []
+    begun: list[Path] = []
+    try:
+        for values, part in grouped(rows, shape.by):
+            partition: dict[str, int | None] = dict(zip(shape.by, values, strict=True))
+            path = _path(partition)
+            begun.append(table / path)
+            written.append((_written(begun[-1], path, shape, partition, part, at_ms), part))
+    except BaseException:
+        # On a full disk these may be what fills it.
+        for place in begun:
+            with suppress(OSError):
+                place.unlink()
+        raise
+    return written
+
+
+def _path(partition: Mapping[str, int | None]) -> str:
+    """A new path under a table's directory."""
+    # As Spark names them.
+    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    return "/".join([*(_directory(*value) for value in partition.items()), name])
 
 
 def _written(
-    table: Path, shape: Shape, partition: dict[str, int | None], rows: pa.Table, at_ms: int
+    place: Path,
+    path: str,
+    shape: Shape,
+    partition: dict[str, int | None],
+    rows: pa.Table,
+    at_ms: int,
 ) -> DataFile:
     from pyarrow.parquet import write_table  # noqa: PLC0415  what only looks does without
 
-    # As Spark names them.
-    name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    path = "/".join([*(_directory(*value) for value in partition.items()), name])
-    place = table / path
     place.parent.mkdir(exist_ok=True, parents=True)
     # Not with Arrow's own schema beside Parquet's: readers take their types from the log.
     with pa.OSFile(str(place), "wb") as sink:

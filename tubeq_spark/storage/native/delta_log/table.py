@@ -25,6 +25,7 @@ from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
+from tubeq_spark.storage.native.delta_log.disk_space import require_space
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class LocalTable:
         rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
         try:
             if rows is not None and rows.num_rows:
+                require_space(self.directory, rows.num_rows, change.gone)
                 written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
             added = [file for file, _ in written]
             actions = _actions(change, added, snapshot.version, now_ms)
