@@ -20,6 +20,8 @@ from tests.programs import environment
 from tubeq_spark import Queue, TaskState
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
+from tubeq_spark.rules.ids import tick_at, ticks
+from tubeq_spark.rules.microseconds import to_us
 
 if TYPE_CHECKING:
     from typer.testing import Result
@@ -119,7 +121,7 @@ def test_tube_when_created_is_listed_counted_and_dropped(tubeq: Tubeq, queue: Qu
     ]
     nothing = tubeq("take", "web")
     assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (1, "", "")
-    assert tubeq("drop", "web").stdout == "dropped web\n"
+    assert tubeq("drop", "web", "--yes").stdout == "dropped web\n"
     assert "web" not in queue.tubes()
 
 
@@ -239,6 +241,50 @@ def test_take_with_keep_leaves_tasks_to_a_session_until_its_time_is_over(
     assert late.stderr == f"tubeq: session {session} is unknown or no longer alive\n"
     queue.sweep()
     assert data_of([take(tube), take(tube)]) == ["b", "c"]
+
+
+def test_drop_without_a_terminal_asks_for_yes(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifo")
+
+    refused = tubeq("drop", tube.name)
+
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == (
+        "tubeq: nothing was dropped: without a terminal to ask at, say --yes\n"
+    )
+    assert tube.name in queue
+    assert tubeq("drop", tube.name, "--yes").stdout == f"dropped {tube.name}\n"
+    assert tube.name not in queue
+
+
+def test_ids_in_json_are_texts_and_are_taken_so(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("fifottl", ttr=60)
+    [put] = results(tubeq("--json", "put", tube.name, stdin='"a"\n"b"\n'))
+    tasks = [tube.take(0), tube.take(0)]
+    ids = [str(task.task_id) for task in tasks if task is not None]
+    assert [put["first_task_id"], put["last_task_id"]] == ids
+
+    [first] = results(tubeq("--json", "peek", tube.name, ids[0]))
+    assert first["task_id"] == ids[0]
+    # As `jq .task_id` prints it.
+    [second] = results(tubeq("--json", "peek", tube.name, json.dumps(ids[1])))
+    assert (second["task_id"], second["data"]) == (ids[1], "b")
+    assert tubeq("peek", tube.name, "one").exit_code == 2
+
+
+def test_put_reserves_numbers_for_seconds_only(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    """Where many calls hold all slots, those of later ones would run ahead of the clock."""
+    tube = new_tube("fifo")
+    before = {lease.slot: lease for lease in queue._context.slots._leased().values()}
+    assert tubeq("put", tube.name, stdin="1\n").exit_code == 0
+
+    leased = queue._context.slots._leased()
+    [bound] = [lease.bound for slot, lease in leased.items() if before.get(slot) != lease]
+    assert bound <= tick_at(to_us(clock.now())) + ticks(10)
 
 
 def test_tasks_of_others_when_named_can_be_peeked_buried_and_deleted_but_not_acked(

@@ -60,5 +60,5 @@ def test_tubeq_when_each_call_is_a_process_puts_takes_and_counts_each_task_once(
     with Queue(spark, location) as queue:
         [left] = queue["mail"].tasks_by_state(TaskState.READY)
         found = queue.statistics("mail")
-    assert (left.task_id, left.data) == (second["first_task_id"], "c")
+    assert (left.task_id, left.data) == (int(second["first_task_id"]), "c")
     assert (found["calls"]["put"], found["calls"]["take"], found["calls"]["ack"]) == (3, 2, 2)

@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,12 +25,15 @@ from tubeq_spark.task import Task
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tubeq_spark.config import QueueConfig
     from tubeq_spark.queue import Queue
 
 __all__ = ["NAME", "Call", "Outside", "as_dict", "json_text"]
 
 #: Of the program, before its sentences.
 NAME = "tubeq"
+#: Seconds ahead for which a call reserves numbers. Where all slots are in use ids run ahead of the clock.
+_HORIZON = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,7 @@ class Call:
             engine="native",
             session_uuid=session_uuid,
             clock=self.outside.clock,
-            config=self.settings.config,
+            config=self._config(),
         )
 
     def _on_spark(self, session_uuid: uuid.UUID | str | None, tube: str | None) -> Queue:
@@ -107,8 +110,13 @@ class Call:
             tube=tube,
             session_uuid=session_uuid,
             clock=self.outside.clock,
-            config=self.settings.config,
+            config=self._config(),
         )
+
+    def _config(self) -> QueueConfig:
+        """The settings, for a process that ends soon: others can have its number slot after seconds."""
+        config = self.settings.config
+        return replace(config, number_horizon=min(config.number_horizon, _HORIZON))
 
     @contextmanager
     def answering(self) -> Iterator[None]:
@@ -190,8 +198,9 @@ def print_line(text: str) -> None:
 
 
 def as_dict(task: Task) -> dict[str, Any]:
-    """A task for machines; times as ISO 8601."""
-    found = asdict(task)
+    """A task for machines; times as ISO 8601, the id as text."""
+    # In jq and JavaScript numbers are doubles, which round it to another one.
+    found = asdict(task) | {"task_id": str(task.task_id)}
     for name in ("created", "next_event"):
         found[name] = None if found[name] is None else found[name].isoformat()
     return found

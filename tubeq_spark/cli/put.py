@@ -76,7 +76,8 @@ class _Done:
             self._last = tasks[-1].task_id
 
     def as_dict(self, tube: str) -> dict[str, Any]:
-        ids = {"first_task_id": self._first, "last_task_id": self._last}
+        ends = {"first_task_id": self._first, "last_task_id": self._last}
+        ids = {name: None if task_id is None else str(task_id) for name, task_id in ends.items()}
         return {"tube": tube, "count": self.count, **ids}
 
     def sentence(self, tube: str) -> str:

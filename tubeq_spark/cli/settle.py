@@ -11,7 +11,16 @@ from tubeq_spark.cli.names import TubeName
 
 __all__ = ["ack", "bury", "delete", "kick", "peek", "release", "touch"]
 
-_Ids = Annotated[list[int], typer.Argument(metavar="TASK_ID...", show_default=False)]
+
+def _task_id(text: str) -> int:
+    """An id as it is printed, also in the quotes that it has in JSON."""
+    return int(text.strip().removeprefix('"').removesuffix('"'))
+
+
+_Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=_task_id)]
+_Ids = Annotated[
+    list[int], typer.Argument(metavar="TASK_ID...", show_default=False, parser=_task_id)
+]
 _Session = Annotated[
     str,
     typer.Option(
@@ -45,7 +54,7 @@ def release(
 def touch(
     ctx: typer.Context,
     tube: TubeName,
-    task_id: int,
+    task_id: _Id,
     increment: Annotated[float, typer.Argument(help="Seconds")],
     session: _Session,
 ) -> None:

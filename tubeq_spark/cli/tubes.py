@@ -109,11 +109,11 @@ def drop(
     call: Call = ctx.obj
     with call.queue() as queue:
         dropped = queue.tube(tube)
-        if (
-            sys.stdin.isatty()
-            and not yes
-            and not typer.confirm(f"Drop {tube} with all its tasks?", err=True)
-        ):
-            call.end("nothing was dropped", ExitCode.BAD_USE)
+        if not yes:
+            if not sys.stdin.isatty():
+                msg = "nothing was dropped: without a terminal to ask at, say --yes"
+                call.end(msg, ExitCode.BAD_USE)
+            if not typer.confirm(f"Drop {tube} with all its tasks?", err=True):
+                call.end("nothing was dropped", ExitCode.BAD_USE)
         dropped.drop()
         call.show({"tube": tube, "dropped": True}, f"dropped {tube}")
