@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import closing, opening, sweeper, tubes
@@ -32,7 +33,7 @@ from tubeq_spark.tube import Tube
 if TYPE_CHECKING:
     import datetime as dt
     import uuid
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -50,10 +51,15 @@ def _reopened(
     storage_options: Mapping[str, str] | None,
     name: str,
 ) -> Tube:
-    """A tube in a process that it was sent to, with a queue object of its own."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415  it is optional
+    """A tube in a process that it was sent to, with a queue object of its own.
 
-    spark = SparkSession.active()
+    What the native engine runs needs no Spark session there, and has the one that is active.
+    """
+    spark = None
+    if engine == "spark" or "pyspark" in sys.modules:
+        from pyspark.sql import SparkSession  # noqa: PLC0415  it is optional
+
+        spark = SparkSession.active() if engine == "spark" else SparkSession.getActiveSession()
     queue = Queue(spark, location, config=config, engine=engine, storage_options=storage_options)
     return queue.tube(name)
 
@@ -126,8 +132,8 @@ class Queue(CreatesTubes[Tube]):
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
         self._engines = engines_of(spark, location, engine, storage_options)
-        #: What a tube is opened with again where it was sent to: all but its name.
-        self._again = (location, self._config, engine, storage_options)
+        #: What a tube is opened with again where it was sent to, but for where and which it is.
+        self._again = (self._config, self._engines.name, storage_options)
         try:
             self._open(location, clock, other)
         except BaseException:
@@ -227,6 +233,10 @@ class Queue(CreatesTubes[Tube]):
 
     __getitem__ = tube
 
+    def __iter__(self) -> Iterator[str]:
+        """The names of all tubes, sorted. Commits: none."""
+        return iter(self.tubes())
+
     def __contains__(self, name: object) -> bool:
         return name in self.tubes()
 
@@ -242,7 +252,7 @@ class Queue(CreatesTubes[Tube]):
             if known is not None and tubes.context_of(known).record.id == record.id:
                 return known
             ctx = tubes.make_context(self._context, self._opened, self._registry, record)
-            again = functools.partial(_reopened, *self._again, record.name)
+            again = functools.partial(_reopened, self.location, *self._again, record.name)
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )

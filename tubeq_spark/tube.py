@@ -174,7 +174,7 @@ class Tube(SingleTasks):
         the count is 0.
         """
         if not hasattr(df, "sparkSession"):
-            validation.refuse("df", type(df), "a DataFrame")
+            validation.refuse("df", type(df), "a DataFrame of Spark; for this use put_arrow")
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
         self._ctx.queue.require_spark()
         from tubeq_spark.verbs import put_frame  # noqa: PLC0415  pyspark is optional

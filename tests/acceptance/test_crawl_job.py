@@ -384,7 +384,7 @@ def test_program_that_is_stopped_goes_on_where_it_was(
 ) -> None:
     engine = "native" if spark_or_none is None else "spark"
     seeds = [root, *(f"{root}folder {number}/" for number in range(FOLDERS))]
-    options = ["--location", location, "--lease", "5", "--consumers", "2", "--engine", engine]
+    options = ["--location", location, "--lease", "30", "--consumers", "2", "--engine", engine]
     handler.open, handler.unheld = threading.Event(), len(seeds) + 2
     try:
         with Program(*options, "--batch-size", "8", "--partitions", "1", *seeds) as first:

@@ -108,7 +108,7 @@ def test_encode_of_what_json_has_in_another_form_comes_back_in_jsons(
     ids=lambda value: type(value).__name__,
 )
 def test_encode_of_what_would_not_come_back_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidOptionError, match=r"^data="):
+    with pytest.raises(InvalidOptionError, match=r"^data"):
         encode(value)
 
 

@@ -125,7 +125,7 @@ def create(
     while True:
         known = _known(queue, opened, registry, new.name)
         if known is not None:
-            refuse_other(known.name, known.type, new, if_not_exists=if_not_exists)
+            refuse_other(known.name, known.type, known.options, new, if_not_exists=if_not_exists)
             return known, False
         new_table.refuse_schema(queue, new.options)
         record = TubeRecord(

@@ -29,7 +29,7 @@ from tubeq_spark.runtime.counters import calls_of, tasks_of
 if TYPE_CHECKING:
     import datetime as dt
     import uuid
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -171,7 +171,10 @@ class InMemoryQueue(Queue):
                 if new.options.temporary:
                     self._known.temporary.append(stored)
             else:
-                refuse_other(stored.name, stored.type, new, if_not_exists=options["if_not_exists"])
+                if_not_exists = options["if_not_exists"]
+                refuse_other(
+                    stored.name, stored.type, stored.options, new, if_not_exists=if_not_exists
+                )
             tube = self._known.tube(stored)
         if options["on_task_change"] is not None:
             tube.on_task_change(options["on_task_change"])
@@ -184,6 +187,10 @@ class InMemoryQueue(Queue):
             return self._known.tube(self._known.find(name))
 
     __getitem__ = tube
+
+    def __iter__(self) -> Iterator[str]:
+        """As `Queue.__iter__`."""
+        return iter(self.tubes())
 
     def __contains__(self, name: object) -> bool:
         return name in self.tubes()

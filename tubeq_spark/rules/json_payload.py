@@ -43,9 +43,39 @@ def encode(data: Any) -> str:
         )
         text.encode()
     except (TypeError, ValueError, RecursionError):
+        path, value = _bad_part(data)
         # repr of a cyclic or hostile object may itself fail or be endless: name the type only.
-        refuse("data", type(data), _ALLOWED)
+        refuse(f"data{path}", type(value), _ALLOWED)
     return text
+
+
+def _bad_part(data: Any) -> tuple[str, Any]:
+    """The first part of a payload that is no JSON value, and where it is."""
+    found = [("", data, 1)]
+    while found:
+        path, value, depth = found.pop()
+        if not isinstance(value, _CONTAINERS):
+            if not _is_plain(value):
+                return path, value
+            continue
+        if depth > DEPTH_MAX:
+            break
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str) or not _is_plain(key):
+                    return f", a key{' of ' if path else ''}{path}", key
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))
+        # Depth first: whatever holds itself is too deep soon.
+        found += [(f"{path}[{key!r}]", item, depth + 1) for key, item in reversed(items)]
+    return "", data
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _check(data: Any) -> None:

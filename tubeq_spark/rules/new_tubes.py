@@ -105,16 +105,20 @@ def check_new(
     return NewTube(checked_name, driver, checked)
 
 
-def refuse_other(name: str, type_name: str, new: NewTube, *, if_not_exists: bool) -> None:
+def refuse_other(
+    name: str, type_name: str, options: TubeOptions, new: NewTube, *, if_not_exists: bool
+) -> None:
     """Refuse to create a tube where one of this name and type is, unless it may be had instead.
 
     Raises:
-        TubeExistsError: It may not.
+        TubeExistsError: It may not; the message says how that one differs.
     """
-    if not if_not_exists or name != new.name:
-        raise refusals.tube_exists(name)
-    if type_name != new.driver.name:
-        raise refusals.of_other_type(name, type_name, new.driver.name)
+    if if_not_exists and (name, type_name) == (new.name, new.driver.name):
+        return
+    there = {"type": type_name, **options}
+    wanted = {"type": new.driver.name, **new.options}
+    differing = {of: (there[of], wanted[of]) for of in wanted if there[of] != wanted[of]}
+    raise refusals.tube_exists(name, differing)
 
 
 def check_settings(given: Mapping[str, Any], *, has_temporary: bool) -> Settings:

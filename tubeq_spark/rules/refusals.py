@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tubeq_spark.errors import (
     NotTakenError,
     QueueStateError,
@@ -13,13 +15,15 @@ from tubeq_spark.errors import (
 )
 from tubeq_spark.rules.queue_state import QueueState
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = [
     "has_taken_tasks",
     "no_spark",
     "no_task",
     "no_tube",
     "not_held",
-    "of_other_type",
     "require_running",
     "tube_exists",
     "was_dropped",
@@ -33,7 +37,8 @@ def require_running(state: QueueState) -> None:
         QueueStateError: The queue is closed or closing.
     """
     if state is not QueueState.RUNNING:
-        msg = f"the queue is {state.value}, not {QueueState.RUNNING.value}"
+        said = {QueueState.ENDING: "is being closed", QueueState.WAITING: "was closed"}
+        msg = f"the queue {said.get(state, 'is not open yet')}"
         raise QueueStateError(msg)
 
 
@@ -64,14 +69,15 @@ def has_taken_tasks(name: str) -> TubeBusyError:
     return TubeBusyError(f"tube {name!r} has taken tasks")
 
 
-def tube_exists(name: str) -> TubeExistsError:
-    """For a new tube whose name is in use."""
-    return TubeExistsError(f"tube {name!r} exists already")
+def tube_exists(name: str, differences: Mapping[str, tuple[object, object]]) -> TubeExistsError:
+    """For a new tube whose name is in use.
 
-
-def of_other_type(name: str, there: str, wanted: str) -> TubeExistsError:
-    """For a tube that is there with another type than was asked for."""
-    return TubeExistsError(f"tube {name!r} exists already, with type {there!r}, not {wanted!r}")
+    Args:
+        name: Of the tube that is there.
+        differences: What it has, and what was asked for, by option.
+    """
+    how = [f"with {of}={there!r}, not {new!r}" for of, (there, new) in differences.items()]
+    return TubeExistsError(f"tube {name!r} exists already{', ' if how else ''}{', '.join(how)}")
 
 
 def no_spark() -> StoreError:

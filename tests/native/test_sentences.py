@@ -1,0 +1,144 @@
+"""What errors say, and what users may do with a queue as with other objects of Python."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tubeq_spark import (
+    CommitUnknownError,
+    InvalidOptionError,
+    NotTakenError,
+    PutItem,
+    Queue,
+    QueueConfig,
+    QueueStateError,
+    TubeExistsError,
+)
+from tubeq_spark.testing import InMemoryQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=["native", "memory"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A queue on either."""
+    with InMemoryQueue() if request.param == "memory" else opened(tmp_path) as found:
+        yield found
+
+
+def opened(place: Path) -> Queue:
+    return Queue(None, str(place), engine="native")
+
+
+def test_queue_when_it_was_closed_says_so(queue: Any) -> None:
+    tube = queue.create_tube("work")
+    queue.close()
+    with pytest.raises(QueueStateError, match=r"^the queue was closed$"):
+        tube.put("a")
+
+
+def test_queue_when_it_is_iterated_gives_the_names_of_its_tubes(queue: Any) -> None:
+    for name in ("b", "a"):
+        queue.create_tube(name)
+    assert list(queue) == ["a", "b"]
+
+
+def test_create_tube_when_one_is_there_says_how_it_differs(queue: Any) -> None:
+    queue.create_tube("work", "fifottl", ttr=60, pri=3)
+    with pytest.raises(TubeExistsError) as same:
+        queue.create_tube("work", "fifottl", ttr=60, pri=3)
+    with pytest.raises(TubeExistsError) as other:
+        queue.create_tube("work", "fifo")
+    with pytest.raises(TubeExistsError) as of_type:
+        queue.create_tube("work", "utube", if_not_exists=True)
+
+    assert str(same.value) == "tube 'work' exists already"
+    assert str(other.value) == (
+        "tube 'work' exists already, with type='fifottl', not 'fifo', with pri=3, not 0, "
+        "with ttr=60.0, not None"
+    )
+    assert "with type='fifottl', not 'utube'" in str(of_type.value)
+    assert queue.create_tube("work", "fifottl", if_not_exists=True).name == "work"
+
+
+class Hostile:
+    """Something that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+HOLDS_ITSELF: list[object] = []
+HOLDS_ITSELF += [HOLDS_ITSELF, HOLDS_ITSELF]
+
+
+@pytest.mark.parametrize(
+    ("data", "where"),
+    [
+        ({"a": [1, {2, 3}]}, "data['a'][1]=<class 'set'>"),
+        ({"a": {"b": {1: 2}}}, "data, a key of ['a']['b']=<class 'int'>"),
+        ({None: 1}, "data, a key=<class 'NoneType'>"),
+        ([0.5, float("inf")], "data[1]=<class 'float'>"),
+        (["fine", "\ud800"], "data[1]=<class 'str'>"),
+        ([Hostile()], "data[0]=<class 'tests.native.test_sentences.Hostile'>"),
+        (HOLDS_ITSELF, "data=<class 'list'>"),
+        (b"bytes", "data=<class 'bytes'>"),
+    ],
+)
+def test_put_when_a_part_of_its_payload_is_no_json_says_which(
+    queue: Any, data: object, where: str
+) -> None:
+    tube = queue.create_tube("work")
+    for call, name in (
+        (lambda: tube.put(data), where),
+        (lambda: tube.put_many([PutItem("good"), PutItem(data)]), f"items[1]: {where}"),
+    ):
+        with pytest.raises(InvalidOptionError) as refused:
+            call()
+        assert str(refused.value).startswith(f"{name}: must be a JSON value")
+
+
+def test_put_df_when_it_is_given_no_frame_of_spark_names_put_arrow(tmp_path: Path) -> None:
+    with opened(tmp_path) as queue:
+        tube = queue.create_tube("work")
+        with pytest.raises(InvalidOptionError, match="of Spark; for this use put_arrow"):
+            tube.put_df({"data": ["1"]})  # type: ignore[arg-type]
+
+
+def test_values_and_errors_travel_by_pickle(queue: Any) -> None:
+    tube = queue.create_tube("work", "fifottl", ttr=60)
+    task = tube.put({"a": [1]})
+    for value in (task, tube.options, QueueConfig(attempts=3), PutItem("a", pri=1)):
+        assert pickle.loads(pickle.dumps(value)) == value
+    for error in (NotTakenError("not held"), CommitUnknownError("who knows", 7)):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_tube_when_it_is_sent_to_another_process_opens_itself_there(tmp_path: Path) -> None:
+    """By its whole location, and without Spark."""
+    program = (
+        "import pickle, sys\n"
+        "tube = pickle.load(sys.stdin.buffer)\n"
+        "print(tube.put('from there').data, 'pyspark' in sys.modules)\n"
+    )
+    with opened(tmp_path) as queue:
+        tube = queue.create_tube("work")
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            input=pickle.dumps(tube),
+            cwd=tmp_path.parent,
+            capture_output=True,
+            check=True,
+        )
+        assert done.stdout.decode().strip() == "from there False"
+        task = tube.take(0)
+        assert task is not None
+        assert task.data == "from there"
