@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.health import Health, Problem
     from tubeq_spark.queue import Queue
     from tubeq_spark.rules.queue_state import QueueState
-    from tubeq_spark.rules.reports import QueueMetrics, SweepReport, TubeMetrics, TubeSweep
+    from tubeq_spark.rules.reports import (
+        CheckReport,
+        Damage,
+        QueueMetrics,
+        SweepReport,
+        TubeMetrics,
+        TubeSweep,
+    )
     from tubeq_spark.rules.tube_types import Driver
     from tubeq_spark.storage.spark.guarded_write import guarded_write
     from tubeq_spark.storage.spark.spark_session import delta_package, local_session, spark_conf
@@ -49,7 +56,14 @@ _MODULES = {
     "errors": tuple(errors.__all__),
     "observe.health": ("Health", "Problem"),
     "queue": ("Queue",),
-    "rules.reports": ("QueueMetrics", "SweepReport", "TubeMetrics", "TubeSweep"),
+    "rules.reports": (
+        "CheckReport",
+        "Damage",
+        "QueueMetrics",
+        "SweepReport",
+        "TubeMetrics",
+        "TubeSweep",
+    ),
     "storage.spark.spark_session": ("delta_package", "local_session", "spark_conf"),
     "rules.queue_state": ("QueueState",),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
@@ -60,9 +74,11 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Batch",
+    "CheckReport",
     "Clock",
     "CommitUnknownError",
     "ConflictError",
+    "Damage",
     "Driver",
     "Health",
     "InvalidOptionError",

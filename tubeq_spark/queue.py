@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from tubeq_spark.admin import closing, opening, sweeper, tubes
+from tubeq_spark.admin import check, closing, opening, sweeper, tubes
 from tubeq_spark.admin.engines import engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.observe.statistics import TubeStatistics
-    from tubeq_spark.rules.reports import QueueMetrics, SweepReport
+    from tubeq_spark.rules.reports import CheckReport, QueueMetrics, SweepReport
     from tubeq_spark.rules.tube_types import Driver
 
 __all__ = ["Queue", "typed_statistics"]
@@ -488,6 +488,30 @@ class Queue(CreatesTubes[Tube]):
         return health.examine(
             self._context, self._opened, self._registry.records, self._context_of, limits
         )
+
+    @_uninterrupted
+    def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
+        """Read all tables on local files as a whole, and say what is damaged; see `Damage.kind`.
+
+        The logs, their checkpoints, and length and end of each data file of the newest versions. Takes
+        no locks. A queue that does not open any more is checked by `tubeq check`.
+
+        Args:
+            repair: Whether to repair what can be without a loss, under the lock of the table. What is
+                damaged in a log is moved to `_delta_log/_lost-<time>` of the table.
+            accept_loss: With `repair`: whether to repair the rest, too. A table goes back to its last
+                version that can be read, and data files that are not as they were written are taken out
+                of it; the tasks are named. Other processes should not have the queue open meanwhile.
+
+        Raises:
+            InvalidOptionError: `accept_loss` without `repair`.
+            StoreError: The location is not on local files, or a table cannot be locked or written.
+
+        Commits: none; with `accept_loss` 1 to each table of which data files are taken out. Its lock is
+        held, so nothing conflicts with it.
+        """
+        self._context.require_running()
+        return check.check(self._opened, repair=repair, accept_loss=accept_loss)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add a tube type of one's own; this queue object knows it from now on.

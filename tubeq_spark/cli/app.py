@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tubeq_spark.cli import put, settle, take, top, tubes
+from tubeq_spark.cli import check, put, settle, take, top, tubes
 from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
@@ -34,7 +34,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 done; 1 nothing was taken, or a full tube took nothing; 2 bad use, or "
+    epilog="Exit codes: 0 done; 1 nothing was taken, a full tube took nothing, or a check "
+    "found problems; 2 bad use, or "
     "refused (unknown tube or task, not held by that session); 3 failed; 130, 143 stopped by a "
     "signal.",
 )
@@ -118,6 +119,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     top.top,
     tubes.sweep,
     tubes.drop,
+    check.check,
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -49,6 +49,8 @@ class ExitCode(IntEnum):
     DONE = 0
     #: Nothing was there to take, or a full tube took nothing.
     NOTHING = 1
+    #: Of a check: something is damaged.
+    PROBLEMS = 1
     #: Another call can mend it: what was asked for is unknown, or not allowed.
     BAD_USE = 2
     FAILED = 3

@@ -13,7 +13,7 @@ from tubeq_spark.memory.known_tubes import KnownTubes
 from tubeq_spark.memory.measuring import measure
 from tubeq_spark.memory.place import Place
 from tubeq_spark.memory.sweeper import sweep_tubes
-from tubeq_spark.rules import validation
+from tubeq_spark.rules import refusals, validation
 from tubeq_spark.rules.ids import require_ids
 from tubeq_spark.rules.microseconds import to_us, us_from_seconds
 from tubeq_spark.rules.new_tubes import (
@@ -24,6 +24,7 @@ from tubeq_spark.rules.new_tubes import (
 )
 from tubeq_spark.rules.put_columns import refuse_schema
 from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.rules.reports import CheckReport
 from tubeq_spark.runtime.counters import calls_of, tasks_of
 
 if TYPE_CHECKING:
@@ -308,6 +309,13 @@ class InMemoryQueue(Queue):
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Raises `StoreError`: there is neither storage nor a Spark that could want attention."""
         raise needs_spark("health")
+
+    def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
+        """As `Queue.check`: there are no files that could be damaged."""
+        self._own.require_running()
+        if accept_loss and not repair:
+            raise refusals.loss_without_repair()
+        return CheckReport()
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """As `Queue.register_driver`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import (
+    InvalidOptionError,
     NotTakenError,
     QueueStateError,
     StoreError,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "has_taken_tasks",
+    "loss_without_repair",
     "no_spark",
     "no_task",
     "no_tube",
@@ -40,6 +42,11 @@ def require_running(state: QueueState) -> None:
         said = {QueueState.ENDING: "is being closed", QueueState.WAITING: "was closed"}
         msg = f"the queue {said.get(state, 'is not open yet')}"
         raise QueueStateError(msg)
+
+
+def loss_without_repair() -> InvalidOptionError:
+    """For a check that may lose something and is not to repair anything."""
+    return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
 
 
 def not_held(task_id: int) -> NotTakenError:

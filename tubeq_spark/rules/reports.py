@@ -9,7 +9,14 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
-__all__ = ["QueueMetrics", "SweepReport", "TubeMetrics", "TubeSweep"]
+__all__ = [
+    "CheckReport",
+    "Damage",
+    "QueueMetrics",
+    "SweepReport",
+    "TubeMetrics",
+    "TubeSweep",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +130,50 @@ class QueueMetrics:
     at: dt.datetime
     tubes: dict[str, TubeMetrics] = field(hash=False)
     conflicts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Something of a table that is not as it was written.
+
+    Attributes:
+        table: The name of the table; a tube's is the tube's.
+        tube: The tube; `None`: the table is one of the queue's own.
+        kind: `commit` (a commit file is empty or cut), `hole` (a commit file is missing between others),
+            `checkpoint` (one is empty, cut or not Parquet), `pointer` (`_last_checkpoint` leads nowhere),
+            `file` (a data file is missing, empty, cut or not Parquet), `checksum` (Hadoop's checksum of a
+            file cannot be the file's), `leftover` (a file that nobody will use), or `unreadable` (the
+            system refuses to read it).
+        path: The file.
+        message: The damage in a sentence, and what its repair does.
+        loses: Whether its repair loses something, so that it takes `accept_loss`.
+        repaired: Whether it was repaired.
+        tasks: The ids of tasks that are lost, as far as they are known; the message has the rest.
+    """
+
+    table: str
+    tube: str | None
+    kind: str
+    path: str
+    message: str
+    loses: bool = False
+    repaired: bool = False
+    tasks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `Queue.check` found.
+
+    Attributes:
+        problems: The damages, those that were repaired too.
+        tables: The names of the tables that were read.
+    """
+
+    problems: list[Damage] = field(default_factory=list, hash=False)
+    tables: list[str] = field(default_factory=list, hash=False)
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no damage, or none any more."""
+        return all(problem.repaired for problem in self.problems)

@@ -10,21 +10,20 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
+from tubeq_spark.storage.durability.commit_file import CommitFile, DamagedCommitError, read_commit
 from tubeq_spark.storage.durability.files_there import has_its_files, is_parquet, is_there, stale_of
 from tubeq_spark.storage.durability.log_names import (
     LAST_CHECKPOINT,
     checksum_of,
-    commit_file,
     versions_of,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
 __all__ = [
     "MOST_LOST",
@@ -37,8 +36,6 @@ __all__ = [
 #: So many versions are read, and moved aside, at most.
 MOST_LOST = 1_000
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[-0-9a-f.]+)?\.parquet")
-#: What the first line of a commit by the library deltalake has.
-_BY_LIBRARY = b"delta-rs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +64,6 @@ class Tail:
     def is_sound(self) -> bool:
         """Whether there is nothing to do."""
         return not (self.lost or self.checkpoints or self.stale or self.is_misled or self.hopeless)
-
-
-@dataclass(slots=True)
-class _Commit:
-    """A commit that could be read."""
-
-    version: int
-    adds: dict[str, int] = field(default_factory=dict)
-    removes: set[str] = field(default_factory=set)
 
 
 def look(table: Path, covered: int) -> Tail:
@@ -138,7 +126,9 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
 def newest_is_whole(table: Path, version: int) -> bool:
     """Whether the newest commit can be read, and all that it adds is there."""
     commit = _read(table / "_delta_log", version)
-    return commit is not None and all(is_there(table, *add) for add in commit.adds.items())
+    return commit is not None and all(
+        is_there(table, path, int(add["size"])) for path, add in commit.adds.items()
+    )
 
 
 def _end_of_hole(
@@ -158,9 +148,9 @@ def _end_of_hole(
     return next(found, None)
 
 
-def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[_Commit], str]:
+def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[CommitFile], str]:
     """The commits that can be read, up to the first that cannot, and why that is."""
-    found: list[_Commit] = []
+    found: list[CommitFile] = []
     for place, version in enumerate(versions, before + 1):
         commit = _read(log, version) if version == place else None
         if commit is None:
@@ -170,7 +160,7 @@ def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[lis
     return found, ""
 
 
-def _with_all_files(table: Path, commits: list[_Commit]) -> tuple[list[_Commit], str]:
+def _with_all_files(table: Path, commits: list[CommitFile]) -> tuple[list[CommitFile], str]:
     """The commits up to the last one at which all files that these add are there."""
     why = ""
     while commits:
@@ -178,7 +168,7 @@ def _with_all_files(table: Path, commits: list[_Commit]) -> tuple[list[_Commit],
         for place, commit in enumerate(commits):
             for path in commit.removes:
                 added.pop(path, None)
-            added.update((path, (size, place)) for path, size in commit.adds.items())
+            added.update((path, (int(add["size"]), place)) for path, add in commit.adds.items())
         bad = {path: at for path, (size, at) in added.items() if not is_there(table, path, size)}
         if not bad:
             break
@@ -193,7 +183,7 @@ def _why_not(
     readable: int,
     versions: Sequence[int],
     checkpoints: set[int],
-    undone: Sequence[_Commit],
+    undone: Sequence[CommitFile],
 ) -> str:
     """Why readers could not go back to a version; empty: they can."""
     # The newest checkpoint from which all commits are there, or the first commit of all.
@@ -202,35 +192,18 @@ def _why_not(
         return f"no checkpoint and no whole log leads to version {readable}"
     added = {path for commit in undone for path in commit.adds}
     for commit in undone:
-        for path in commit.removes - added:
+        for path in commit.removes.keys() - added:
             if not is_there(table, path, None):
                 return f"version {readable} needs {path}, which is gone"
     return ""
 
 
-def _read(log: Path, version: int) -> _Commit | None:
+def _read(log: Path, version: int) -> CommitFile | None:
     """A commit; `None`: it is not as it was written."""
     try:
-        text = Path(commit_file(log, version)).read_bytes()
-        # Only the library leaves out the last line's end.
-        if not text.endswith(b"\n") and _BY_LIBRARY not in text.partition(b"\n")[0]:
-            return None
-        commit = _Commit(version)
-        for line in text.splitlines():
-            for kind, action in json.loads(line).items():
-                _take(commit, kind, action)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return read_commit(log, version)
+    except (OSError, DamagedCommitError):
         return None
-    return commit
-
-
-def _take(commit: _Commit, kind: str, action: Mapping[str, Any] | None) -> None:
-    if action is None:
-        return
-    if kind == "add":
-        commit.adds[unquote(action["path"])] = int(action["size"])
-    elif kind == "remove":
-        commit.removes.add(unquote(action["path"]))
 
 
 def _is_misled(log: Path, checkpoints: set[int]) -> bool:
@@ -242,7 +215,7 @@ def _is_misled(log: Path, checkpoints: set[int]) -> bool:
     return last is not None and last["version"] not in checkpoints
 
 
-def _stale_checksums(table: Path, commits: Sequence[_Commit]) -> Iterator[Path]:
+def _stale_checksums(table: Path, commits: Sequence[CommitFile]) -> Iterator[Path]:
     """Hadoop's checksums, and Delta's, that a power cut has left unwritten."""
     log = table / "_delta_log"
     for commit in commits:

@@ -7,23 +7,16 @@ is read. Else the newest commit is looked at.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.durability.log_names import (
-    LAST_CHECKPOINT,
-    checksum_of,
-    commit_file,
-    names_after,
-)
+from tubeq_spark.storage.durability.aside import ASIDE, move_aside, point_to
+from tubeq_spark.storage.durability.log_names import checksum_of, commit_file, names_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,8 +33,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds after which every system has written what it was given: what is older was damaged otherwise.
 _UNWRITTEN = 600.0
-#: How the directories begin, in a log, that lost versions are moved to.
-_LOST = "_lost-"
 _CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
 
 
@@ -66,11 +57,11 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
 
 def damage(synced: SyncedLog) -> Iterator[str]:
     """What a table has lost to power cuts, and what of its log cannot be read, in sentences."""
-    for aside in sorted(synced.log.glob(f"{_LOST}*")):
+    for aside in sorted(synced.log.glob(f"{ASIDE}*")):
         versions = sorted(int(file.stem) for file in aside.glob("[0-9]*.json"))
         if versions:
             lost = f"versions {versions[0]} to {versions[-1]}"
-            yield f"lost {lost} to a power cut; remove {aside} when nobody asks for them any more"
+            yield f"lost {lost} to a power cut or a repair; remove {aside} when nobody asks for them any more"
     if synced.damage:
         yield f"is damaged: {synced.damage}"
 
@@ -131,12 +122,7 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
     for checkpoint in tail.checkpoints:
         names |= {checkpoint, checksum_of(synced.log / checkpoint).name}
     if names:
-        aside = synced.log / f"{_LOST}{SystemClock().now():%Y%m%dT%H%M%S.%f}"
-        aside.mkdir()
-        # The newest first: who stops on the way leaves a log without holes.
-        for name in sorted(names, key=lambda name: name.lstrip("."), reverse=True):
-            with suppress(FileNotFoundError):
-                (synced.log / name).rename(aside / name)
+        aside = move_aside(synced.log, names)
         log.error(
             "%s lost versions %s to a power cut: %s. It goes on from version %d; their commits are in %s",
             synced.table,
@@ -150,19 +136,7 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
 
 def _point_to_checkpoint(directory: Path) -> None:
     """Have the log name its newest checkpoint."""
-    file = directory / LAST_CHECKPOINT
-    names = [found.name for found in directory.glob(_CHECKPOINT)]
-    if not names:
-        checksum_of(file).unlink(missing_ok=True)
-        file.unlink(missing_ok=True)
-        return
-    from pyarrow.parquet import read_metadata  # noqa: PLC0415  after a power cut only
-
-    newest = max(names)
-    size = read_metadata(directory / newest).num_rows
-    told = json.dumps({"version": int(newest[:20]), "size": size})
-    with disk.replacing(file, synced=True) as prepared:
-        prepared.write_text(told, encoding="utf-8")
+    point_to(directory, max(directory.glob(_CHECKPOINT), default=None))
 
 
 def _leave(synced: SyncedLog, error: OSError) -> None:

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.rules.commit_text import FOLLOWS, following
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -180,8 +182,15 @@ def read(lines: Iterable[bytes]) -> Actions:
 
 
 def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
-    """Actions as the lines of a commit."""
-    return "".join(f"{as_json(action)}\n" for action in actions).encode()
+    """Actions as the lines of a commit, of which the first tells how much follows it.
+
+    Args:
+        actions: What the commit says, `commitInfo` first.
+    """
+    info, *others = actions
+    rest = "".join(f"{as_json(action)}\n" for action in others).encode()
+    told = {FOLLOWS: following(rest), **info["commitInfo"]}
+    return f"{as_json({'commitInfo': told})}\n".encode() + rest
 
 
 def as_json(value: object) -> str:

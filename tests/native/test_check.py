@@ -1,0 +1,202 @@
+"""`Queue.check` and `tubeq check`: each damage that is planted is found, and repaired as far as was asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from typer.testing import CliRunner
+
+from tests.native.damage import PLANTED, Planted, commit, data_file
+from tubeq_spark import InvalidOptionError, Queue, QueueConfig, StoreError
+from tubeq_spark.cli.app import app
+from tubeq_spark.testing import InMemoryQueue
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG = QueueConfig(durability="none")
+
+
+def opened(place: Path) -> Queue:
+    return Queue(None, str(place), engine="native", config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A queue with the tube `work`: eleven versions, a checkpoint at the eighth, the tasks 0 to 9."""
+    place = tmp_path_factory.mktemp("sound") / "queue"
+    with opened(place) as queue:
+        tube = queue.create_tube("work")
+        for number in range(8):
+            tube.put(number)
+        DeltaTable(str(place / "work")).create_checkpoint()
+        tube.put(8)
+        tube.put(9)
+    return place
+
+
+@pytest.fixture
+def place(sound: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return shutil.copytree(sound, tmp_path / "queue")
+
+
+def left(place: Path) -> list[Any]:
+    """The payloads that are in the tube."""
+    with opened(place) as queue:
+        return sorted(task.data for task in queue["work"].tasks_by_state("r"))
+
+
+def run(place: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    """`tubeq check`: its exit code, and what it found."""
+    found = CliRunner().invoke(app, ["check", str(place), *options, "--json"])
+    assert found.exception is None or isinstance(found.exception, SystemExit)
+    return found.exit_code, [json.loads(line) for line in found.stdout.splitlines()]
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    """All files of the tables."""
+    return {
+        str(file): file.read_bytes()
+        for file in place.rglob("*")
+        if file.is_file() and "_tubeq_locks" not in file.parts
+    }
+
+
+def test_check_of_a_sound_queue_finds_nothing(place: Path) -> None:
+    with opened(place) as queue:
+        report = queue.check()
+
+    assert report.sound
+    assert report.problems == []
+    assert report.tables == ["_tubeq_sessions", "_tubeq_tubes", "work"]
+    assert run(place) == (0, [])
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_check_of_a_damaged_tube_names_it_and_writes_nothing(place: Path, planted: Planted) -> None:
+    planted.damage(place / "work")
+    before = contents(place)
+
+    code, problems = run(place)
+
+    assert code == 1
+    assert {(problem["kind"], problem["loses"]) for problem in problems} == {
+        (planted.kind, planted.loses)
+    }
+    assert all(problem["tube"] == "work" for problem in problems)
+    assert any(planted.said in problem["message"] for problem in problems)
+    assert contents(place) == before
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.name)
+def test_repair_does_what_loses_nothing_and_no_more(place: Path, planted: Planted) -> None:
+    planted.damage(place / "work")
+    before = contents(place)
+
+    code, problems = run(place, "--repair")
+
+    assert code == (1 if planted.loses else 0)
+    assert {problem["repaired"] for problem in problems} == {not planted.loses}
+    if planted.loses:
+        assert contents(place) == before
+    else:
+        assert run(place) == (0, [])
+        assert left(place) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    "planted", [found for found in PLANTED if found.loses], ids=lambda planted: planted.name
+)
+def test_repair_with_losses_names_the_tasks_and_the_tube_goes_on(
+    place: Path, planted: Planted
+) -> None:
+    with opened(place) as queue:
+        ids = {task.data: task.task_id for task in queue["work"].tasks_by_state("r")}
+    planted.damage(place / "work")
+
+    code, problems = run(place, "--repair", "--accept-loss")
+
+    assert code == 0
+    assert all(problem["repaired"] for problem in problems)
+    named = {int(id) for problem in problems for id in problem["tasks"]}
+    assert named == {ids[number] for number in planted.lost}
+    assert run(place) == (0, [])
+    kept = [number for number in range(10) if number not in planted.lost]
+    assert left(place) == kept
+    with opened(place) as queue:
+        queue["work"].put(10)
+    assert left(place) == [*kept, 10]
+    assert DeltaTable(str(place / "work")).to_pyarrow_table().num_rows == len(kept) + 1
+
+
+def test_check_of_an_open_queue_repairs_tubes_that_are_in_use(place: Path) -> None:
+    with opened(place) as queue:
+        tube = queue["work"]
+        assert tube.take() is not None
+        data_file(place / "work", 5).unlink()
+        commit(place / "work", 10).write_bytes(b"")
+
+        assert not queue.check().sound
+        assert not queue.check(repair=True).sound
+        assert queue.check(repair=True, accept_loss=True).sound
+
+        tube.put("new")
+        assert queue.check().sound
+        assert len(list(tube.tasks_by_state("r"))) == 9
+
+
+@pytest.mark.parametrize("name", ["_tubeq_tubes", "_tubeq_sessions"])
+def test_check_when_a_table_of_the_queue_is_damaged_needs_no_queue_that_opens(
+    place: Path, name: str
+) -> None:
+    newest = max((place / name / "_delta_log").glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-30])
+
+    code, [problem] = run(place)
+
+    assert code == 1
+    assert (problem["table"], problem["tube"], problem["path"]) == (name, None, str(newest))
+
+
+def test_check_repairs_a_table_that_another_process_has_put_beside_the_tubes_not_at_all(
+    place: Path,
+) -> None:
+    """It is another program's."""
+    write_deltalake(str(place / "pages"), pa.table({"url": ["a"]}))
+    commit(place / "pages", 1).write_bytes(b"")
+
+    assert run(place) == (0, [])
+
+
+def test_check_where_there_is_no_queue_says_so_and_makes_none(tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["check", str(tmp_path / "nothing")])
+
+    assert found.exit_code != 0
+    assert "no queue at" in found.stderr
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_check_that_accepts_a_loss_without_repair_is_refused(place: Path) -> None:
+    with opened(place) as queue, pytest.raises(InvalidOptionError, match="repair=True"):
+        queue.check(accept_loss=True)
+
+
+def test_check_in_memory_finds_nothing() -> None:
+    with InMemoryQueue() as queue:
+        assert queue.check().sound
+        with pytest.raises(InvalidOptionError):
+            queue.check(accept_loss=True)
+
+
+def test_check_of_a_location_on_another_storage_is_refused(place: Path) -> None:
+    with opened(place) as queue:
+        queue._opened = replace(queue._opened, uri="s3://bucket/queue")
+        with pytest.raises(StoreError, match="only tables on local files"):
+            queue.check()

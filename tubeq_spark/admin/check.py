@@ -1,0 +1,49 @@
+"""Checks the tables of a location: of a queue that is open, or of one that may not open any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.durability import Durability
+from tubeq_spark.rules.refusals import loss_without_repair
+from tubeq_spark.storage.check.location import check_location
+from tubeq_spark.storage.location import Location, local_directory
+from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
+
+if TYPE_CHECKING:
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.rules.reports import CheckReport
+
+__all__ = ["check", "on_local_files"]
+
+
+def check(opened: OpenedLocation, *, repair: bool, accept_loss: bool) -> CheckReport:
+    """Check all tables of a location.
+
+    Raises:
+        InvalidOptionError: A loss is accepted where nothing is to be repaired.
+        StoreError: It is not on local files, or a table cannot be locked or written.
+    """
+    if accept_loss and not repair:
+        raise loss_without_repair()
+    place = local_directory(opened.uri)
+    if place is None:
+        msg = f"only tables on local files are checked, and {opened.location.text} is not there"
+        raise StoreError(msg)
+    return check_location(place, opened.table_lock, repair=repair, accept_loss=accept_loss)
+
+
+def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
+    """A location as it is found without an engine; `None`: it is in a catalog, or not on local files.
+
+    Raises:
+        InvalidOptionError: It is no location.
+    """
+    location = Location.parse(text)
+    place = None if location.in_catalog else local_directory(location.text)
+    if place is None:
+        return None
+    # As the engines name it, so that all have the same locks.
+    uri = f"file:{place}"
+    return OpenedLocation(location, uri, place / LOCKS, Durability(config.durability))

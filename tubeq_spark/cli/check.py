@@ -1,0 +1,63 @@
+"""`tubeq check`: reads all tables for damage, and repairs it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.program import ExitCode
+
+if TYPE_CHECKING:
+    from tubeq_spark.rules.reports import CheckReport, Damage
+
+__all__ = ["check"]
+
+
+def check(
+    ctx: typer.Context,
+    location: Annotated[
+        str | None, typer.Argument(help="Of the queue; that of --location by default")
+    ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair what can be without a loss")
+    ] = False,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="With --repair: the rest, too; it names the tasks")
+    ] = False,
+) -> None:
+    """Read all tables and say what is damaged: exit code 1 if anything is, and stays so.
+
+    Without --repair nothing is written. The queue need not open any more.
+    """
+    call: Call = ctx.obj
+    if location is not None:
+        call = replace(call, settings=replace(call.settings, location=location))
+    report = _report(call, repair=repair, accept_loss=accept_loss)
+    for problem in report.problems:
+        shown = asdict(problem) | {"tasks": [str(id) for id in problem.tasks]}
+        call.show(shown, _sentence(problem))
+    if not call.json:
+        tables = f"{len(report.tables)} tables"
+        left = sum(not problem.repaired for problem in report.problems)
+        call.tell(f"{tables} read: " + ("sound" if report.sound else f"{left} problems"))
+    if not report.sound:
+        raise typer.Exit(ExitCode.PROBLEMS)
+
+
+def _report(call: Call, *, repair: bool, accept_loss: bool) -> CheckReport:
+    with call.answering():
+        from tubeq_spark.admin import check as admin  # noqa: PLC0415  calls that check nothing are quick
+
+        opened = admin.on_local_files(call.settings.queue_location(), call.settings.config)
+        if opened is not None and call.settings.remote is None:
+            return admin.check(opened, repair=repair, accept_loss=accept_loss)
+    with call.queue() as queue:
+        return queue.check(repair=repair, accept_loss=accept_loss)
+
+
+def _sentence(problem: Damage) -> str:
+    done = "repaired: " if problem.repaired else ""
+    return f"{done}{problem.table}: {problem.message}"

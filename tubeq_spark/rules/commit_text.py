@@ -1,0 +1,87 @@
+"""Tells whether the text of a commit is as it was written: nothing of it may be missing.
+
+A crash, a full disk or a copy may leave a commit file empty or cut. A cut in the middle of a line is no
+JSON. After a cut at the end of a line the rest would be read as a whole commit, which may remove rows and
+not add what takes their place. So the first line of our commits tells how much follows.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FOLLOWS", "fault_of", "fewer_than_told", "following"]
+
+#: The field of `commitInfo`, its first one, that tells what follows the line.
+FOLLOWS = "follows"
+_OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}')
+#: What the first line of a commit by the library deltalake has, which leaves out the last line's end.
+_BY_LIBRARY = b'"clientVersion":"delta-rs'
+#: How the operations of Spark and of the library name what they have added and removed.
+_ADDED = (
+    "numAddedFiles",
+    "numTargetFilesAdded",
+    "num_added_files",
+    "num_target_files_added",
+    "numFilesAdded",
+)
+_REMOVED = (
+    "numRemovedFiles",
+    "numTargetFilesRemoved",
+    "num_removed_files",
+    "num_target_files_removed",
+    "numFilesRemoved",
+)
+
+
+def following(rest: bytes) -> dict[str, int]:
+    """What the first line tells of the lines that follow it."""
+    return {"lines": rest.count(b"\n"), "bytes": len(rest)}
+
+
+def fault_of(text: bytes) -> str:
+    """Why the text of a commit cannot be all that was written; empty: it may be.
+
+    It is as cheap as each read of a commit asks: only the first line and the last byte are looked at.
+    """
+    if not text.strip():
+        return "is empty"
+    told = _OURS.match(text)
+    if told is not None:
+        lines, size = int(told[1]), int(told[2])
+        rest = len(text) - text.find(b"\n") - 1
+        if rest != size or (rest and not text.endswith(b"\n")):
+            return f"is cut short: {lines} lines of {size} bytes follow its first one, but {rest} bytes are there"
+        return ""
+    if not text.endswith(b"\n") and _BY_LIBRARY not in text.partition(b"\n")[0]:
+        return "is cut short: its last line has no end"
+    return ""
+
+
+def fewer_than_told(info: Mapping[str, Any], added: int, removed: int) -> str:
+    """Why a commit of another writer must lack lines, by what it tells of itself; empty: it need not.
+
+    Args:
+        info: Its `commitInfo`.
+        added: The files that it adds.
+        removed: The files that it removes.
+    """
+    metrics = info.get("operationMetrics") or {}
+    for names, count, what in ((_ADDED, added, "adds"), (_REMOVED, removed, "removes")):
+        told = max((_number(metrics.get(name)) for name in names), default=0)
+        if count < told:
+            return f"is cut short: it {what} {told} files by its own account, but names {count}"
+    if info.get("operation") == "WRITE" and _number(metrics.get("numOutputRows")) and not added:
+        return "is cut short: it adds rows by its own account, but names no file"
+    return ""
+
+
+def _number(value: object) -> int:
+    """A metric as a number; what is none says nothing."""
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return 0

@@ -1,0 +1,35 @@
+"""Hadoop's checksums beside the files of a log: Spark reads no file that has another one."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.durability.files_there import stale_of
+from tubeq_spark.storage.durability.log_names import checksum_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["fits", "is_stale"]
+
+#: How long its head is, and each of its numbers, and how many bytes of the file one is about.
+_HEAD, _NUMBER, _CHUNK = 8, 4, 512
+
+
+def is_stale(file: Path) -> bool:
+    """Whether the checksum beside a file is not as long as that of any file of its length."""
+    return any(True for _ in stale_of(file.parent, [file.name]))
+
+
+def fits(file: Path) -> bool:
+    """Whether a file is what its checksum was made of; a file without one is."""
+    try:
+        text, content = checksum_of(file).read_bytes()[_HEAD:], file.read_bytes()
+    except FileNotFoundError:
+        return True
+    made = b"".join(
+        zlib.crc32(content[at : at + _CHUNK]).to_bytes(_NUMBER, "big")
+        for at in range(0, len(content), _CHUNK)
+    )
+    return made == text

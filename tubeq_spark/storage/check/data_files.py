@@ -1,0 +1,88 @@
+"""Whether the data files of a table are there as they were written, and which tasks are in them."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tubeq_spark.storage.sql.schema import PARTITION
+from tubeq_spark.storage.sql.tube_table import SEGMENT_0
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["fault_of_file", "is_elsewhere", "tasks_by_statistics", "tasks_in"]
+
+_STATES = pa.array([state.value for state in TaskState])
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether a file is another table's, as of a shallow clone: it is not looked at."""
+    return ":" in path or path.startswith("/")
+
+
+def fault_of_file(file: Path, size: int) -> str:
+    """Why a data file is not as it was written; empty: it is, as far as its length and its end tell.
+
+    Raises:
+        OSError: The system refuses to read it.
+    """
+    try:
+        found = os.stat(file).st_size  # noqa: PTH116  (many files)
+    except FileNotFoundError:
+        return "is missing"
+    if not found:
+        return "is empty"
+    if found != size:
+        return f"has {found} bytes instead of {size}"
+    try:
+        pq.read_metadata(file)
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        return "is no whole Parquet file"
+    return ""
+
+
+def tasks_in(file: Path) -> set[int] | None:
+    """The ids of the tasks in a file of a tube; `None`: it cannot be read."""
+    try:
+        rows = pq.ParquetFile(file).read(columns=["tube", "task_id", "state"])
+        is_task = pc.and_(pc.greater(rows["tube"], 0), pc.is_in(rows["state"], value_set=_STATES))
+    except (pa.ArrowException, OSError, KeyError):
+        return None
+    return {id for id in rows.filter(is_task)["task_id"].to_pylist() if id is not None}
+
+
+def tasks_by_statistics(add: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
+    """The tasks in a file of a tube that cannot be read, by what the log tells of it.
+
+    Args:
+        add: The action that has added the file.
+
+    Returns:
+        The ids that are known for certain, and all that is known in words.
+    """
+    if str(dict(add.get("partitionValues") or {}).get(PARTITION)) == str(SEGMENT_0):
+        return (), "it held no tasks"
+    try:
+        told = json.loads(add.get("stats") or "{}")
+        count = int(told["numRecords"])
+        first, last = (int(told[bound]["task_id"]) for bound in ("minValues", "maxValues"))
+    except (ValueError, KeyError, TypeError):
+        return (), "its tasks are not known"
+    if last - first + 1 == count:
+        return tuple(range(first, last + 1)), f"it held {_named(first, last, count)}"
+    ends = (first, last) if count > 1 else (first,)
+    return ends, f"it held {count} tasks with ids from {first} to {last}"
+
+
+def _named(first: int, last: int, count: int) -> str:
+    return f"the task {first}" if count == 1 else f"the tasks {first} to {last}"

@@ -1,0 +1,266 @@
+"""Examines one table: reads its whole log and the data files of its newest version. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.log_damage import BEGINNING, judge
+from tubeq_spark.rules.reports import Damage
+from tubeq_spark.storage.check import checksums
+from tubeq_spark.storage.check.data_files import (
+    fault_of_file,
+    is_elsewhere,
+    tasks_by_statistics,
+    tasks_in,
+)
+from tubeq_spark.storage.check.log_reading import State, read_log
+from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, commit_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tubeq_spark.rules.log_damage import Verdict
+    from tubeq_spark.storage.check.log_reading import LogRead
+
+__all__ = ["LEFT_SECONDS", "Examined", "Table", "examine"]
+
+#: What was prepared to become part of a log is left over when it is so many seconds old.
+LEFT_SECONDS = 3600.0
+#: So many ids are named in a sentence.
+_NAMED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a location.
+
+    Attributes:
+        directory: Where it is.
+        tube: The tube that it is of; `None`: it is one of the queue's own.
+    """
+
+    directory: Path
+    tube: str | None
+
+    @property
+    def log(self) -> Path:
+        """The directory of its log."""
+        return self.directory / "_delta_log"
+
+    def damage(self, kind: str, path: object, message: str, **more: Any) -> Damage:
+        """A damage of the table."""
+        return Damage(self.directory.name, self.tube, kind, str(path), message, **more)
+
+
+@dataclass(slots=True)
+class Examined:
+    """What was found in a table.
+
+    Attributes:
+        damages: What is not as it was written.
+        log: Its log; `None`: it cannot be read at all.
+        verdict: Which of its versions can be read.
+        state: The last of these.
+        bad_files: The data files of that version that are not as they were written.
+    """
+
+    damages: list[Damage]
+    log: LogRead | None = None
+    verdict: Verdict | None = None
+    state: State = field(default_factory=State)
+    bad_files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def examine(table: Table, now: float) -> Examined:
+    """Examine a table.
+
+    Args:
+        table: The table.
+        now: The moment, in seconds since the epoch.
+    """
+    try:
+        log = read_log(table.log)
+    except OSError as error:
+        message = f"the log cannot be read: {reason_of(error)}"
+        return Examined([table.damage("unreadable", table.log, message, loses=True)])
+    damages = [*_leftovers(table, log, now)]
+    facts = log.facts
+    if not facts.versions and not facts.checkpoints:
+        message = "the log has no version that can be read; only a copy of the table helps"
+        damages.append(table.damage("hole", table.log, message, loses=True))
+        return Examined(damages, log)
+    verdict = judge(facts)
+    state = State()
+    if verdict.readable is not None:
+        state = log.at(verdict.begins, verdict.readable)
+    found = Examined(damages, log, verdict, state)
+    damages += _of_log(table, log, verdict, state)
+    damages += _of_checksums(table, log)
+    damages += _of_files(table, found)
+    return found
+
+
+# -- the log ----------------------------------------------------------------------------------------
+
+
+def _of_log(table: Table, log: LogRead, verdict: Verdict, state: State) -> Iterator[Damage]:
+    facts = log.facts
+    first_lost = None if verdict.is_whole else (verdict.readable or 0) + 1
+    if verdict.readable is None:
+        first_lost = 0
+    places = [(version, "commit", f"is {_is(fault)}") for version, fault in facts.faults.items()]
+    places += [(version, "hole", "is missing") for version in verdict.holes]
+    for version, kind, what in sorted(places):
+        said = f"the commit of version {version} {what}"
+        path = Path(commit_file(table.log, version))
+        if not verdict.is_needed(version):
+            message = f"{said}; {_begin(verdict)}, so nothing is lost with it"
+            yield table.damage(kind, path, message)
+        elif version == first_lost:
+            tasks = _lost_tasks(table, log, verdict, state)
+            message = f"{said}: {_what_is_lost(verdict, tasks)}"
+            yield table.damage(kind, path, message, loses=True, tasks=tasks)
+        else:
+            yield table.damage(kind, path, f"{said}, as one before it is", loses=True)
+    for name, fault in facts.bad_checkpoints.items():
+        is_lossless = verdict.is_whole
+        message = f"the checkpoint {name} {fault}"
+        message += (
+            f"; {_begin(verdict)}, so nothing is lost with it"
+            if is_lossless
+            else ", and the rest of the log does not lead to the newest version"
+        )
+        yield table.damage("checkpoint", table.log / name, message, loses=not is_lossless)
+    if verdict.hint_fault:
+        path = table.log / LAST_CHECKPOINT
+        message = (
+            f"{LAST_CHECKPOINT} {verdict.hint_fault}; it is only a hint, and can be written anew"
+        )
+        yield table.damage("pointer", path, message)
+
+
+def _is(fault: str) -> str:
+    return fault.removeprefix("is ") if fault.startswith("is ") else f"damaged: it {fault}"
+
+
+def _begin(verdict: Verdict) -> str:
+    if verdict.begins == BEGINNING:
+        return "readers begin at version 0"
+    return f"readers begin at the checkpoint of version {verdict.begins}"
+
+
+def _what_is_lost(verdict: Verdict, tasks: tuple[int, ...]) -> str:
+    if verdict.readable is None:
+        return "no version can be read; only a copy of the table helps"
+    lost = f"nothing after version {verdict.readable} can be read"
+    named = f"; {_tasks(tasks)} would be lost" if tasks else ""
+    return f"{lost}, and to go on from there the commits up to version {verdict.newest} are moved aside{named}"
+
+
+def _tasks(tasks: tuple[int, ...]) -> str:
+    if len(tasks) == 1:
+        return f"the task {tasks[0]}"
+    if len(tasks) > _NAMED:
+        return f"{len(tasks)} tasks with ids from {tasks[0]} to {tasks[-1]}"
+    return f"the tasks {', '.join(map(str, tasks))}"
+
+
+def _lost_tasks(table: Table, log: LogRead, verdict: Verdict, state: State) -> tuple[int, ...]:
+    """The tasks of the newest version, as far as it is known, that are not in the last readable one."""
+    if table.tube is None or verdict.readable is None:
+        return ()
+    later = State(dict(state.files), state.metadata, state.protocol)
+    log.after(later, verdict.readable)
+    new = {path: add for path, add in later.files.items() if path not in state.files}
+    new |= {path: {} for path in _unnamed(table, log, verdict.readable)}
+    return tuple(sorted(_all_tasks(table, new) - _all_tasks(table, state.files)))
+
+
+def _unnamed(table: Table, log: LogRead, version: int) -> Iterator[str]:
+    """The data files that no commit names, written since a version: by the damaged commits, most likely."""
+    try:
+        since = Path(commit_file(table.log, version)).stat().st_mtime
+    except FileNotFoundError:
+        since = 0.0
+    named = {path for commit in log.commits.values() for path in (*commit.adds, *commit.removes)}
+    named |= {path for state in log.states.values() for path in state.adds}
+    for file in table.directory.rglob("*.parquet"):
+        path = file.relative_to(table.directory).as_posix()
+        if table.log not in file.parents and path not in named and file.stat().st_mtime >= since:
+            yield path
+
+
+def _all_tasks(table: Table, files: Mapping[str, Mapping[str, Any]]) -> set[int]:
+    found: set[int] = set()
+    for path, add in files.items():
+        if not is_elsewhere(path):
+            ids = tasks_in(table.directory / path)
+            found |= set(tasks_by_statistics(add)[0]) if ids is None else ids
+    return found
+
+
+# -- beside it --------------------------------------------------------------------------------------
+
+
+def _leftovers(table: Table, log: LogRead, now: float) -> Iterator[Damage]:
+    for name in log.names:
+        if name.endswith(".tmp"):
+            file = table.log / name
+            try:
+                age = now - file.stat().st_mtime
+            except FileNotFoundError:
+                continue
+            if age > LEFT_SECONDS:
+                message = f"{name} was prepared {age / 3600:.0f} hours ago and never became part of the log"
+                yield table.damage("leftover", file, message)
+
+
+def _of_checksums(table: Table, log: LogRead) -> Iterator[Damage]:
+    facts = log.facts
+    bad = {f"{version:020}.json" for version in facts.faults} | {*facts.bad_checkpoints}
+    for name in log.names:
+        file = table.log / name
+        if name in bad or f".{name}.crc" not in log.names:
+            continue
+        path = table.log / f".{name}.crc"
+        if checksums.is_stale(file):
+            message = f"the checksum of {name} cannot be that file's, so Spark does not read it"
+            yield table.damage("checksum", path, message)
+        elif not checksums.fits(file):
+            message = (
+                f"{name} does not fit its checksum, so it may not be what was written, and Spark does "
+                "not read it; its repair takes it as it is"
+            )
+            yield table.damage("checksum", path, message, loses=True)
+
+
+def _of_files(table: Table, found: Examined) -> Iterator[Damage]:
+    for path, add in _here(found.state.files.items()):
+        file = table.directory / path
+        try:
+            fault = fault_of_file(file, int(add["size"]))
+        except OSError as error:
+            message = f"the data file {path} cannot be read: {reason_of(error)}"
+            yield table.damage("unreadable", file, message, loses=True)
+            continue
+        if fault:
+            found.bad_files[path] = add
+            tasks, held = ((), "") if table.tube is None else tasks_by_statistics(add)
+            held = held or "it held rows of the queue's own"
+            message = f"the data file {path} {fault}: {held}; its repair takes it out of the table"
+            yield table.damage("file", file, message, loses=True, tasks=tasks)
+
+
+def _here(
+    files: Iterable[tuple[str, Mapping[str, Any]]],
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return ((path, add) for path, add in files if not is_elsewhere(path))
+
+
+def repaired(damages: Iterable[Damage], left: Iterable[Damage]) -> list[Damage]:
+    """Damages of before a repair, of which those are repaired that are not left after it."""
+    still = {(damage.kind, damage.path) for damage in left}
+    return [replace(found, repaired=(found.kind, found.path) not in still) for found in damages]

@@ -1,0 +1,88 @@
+"""Checks all tables of a location on local files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.reports import CheckReport
+from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
+from tubeq_spark.storage.check.repair import repair as repair_table
+from tubeq_spark.storage.durability.synced_log import LOCKS
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
+from tubeq_spark.storage.locking import LOCK_SUFFIX
+from tubeq_spark.storage.sql.schema import PARTITION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tubeq_spark.storage.locking import TableLock
+
+__all__ = ["check_location"]
+
+_SYSTEM = (TUBES, SESSIONS, TAKEN_UTUBES)
+
+
+def check_location(
+    place: Path,
+    lock_of: Callable[[str], TableLock],
+    *,
+    repair: bool = False,
+    accept_loss: bool = False,
+) -> CheckReport:
+    """Read all tables of a location, and repair what is damaged where that is asked for.
+
+    Args:
+        place: The directory of the location.
+        lock_of: The lock of a table; called only to repair it.
+        repair: Whether to repair what can be without a loss.
+        accept_loss: Whether to repair the rest, too.
+
+    Raises:
+        StoreError: There is no queue, or a table cannot be locked or written.
+    """
+    now = SystemClock().now().timestamp()
+    report = CheckReport()
+    for table in _tables(place):
+        found = examine(table, now)
+        if found.damages:
+            # A process that was committing meanwhile may have removed what was about to be read.
+            found = examine(table, now)
+        if not _is_ours(place, table, found):
+            continue
+        report.tables.append(table.directory.name)
+        damages = found.damages
+        if repair and any(accept_loss or not damage.loses for damage in damages):
+            lock = lock_of(table.directory.name)
+            left = repair_table(table, lock, now, accept_loss=accept_loss)
+            damages = repaired(damages, left.damages)
+        report.problems.extend(damages)
+    return report
+
+
+def _tables(place: Path) -> Iterator[Table]:
+    """The queue's own tables, and then all others, by name."""
+    try:
+        names = sorted(file.name for file in place.iterdir() if (file / "_delta_log").is_dir())
+    except OSError as error:
+        msg = f"no queue at {place}: {reason_of(error)}"
+        raise StoreError(msg) from error
+    if TUBES not in names:
+        msg = f"no queue at {place}"
+        raise StoreError(msg)
+    for name in sorted(names, key=lambda name: name not in _SYSTEM):
+        yield Table(place / name, None if name in _SYSTEM else name)
+
+
+def _is_ours(place: Path, table: Table, found: Examined) -> bool:
+    """Whether a table is of the queue: a program may have laid its own beside it."""
+    metadata = found.state.metadata
+    if table.tube is None:
+        return True
+    if metadata is None:
+        return (place / LOCKS / f"{table.tube}{LOCK_SUFFIX}").exists()
+    is_so_parted = list(metadata.get("partitionColumns") or ()) == [PARTITION]
+    return is_so_parted and '"task_id"' in metadata["schemaString"]

@@ -1,0 +1,156 @@
+"""Repairs a table: what is damaged is moved aside or taken out of the table, never overwritten."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.durability import Durability
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage import disk
+from tubeq_spark.storage.check.examine import examine
+from tubeq_spark.storage.durability.aside import move_aside, point_to
+from tubeq_spark.storage.durability.log_names import checksum_of, names_after
+from tubeq_spark.storage.native.delta_log import commits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from tubeq_spark.rules.log_damage import Verdict
+    from tubeq_spark.storage.check.examine import Examined, Table
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
+    from tubeq_spark.storage.locking import TableLock
+
+__all__ = ["repair"]
+
+_VERSION = re.compile(r"\.?(\d{20})\.")
+#: A feature with which each commit tells a time of its own, that this one does not know.
+_TIMED = "inCommitTimestamp"
+
+
+def repair(table: Table, table_lock: TableLock, now: float, *, accept_loss: bool) -> Examined:
+    """Repair a table, under its lock.
+
+    Args:
+        table: The table.
+        table_lock: Its lock.
+        now: The moment, in seconds since the epoch.
+        accept_loss: Whether to do what loses something, too.
+
+    Returns:
+        What is left.
+
+    Raises:
+        StoreError: It cannot be locked, or written.
+    """
+    try:
+        with table_lock.changing(lambda: None):
+            found = examine(table, now)
+            _mend_log(table, found, accept_loss=accept_loss)
+            if accept_loss:
+                # What is there now may be an older version, with other files.
+                found = examine(table, now)
+                _take_out(table, found)
+            _written(table_lock.synced)
+            return examine(table, now)
+    except OSError as error:
+        msg = f"{table.directory} cannot be repaired: {reason_of(error)}"
+        raise StoreError(msg) from error
+
+
+def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
+    log, verdict = found.log, found.verdict
+    for damage in found.damages:
+        if damage.kind in {"leftover", "checksum"} and (accept_loss or not damage.loses):
+            table.log.joinpath(damage.path).unlink(missing_ok=True)
+    if log is None or verdict is None:
+        return
+    bad = [*log.facts.faults, *verdict.holes]
+    unneeded = [version for version in bad if not verdict.is_needed(version)]
+    if unneeded:
+        names = [name for name in log.names if _version_of(name, upto=max(unneeded))]
+        move_aside(table.log, names, newest_first=False)
+    gone = set[str]()
+    if not verdict.is_whole and verdict.readable is not None and accept_loss:
+        gone |= {*names_after(log.names, verdict.readable)}
+    if verdict.is_whole or gone:
+        gone |= {*_with_checksums(table.log, log.facts.bad_checkpoints)}
+    if gone:
+        move_aside(table.log, gone)
+    if verdict.hint_fault or gone:
+        point_to(table.log, _beginning(table.log, verdict))
+
+
+def _version_of(name: str, upto: int) -> bool:
+    """Whether a file of a log is of a version up to one."""
+    found = _VERSION.match(name)
+    return found is not None and int(found[1]) <= upto
+
+
+def _with_checksums(log: Path, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        yield name
+        yield checksum_of(log / name).name
+
+
+def _beginning(log: Path, verdict: Verdict) -> Path | None:
+    """The checkpoint that readers should begin with, if that is one file."""
+    file = log / f"{verdict.begins:020}.checkpoint.parquet"
+    return file if verdict.begins >= 0 and file.is_file() else None
+
+
+def _take_out(table: Table, found: Examined) -> None:
+    """Commit that the files are gone that are not as they were written."""
+    verdict = found.verdict
+    if not found.bad_files or verdict is None or not verdict.is_whole:
+        return
+    protocol = found.state.protocol or {}
+    if _TIMED in (protocol.get("writerFeatures") or ()):
+        return
+    now_ms = to_us(SystemClock().now()) // 1_000
+    info: dict[str, Any] = {
+        "timestamp": now_ms,
+        "operation": "DELETE",
+        "operationParameters": {},
+        "readVersion": verdict.newest,
+        "operationMetrics": {"num_added_files": 0, "num_removed_files": len(found.bad_files)},
+        "engineInfo": "tubeq_spark",
+        "userMetadata": "tubeq operation=repair",
+    }
+    removes = [_removed(add, now_ms) for add in found.bad_files.values()]
+    prepared = commits.prepare(table.log, [{"commitInfo": info}, *removes], synced=True)
+    if not commits.create(table.log, verdict.newest + 1, prepared):
+        msg = f"{table.directory} was changed by somebody else meanwhile; check it again"
+        raise StoreError(msg)
+
+
+def _removed(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    """The action that takes a file out of a table.
+
+    As no change of data: who follows the changes would read the file for the rows that are gone.
+    """
+    action = {
+        "path": add["path"],
+        "deletionTimestamp": now_ms,
+        "dataChange": False,
+        "extendedFileMetadata": True,
+        "partitionValues": add.get("partitionValues"),
+        "size": add["size"],
+    }
+    if add.get("deletionVector"):
+        action["deletionVector"] = add["deletionVector"]
+    return {"remove": action}
+
+
+def _written(synced: SyncedLog | None) -> None:
+    """Write the log to the disk, and trust nothing that was known of it before."""
+    if synced is None:
+        return
+    synced.forget()
+    synced.damage, synced.last_readable = "", None
+    if synced.durability is not Durability.NONE:
+        disk.sync_file_system(synced.log)
