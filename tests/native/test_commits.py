@@ -62,7 +62,7 @@ def test_find_when_spark_has_committed_tells_what_it_changed(place: Place, tmp_p
         "operationMetrics": {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "0"},
     }
     del info["userMetadata"]
-    commit.write_text("\n".join([json.dumps({"commitInfo": info}), *actions]))
+    commit.write_text("\n".join([json.dumps({"commitInfo": info}), *actions, ""]))
     assert NativeEngine().find(put) == Affected(inserted=1)
 
 
@@ -74,7 +74,7 @@ def test_ack_when_files_have_no_statistics_counts_what_was_there(
     actions = [json.loads(line) for line in commit.read_text().splitlines()]
     for action in actions:
         action.get("add", {}).pop("stats", None)
-    commit.write_text("\n".join(map(json.dumps, actions)))
+    commit.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
     fresh = Place(tmp_path, -7, local=local)
     ack = fresh.statements.delete_lease_segment(5)
     assert fresh.run(ack) == Affected(deleted=2)

@@ -34,6 +34,7 @@ from tubeq_spark.storage.native.delta_log import (
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.native.delta_log.snapshot import Shape
+from tubeq_spark.storage.native.delta_log.versions import checkpoint_file
 from tubeq_spark.storage.native.partitions import grouped
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.sql import schema
@@ -198,7 +199,7 @@ def test_tasks_of_sub_queues_with_long_names_are_taken_one_by_one(tmp_path: Path
 
 def told_gone(log: Path, version: int) -> list[str]:
     """The files that a checkpoint tells to be gone."""
-    found = pa.parquet.read_table(reading.checkpoint_file(log, version)).column("remove")
+    found = pa.parquet.read_table(checkpoint_file(log, version)).column("remove")
     return [action["path"] for action in found.to_pylist() if action is not None]
 
 
@@ -258,7 +259,7 @@ def test_checkpoint_when_removed_files_came_back_tells_them_to_be_there(
         place.put(segment, [segment * 10])
         version = seen(place).version
         assert told_gone(log, version) == []
-        added = pa.parquet.read_table(reading.checkpoint_file(log, version)).column("add")
+        added = pa.parquet.read_table(checkpoint_file(log, version)).column("add")
         paths = {action["path"] for action in added.to_pylist() if action is not None}
         assert paths == seen(place).files.keys()
     assert [row[1] for row in place.stored()] == [50, 51, 60, 70]
@@ -557,7 +558,7 @@ def test_table_when_it_was_removed_and_made_anew_is_read_from_its_beginning(
 )
 def test_log_when_it_has_what_is_not_known_is_refused(place: Place, action: Any) -> None:
     found = seen(place)
-    (log_of(place) / f"{found.version + 1:020}.json").write_text(json.dumps(action))
+    (log_of(place) / f"{found.version + 1:020}.json").write_text(f"{json.dumps(action)}\n")
     with pytest.raises(UnknownLogError):
         reading.newest(log_of(place), found)
 

@@ -22,7 +22,8 @@ NAMES = ["\U00020bb7", "\U0010ffff" * 3, "\U0001f600", "\u00e9", "z", "C:\\udata
 
 
 def escaped(action: dict[str, Any]) -> dict[str, Any]:
-    """An action whose statistics are as earlier versions wrote them."""
+    """An action as earlier versions wrote it: its statistics, and nothing of what follows it."""
+    (action.get("commitInfo") or {}).pop("follows", None)
     add = action.get("add")
     if add and add["stats"]:
         add["stats"] = json.dumps(json.loads(add["stats"]), separators=(",", ":"))

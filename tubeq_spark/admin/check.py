@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.refusals import loss_without_repair
-from tubeq_spark.storage.check.location import check_location
 from tubeq_spark.storage.location import Location, local_directory
 from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
 
@@ -31,6 +30,9 @@ def check(opened: OpenedLocation, *, repair: bool, accept_loss: bool) -> CheckRe
     if place is None:
         msg = f"only tables on local files are checked, and {opened.location.text} is not there"
         raise StoreError(msg)
+    # Most programs check nothing, and need none of it.
+    from tubeq_spark.storage.check.location import check_location  # noqa: PLC0415
+
     return check_location(place, opened.table_lock, repair=repair, accept_loss=accept_loss)
 
 

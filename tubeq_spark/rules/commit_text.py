@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FOLLOWS", "fault_of", "fewer_than_told", "following"]
+__all__ = ["FOLLOWS", "fault_of", "fewer_than_told", "following", "is_ours"]
 
 #: The field of `commitInfo`, its first one, that tells what follows the line.
 FOLLOWS = "follows"
@@ -42,13 +42,20 @@ def following(rest: bytes) -> dict[str, int]:
     return {"lines": rest.count(b"\n"), "bytes": len(rest)}
 
 
+def is_ours(text: bytes) -> bool:
+    """Whether a commit tells how much follows its first line, so that its counts need not be looked at."""
+    return _OURS.match(text) is not None
+
+
 def fault_of(text: bytes) -> str:
     """Why the text of a commit cannot be all that was written; empty: it may be.
 
     It is as cheap as each read of a commit asks: only the first line and the last byte are looked at.
     """
-    if not text.strip():
+    if not text:
         return "is empty"
+    if b'"' not in text:
+        return "says nothing"
     told = _OURS.match(text)
     if told is not None:
         lines, size = int(told[1]), int(told[2])

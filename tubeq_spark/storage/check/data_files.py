@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.sql.schema import PARTITION
 from tubeq_spark.storage.sql.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fault_of_file", "is_elsewhere", "tasks_by_statistics", "tasks_in"]
 
-_STATES = pa.array([state.value for state in TaskState])
+_STATES = array([state.value for state in TaskState], pa.string())
 
 
 def is_elsewhere(path: str) -> bool:

@@ -54,7 +54,11 @@ def sizes(table: DeltaTable, by: str) -> list[tuple[int | None, int]]:
 def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
     """The version of the last checkpoint; -1 when there is none yet."""
     pointer = read(table.table_uri, options, _LAST_CHECKPOINT)
-    return -1 if pointer is None else int(json.loads(pointer)["version"])
+    try:
+        return -1 if pointer is None else int(json.loads(pointer)["version"])
+    except (ValueError, KeyError, TypeError):
+        # It is a hint, and may be anything.
+        return -1
 
 
 def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -19,8 +19,9 @@ from tubeq_spark.storage.arrow_arrays import array, nested, scalar
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import TOTALS
-from tubeq_spark.storage.native.delta_log import reading
+from tubeq_spark.storage.native.delta_log.beginning import whole_checkpoint
 from tubeq_spark.storage.native.delta_log.properties import hours_of
+from tubeq_spark.storage.native.delta_log.versions import checkpoint_file, commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -90,12 +91,13 @@ def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
 
     Raises:
         OSError: It cannot be written.
-        UnknownLogError: The last one is of a kind that only the library knows.
+        DamagedLogError: A commit since the last one is not as it was written.
+        UnknownLogError: One says something that only the library knows.
     """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
-    before = reading.last_checkpoint(log)
-    place = reading.checkpoint_file(log, snapshot.version)
+    before = whole_checkpoint(log, snapshot.version)
+    place = checkpoint_file(log, snapshot.version)
     # The log is shortened on its word: it must not have its name before it has its content.
     is_synced = synced_log_of(log.parent).durability is not Durability.NONE
     count = 0
@@ -152,7 +154,7 @@ def _gone(
 ) -> Iterator[tuple[str, pa.StructArray]]:
     """The files that are gone at a version, those that the last checkpoint tells first."""
     since_then = range(0 if before is None else before + 1, snapshot.version + 1)
-    removes = [gone for version in since_then for gone in reading.commit(log, version).removes]
+    removes = [gone for version in since_then for gone in commit(log, version).removes]
     now = _structs("remove", [{**gone, "dataChange": False} for gone in removes])
     name, deltas = "delta.deletedFileRetentionDuration", _DELTAS_HOURS
     hours = hours_of(snapshot.shape.properties, name, deltas)
@@ -173,7 +175,7 @@ def _gone_before(log: Path, version: int) -> Iterator[pa.StructArray]:
     """The files that a checkpoint tells to be gone."""
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415  most processes write none
 
-    with ParquetFile(reading.checkpoint_file(log, version)) as last:
+    with ParquetFile(checkpoint_file(log, version)) as last:
         for batch in last.iter_batches(_AT_ONCE, columns=["remove"], use_threads=False):
             found = batch.column(0).drop_null()
             is_ours = found.type == _SCHEMA.field("remove").type

@@ -26,9 +26,9 @@ from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.log_readers import without_readers
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.properties import hours_of
-from tubeq_spark.storage.native.delta_log.reading import is_newest, is_there, pointer
+from tubeq_spark.storage.native.delta_log.reading import is_newest
+from tubeq_spark.storage.native.delta_log.versions import checkpoint_file, is_there, pointer
 from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.storage.sql.schema import CHANGE_FEED
 
@@ -84,9 +84,12 @@ class LogFiles:
             return False
         try:
             last = pointer(self._log)
-        except (OSError, UnknownLogError):
+        except OSError:
             return True
-        return last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM)
+        if last is None or version - last["version"] >= min(last["size"] // _ACTIONS, _SELDOM):
+            return True
+        is_plain = not (last.get("parts") or last.get("v2Checkpoint"))
+        return is_plain and not checkpoint_file(self._log, last["version"]).exists()
 
     def expire(self, table: DeltaTable) -> None:
         """Remove what is older than a table keeps of its log; the table's lock is held."""

@@ -82,7 +82,7 @@ class Snapshot:
         transactions: The last versions that were written under ids of applications, and when, in
             milliseconds.
         is_misread: Whether the library misreads statistics of files in the log, back to the checkpoint
-            that readers begin with.
+            that readers begin with; or is told to begin at one that it cannot read.
     """
 
     version: int

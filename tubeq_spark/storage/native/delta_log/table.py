@@ -20,11 +20,14 @@ import pyarrow as pa
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.damaged import DamagedLogError
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import FOR_EVER_MS
-from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading
+from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading, versions
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
+from tubeq_spark.storage.native.delta_log.beginning import require_no_hole
+from tubeq_spark.storage.native.delta_log.log_files import EVERY
 from tubeq_spark.storage.native.delta_log.disk_space import require_space
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
@@ -96,7 +99,7 @@ class LocalTable:
             known = None
         if known is not None:
             # In this order: `reading` has why.
-            is_last = not reading.is_there(self._log, known[0].version + 1)
+            is_last = not versions.is_there(self._log, known[0].version + 1)
             if known[1] is not None and known[1] == self._file_of(known[0].version):
                 if is_last:
                     return known[0]
@@ -137,8 +140,9 @@ class LocalTable:
     def mended(self, snapshot: Snapshot) -> Snapshot:
         """The newest version, with a checkpoint that others read as it is; the table's lock is held.
 
-        Earlier versions wrote some statistics such that the library misreads them. Readers begin at the
-        checkpoint; no commit is needed, which a rival could meet.
+        Earlier versions wrote some statistics such that the library misreads them, and a checkpoint that
+        others begin with may be damaged, or not there. They begin at the new one; no commit is needed, which a
+        rival could meet.
 
         Raises as `newest`.
         """
@@ -155,8 +159,10 @@ class LocalTable:
 
         Raises:
             EngineError: Another commit came first, or it cannot be written: nothing was changed.
+            DamagedLogError: The log has later versions; nothing was changed.
         """
         version, now_ms = snapshot.version + 1, to_us(SystemClock().now()) // 1_000
+        require_no_hole(self._log, version, thoroughly=version % EVERY == 0)
         rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
         try:
             if rows is not None and rows.num_rows:
@@ -200,7 +206,7 @@ class LocalTable:
     def _checkpoint(self, newest: Snapshot, now_ms: int) -> None:
         try:
             checkpoints.write(self._log, newest, now_ms)
-        except (OSError, UnknownLogError, pa.ArrowException, ValueError):
+        except (OSError, UnknownLogError, DamagedLogError, pa.ArrowException, ValueError):
             # The commit is made, and readers go on from the last one.
             log.warning("%s has no new checkpoint", self.directory, exc_info=True)
 

@@ -1,0 +1,174 @@
+"""Where a reader of a log begins: at the newest checkpoint that is whole, or at the first commit.
+
+The log is listed once. The file that names the last checkpoint is a hint to other readers: it may be older
+than the log, or name what is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import TableNotFoundError
+
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.damaged import damaged
+from tubeq_spark.storage.durability.files_there import is_parquet
+from tubeq_spark.storage.durability.log_names import commit_file, versions_of
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
+from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+from tubeq_spark.storage.native.delta_log.versions import (
+    UnreadableCheckpointError,
+    checkpoint,
+    checkpoint_file,
+    commit,
+    is_there,
+    pointer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["begun", "last_listed", "require_no_hole", "whole_checkpoint"]
+
+log = logging.getLogger(__name__)
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.(?:parquet|json)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """The versions that a log has files of, in their order.
+
+    Attributes:
+        commits: Those of its commits.
+        checkpoints: Those of its checkpoints of one file.
+        others: Those of checkpoints that only the library knows.
+    """
+
+    commits: Sequence[int]
+    checkpoints: Sequence[int]
+    others: Sequence[int]
+
+    @classmethod
+    def of(cls, directory: Path) -> _Listed:
+        """List a log; there may be none."""
+        try:
+            names = os.listdir(directory)  # noqa: PTH208  (names are enough)
+        except (FileNotFoundError, NotADirectoryError):
+            names = []
+        found = [named for named in map(_CHECKPOINT.fullmatch, names) if named is not None]
+        plain = sorted(int(named[1]) for named in found if named[2] is None)
+        others = sorted(int(named[1]) for named in found if named[2] is not None)
+        return cls(versions_of(names), plain, others)
+
+    def hole(self, start: int, last: int | None = None) -> int | None:
+        """The first version after one that is missing though a later one is there; `None`: none is."""
+        after = [v for v in self.commits if v > start and (last is None or v <= last)]
+        return next((place for place, v in enumerate(after, start + 1) if place != v), None)
+
+
+def begun(directory: Path, last: int | None, *, is_sure: bool) -> Snapshot:
+    """The version that readers begin with.
+
+    Args:
+        directory: The log.
+        last: Read no further than this version.
+        is_sure: Whether what was not listed is missing. It may have been removed by who shortened the
+            log, or be new: another listing tells.
+
+    Raises:
+        TableNotFoundError: There is no log.
+        FileNotFoundError: What was listed is gone, or something was not: look again.
+        DamagedLogError: No beginning leads to the newest version.
+        UnknownLogError: Only the library can read it.
+    """
+    listed = _Listed.of(directory)
+    starts = [v for v in reversed(listed.checkpoints) if last is None or v <= last]
+    if listed.others and listed.others[-1] > max(starts, default=-1):
+        msg = "a checkpoint of several files"
+        raise UnknownLogError(msg)
+    if not (listed.commits or starts):
+        raise TableNotFoundError(str(directory.parent))
+    bad: tuple[int, UnreadableCheckpointError] | None = None
+    for start in (*starts, None):
+        if listed.hole(-1 if start is None else start, last) is not None:
+            break
+        try:
+            found = _first(directory, start)
+        except UnreadableCheckpointError as error:
+            log.warning("%s is passed over: %s", checkpoint_file(directory, start or 0), error)
+            bad = bad or (start or 0, error)
+        else:
+            is_misled = bad is not None or _is_misled(directory, listed)
+            return replace(found, is_misread=found.is_misread or is_misled)
+    if bad is not None:
+        fault = (
+            f"is no whole checkpoint, and the log does not lead on without it ({reason_of(bad[1])})"
+        )
+        raise damaged(checkpoint_file(directory, bad[0]), fault)
+    hole = listed.hole(starts[0] if starts else -1, last)
+    raise _missing(directory, 0 if hole is None else hole, is_sure=is_sure)
+
+
+def _first(directory: Path, start: int | None) -> Snapshot:
+    """The version of a checkpoint, or the first one."""
+    if start is None:
+        return Snapshot.first(0, commit(directory, 0))
+    return Snapshot.first(start, checkpoint(directory, start))
+
+
+def _is_misled(directory: Path, listed: _Listed) -> bool:
+    """Whether other readers are told to begin where nothing is."""
+    last = pointer(directory)
+    if last is None:
+        return bool(listed.checkpoints)
+    # There may be a newer one than was listed.
+    version = last["version"]
+    return version not in listed.others and not checkpoint_file(directory, version).exists()
+
+
+def _missing(directory: Path, version: int, *, is_sure: bool) -> Exception:
+    file = commit_file(directory, version)
+    if not is_sure or is_there(directory, version):
+        return FileNotFoundError(file)
+    return damaged(file, "is missing, though later ones are there")
+
+
+def last_listed(directory: Path) -> int:
+    """The newest version that a log has files of; -1: there is none."""
+    listed = _Listed.of(directory)
+    return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
+
+
+def require_no_hole(directory: Path, version: int, *, thoroughly: bool) -> None:
+    """Refuse to commit a version before which the log has others: it would be a hole that is filled.
+
+    Args:
+        directory: The log; the table's lock is held.
+        version: The version.
+        thoroughly: Whether to look for any later version, by a listing, instead of the next one.
+
+    Raises:
+        DamagedLogError: There is a later one.
+    """
+    is_later = is_there(directory, version + 1)
+    if thoroughly and not is_later:
+        commits = _Listed.of(directory).commits
+        is_later = bool(commits) and commits[-1] > version
+    # Where it is there somebody else has committed it, and others after it.
+    if is_later and not is_there(directory, version):
+        raise damaged(commit_file(directory, version), "is missing, though later ones are there")
+
+
+def whole_checkpoint(directory: Path, most: int) -> int | None:
+    """The version of the newest checkpoint of one file up to a version that is whole, by its ends."""
+    listed = _Listed.of(directory).checkpoints
+    return next(
+        (v for v in reversed(listed) if v <= most and is_parquet(checkpoint_file(directory, v))),
+        None,
+    )

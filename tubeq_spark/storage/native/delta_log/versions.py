@@ -1,0 +1,120 @@
+"""Single files of a log: what a commit says, and what a checkpoint does."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tubeq_spark.rules.commit_text import fault_of, fewer_than_told, is_ours
+from tubeq_spark.storage.damaged import damaged
+from tubeq_spark.storage.durability import log_tail
+from tubeq_spark.storage.durability.log_names import commit_file
+from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = [
+    "UnreadableCheckpointError",
+    "checkpoint",
+    "checkpoint_file",
+    "commit",
+    "is_there",
+    "pointer",
+]
+
+#: The columns of a checkpoint, but for the files that are gone and the features that are not known.
+_COLUMNS = ("txn", "add", "metaData", "protocol")
+
+
+class UnreadableCheckpointError(Exception):
+    """A checkpoint is not as it was written."""
+
+
+def is_there(log: Path, version: int) -> bool:
+    """Whether the commit of a version is in the log."""
+    return os.path.exists(commit_file(log, version))  # noqa: PTH110  (each read asks)
+
+
+def commit(log: Path, version: int) -> Actions:
+    """What a commit says.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        DamagedLogError: It is not as it was written.
+        UnknownLogError: It says something that only the library knows.
+    """
+    file = commit_file(log, version)
+    with open(file, "rb") as opened:  # noqa: PTH123  (each verb does)
+        text = opened.read()
+    fault = fault_of(text)
+    if fault:
+        raise damaged(file, fault)
+    try:
+        found = read(text.split(b"\n"))
+        if not is_ours(text):
+            fault = fewer_than_told(_told(text), len(found.adds), len(found.removes))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise damaged(file, f"cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        msg = f"version {version} is not as it should be: {error}"
+        raise UnknownLogError(msg) from error
+    if fault:
+        raise damaged(file, fault)
+    return found
+
+
+def _told(text: bytes) -> Mapping[str, Any]:
+    """What another writer's commit tells of itself, which is its first line; nothing, if it is not."""
+    info: Mapping[str, Any] = json.loads(text.partition(b"\n")[0]).get("commitInfo") or {}
+    return info
+
+
+def checkpoint_file(log: Path, version: int) -> Path:
+    """Where a checkpoint is."""
+    return log / f"{version:020}.checkpoint.parquet"
+
+
+def checkpoint(log: Path, version: int) -> Actions:
+    """What a checkpoint says of a table, but for the files that are gone.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        UnreadableCheckpointError: It is not as it was written.
+        UnknownLogError: It says something that only the library knows.
+    """
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  what is new has none
+
+    found = Actions()
+    try:
+        with ParquetFile(checkpoint_file(log, version)) as opened:
+            kinds = [name for name in _COLUMNS if name in opened.schema_arrow.names]
+            for batch in opened.iter_batches(columns=kinds, use_threads=False):
+                for kind in kinds:
+                    for action in batch.column(kind).drop_null().to_pylist():
+                        found.take(kind, action)
+    except (pa.ArrowException, OSError) as error:
+        # Arrow's own errors have no number: those of the system have one.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise UnreadableCheckpointError(error) from error
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"the checkpoint of version {version} is not as it should be: {error}"
+        raise UnknownLogError(msg) from error
+    return found
+
+
+def pointer(log: Path) -> Mapping[str, Any] | None:
+    """What points to the checkpoint that other readers begin with: its "version", for one.
+
+    Returns:
+        `None`: there is none that can be read, which is no harm to us.
+    """
+    try:
+        return log_tail.pointer(log)
+    except ValueError:
+        return None
