@@ -11,6 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.native.damage import PLANTED, checkpoint, commit
 from tests.native.logs import aged, versions
 from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.native.delta_log import log_files
 
 if TYPE_CHECKING:
@@ -221,6 +223,25 @@ def test_hole_before_a_checkpoint_is_no_harm(place: Path) -> None:
 
     with opened(place) as queue:
         assert len(queue["work"].take_many(20)) == 10
+
+
+@pytest.mark.parametrize("damage", ["hole", "commit of 0 bytes before the end"])
+def test_commit_by_whichever_engine_when_the_log_is_damaged_is_refused_until_it_is_mended(
+    place: Path, damage: str
+) -> None:
+    """Spark reads an empty commit as one that says nothing."""
+    file = commit(place / "work", 9)
+    before = file.read_bytes()
+    BY_NAME[damage].damage(place / "work")
+    lock = TableLock(place / "work.lock", synced=synced_log_of(place / "work"))
+
+    for _ in range(2):
+        with pytest.raises(StoreError, match=file.name), lock.changing(lambda: None):
+            pass
+
+    file.write_bytes(before)
+    with lock.changing(lambda: None):
+        pass
 
 
 def test_commit_of_a_verb_tells_how_much_follows_its_first_line(place: Path) -> None:

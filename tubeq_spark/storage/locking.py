@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.storage.committer import CommitterFile
+from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
 from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.durability.whole_log import EVERY, fault_in
 from tubeq_spark.storage.lock_file import TURN_SUFFIX, LockFile
 from tubeq_spark.storage.outcome import Outcome, outcome_of
 from tubeq_spark.storage.processes import processes
@@ -89,6 +91,8 @@ class TableLock:
         self._here = processes() if here is None else here
         #: How often the thread that is in has entered.
         self._entered = 0
+        #: How often something was committed.
+        self._commits = 0
         #: Whether a statement that was left in this JVM may still be running.
         self._is_left = False
         self._changes = 0
@@ -145,11 +149,12 @@ class TableLock:
             What the block calls as soon as the statement has ended: however the block ends then.
 
         Raises:
-            StoreError: The note cannot be written, or the table cannot be written to the disk; the
-                statement was not run.
+            StoreError: The note cannot be written, the table cannot be written to the disk, or its log is
+                damaged; the statement was not run.
         """
         if self.synced is not None:
             self.synced.require_trust()
+            self._require_whole_log(self.synced.log)
         who = None if self._note is None or self._is_left else committer()
         if self._note is None or who is None:
             yield lambda: None
@@ -169,6 +174,19 @@ class TableLock:
             else:
                 self._is_left = True
 
+    def _require_whole_log(self, directory: Path) -> None:
+        """Refuse to commit to a log of which something is missing; one that was refused is looked at anew.
+
+        Raises:
+            DamagedLogError: A commit file is missing or empty.
+        """
+        if self._commits % EVERY == 0:
+            with suppress(OSError):
+                fault = fault_in(directory)
+                if fault is not None:
+                    raise damaged(*fault)
+        self._commits += 1
+
     @contextmanager
     def changing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
         """Hold the table for statements that need no reading before them.
@@ -178,6 +196,20 @@ class TableLock:
         """
         with self.writing(committer), self.committing(committer):
             yield
+            self.settle()
+
+    @contextmanager
+    def mending(self) -> Iterator[None]:
+        """Hold the table for a repair of its log, which is committed to by this process if at all.
+
+        Raises:
+            StoreError: Another JVM may be committing, or the table cannot be written to the disk.
+        """
+        with self.writing(lambda: None):
+            if self.synced is not None:
+                self.synced.require_trust()
+            yield
+            self._commits = 0
             self.settle()
 
     def settle(self) -> None:

@@ -48,7 +48,7 @@ def repair(table: Table, table_lock: TableLock, now: float, *, accept_loss: bool
         StoreError: It cannot be locked, or written.
     """
     try:
-        with table_lock.changing(lambda: None):
+        with table_lock.mending():
             found = examine(table, now)
             _mend_log(table, found, accept_loss=accept_loss)
             if accept_loss:

@@ -145,23 +145,18 @@ def last_listed(directory: Path) -> int:
     return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
 
 
-def require_no_hole(directory: Path, version: int, *, thoroughly: bool) -> None:
-    """Refuse to commit a version before which the log has others: it would be a hole that is filled.
+def require_no_hole(directory: Path, version: int) -> None:
+    """Refuse to commit a version that the log has the next one of: it would be a hole that is filled.
 
     Args:
         directory: The log; the table's lock is held.
         version: The version.
-        thoroughly: Whether to look for any later version, by a listing, instead of the next one.
 
     Raises:
-        DamagedLogError: There is a later one.
+        DamagedLogError: There is the next one.
     """
-    is_later = is_there(directory, version + 1)
-    if thoroughly and not is_later:
-        commits = _Listed.of(directory).commits
-        is_later = bool(commits) and commits[-1] > version
-    # Where it is there somebody else has committed it, and others after it.
-    if is_later and not is_there(directory, version):
+    # Where it is there itself somebody else has committed both.
+    if is_there(directory, version + 1) and not is_there(directory, version):
         raise damaged(commit_file(directory, version), "is missing, though later ones are there")
 
 

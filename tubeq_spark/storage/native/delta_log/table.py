@@ -27,7 +27,7 @@ from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading, versions
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
 from tubeq_spark.storage.native.delta_log.beginning import require_no_hole
-from tubeq_spark.storage.native.delta_log.log_files import EVERY
+from tubeq_spark.storage.native.delta_log.beginning import require_no_hole
 from tubeq_spark.storage.native.delta_log.disk_space import require_space
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
@@ -162,7 +162,7 @@ class LocalTable:
             DamagedLogError: The log has later versions; nothing was changed.
         """
         version, now_ms = snapshot.version + 1, to_us(SystemClock().now()) // 1_000
-        require_no_hole(self._log, version, thoroughly=version % EVERY == 0)
+        require_no_hole(self._log, version)
         rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
         try:
             if rows is not None and rows.num_rows:

@@ -1,0 +1,103 @@
+"""What the rules say of a log, by what was read of it; and of the text of a commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from tubeq_spark.rules.commit_text import fault_of, fewer_than_told
+from tubeq_spark.rules.log_damage import BEGINNING, LogFacts, Verdict, judge
+from tubeq_spark.storage.native.delta_log.actions import encoded
+
+OURS = encoded([{"commitInfo": {"a": 1}}, {"remove": {"path": "x\u2028y"}}, {"add": {"path": "z"}}])
+SPARKS = b'{"commitInfo":{"operation":"MERGE"}}\n{"add":{}}\n'
+LIBRARYS = b'{"commitInfo":{"clientVersion":"delta-rs.1.2"}}\n{"add":{}}'
+
+
+def judged(last: int, **facts: object) -> Verdict:
+    return judge(LogFacts(range(last + 1), **facts))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", [OURS, SPARKS, LIBRARYS, encoded([{"commitInfo": {}}])])
+def test_commit_as_it_was_written_has_no_fault(text: bytes) -> None:
+    assert fault_of(text) == ""
+
+
+def test_commit_of_ours_cut_anywhere_has_a_fault() -> None:
+    assert [size for size in range(len(OURS)) if not fault_of(OURS[:size])] == []
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"{}\n", b"\0" * 9, SPARKS[:-1], SPARKS[:40]])
+def test_commit_of_others_that_says_nothing_or_has_no_end_has_a_fault(text: bytes) -> None:
+    assert fault_of(text) != ""
+
+
+@pytest.mark.parametrize(
+    ("operation", "metrics", "is_whole"),
+    [
+        ("MERGE", {"numTargetFilesAdded": "1", "numTargetFilesRemoved": "1"}, True),
+        ("MERGE", {"numTargetFilesAdded": "2", "numTargetFilesRemoved": "1"}, False),
+        ("DELETE", {"numAddedFiles": "0", "numRemovedFiles": "2"}, False),
+        ("WRITE", {"num_added_files": 1, "num_removed_files": 1}, True),
+        ("WRITE", {"num_added_files": 1, "num_removed_files": 2}, False),
+        ("OPTIMIZE", {"numFilesAdded": 2, "filesAdded": "{}"}, False),
+        ("WRITE", {"numFiles": "3", "numOutputRows": "0"}, True),
+        ("VACUUM END", {"numDeletedFiles": "9"}, True),
+        ("RESTORE", {"numRestoredFiles": "x", "numAddedFiles": None}, True),
+        ("MERGE", None, True),
+    ],
+)
+def test_commit_of_others_has_the_files_that_it_counts(
+    operation: str, metrics: dict[str, object] | None, is_whole: bool
+) -> None:
+    info = {"operation": operation, "operationMetrics": metrics}
+
+    assert (fewer_than_told(info, added=1, removed=1) == "") is is_whole
+
+
+def test_write_that_counts_rows_and_names_no_file_has_a_fault() -> None:
+    info = {"operation": "WRITE", "operationMetrics": {"numFiles": "1", "numOutputRows": "5"}}
+
+    assert fewer_than_told(info, added=0, removed=0) != ""
+    assert fewer_than_told(info, added=1, removed=0) == ""
+
+
+def test_log_without_damage_is_read_from_its_newest_checkpoint() -> None:
+    assert judged(9, checkpoints=[3, 7], hint=7) == Verdict(7, 9, 9, [], "")
+    assert judged(9) == Verdict(BEGINNING, 9, 9, [], "")
+
+
+def test_log_with_a_fault_before_a_checkpoint_is_whole() -> None:
+    verdict = judged(9, checkpoints=[5], faults={2: "is empty"})
+
+    assert verdict.is_whole
+    assert not verdict.is_needed(2)
+    assert verdict.is_needed(6)
+
+
+def test_log_with_a_fault_after_all_checkpoints_ends_before_it() -> None:
+    verdict = judged(9, checkpoints=[5], faults={7: "is empty", 9: "is empty"})
+
+    assert (verdict.readable, verdict.newest, verdict.begins) == (6, 9, 5)
+
+
+def test_log_with_a_hole_names_it() -> None:
+    verdict = judge(LogFacts([3, 4, 6, 7], checkpoints=[3]))
+
+    assert (verdict.readable, list(verdict.holes)) == (4, [5])
+
+
+def test_log_without_a_beginning_has_no_version() -> None:
+    verdict = judge(LogFacts([3, 4], bad_checkpoints={f"{3:020}.checkpoint.parquet": "is empty"}))
+
+    assert verdict.readable is None
+    assert 0 in verdict.holes
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"), [(5, ""), (3, ""), (8, "cannot be read"), (1, "does not lead on")]
+)
+def test_hint_is_wrong_where_it_leads_to_no_newest_version(hint: int, said: str) -> None:
+    facts = LogFacts([*range(3, 10)], checkpoints=[1, 3, 5], hint=hint)
+
+    assert said in judge(facts).hint_fault
+    assert bool(said) is bool(judge(facts).hint_fault)

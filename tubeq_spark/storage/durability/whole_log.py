@@ -1,0 +1,53 @@
+"""Looks through the names in a log before something is committed to it: none may be missing, none empty.
+
+Whoever commits after a hole fills it, and what lay behind it counts again; Spark takes an empty commit for one
+that says nothing. What the native engine reads it judges by the content besides.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.durability.log_names import commit_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["EVERY", "fault_in"]
+
+#: Commits of a process between two looks.
+EVERY = 50
+_FILE = re.compile(r"(\d{20})\.(json|checkpoint(?:\..+)?\.(?:parquet|json))")
+
+
+def fault_in(log: Path) -> tuple[str, str] | None:
+    """The first commit file after the newest checkpoint that is missing or empty; the table's lock is held.
+
+    Returns:
+        The file, and what is wrong with it; `None`: nothing is, or there is no log.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
+    commits: dict[int, os.DirEntry[str]] = {}
+    begins = -1
+    try:
+        with os.scandir(log) as entries:
+            for entry in entries:
+                found = _FILE.fullmatch(entry.name)
+                if found is None:
+                    continue
+                if found[2] == "json":
+                    commits[int(found[1])] = entry
+                elif entry.stat().st_size:
+                    begins = max(begins, int(found[1]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    for version in range(begins + 1, max(commits, default=-1) + 1):
+        if version not in commits:
+            return commit_file(log, version), "is missing, though later ones are there"
+        if not commits[version].stat().st_size:
+            return commit_file(log, version), "is empty"
+    return None
