@@ -42,7 +42,8 @@ def check(
     if not call.json:
         tables = f"{len(report.tables)} tables"
         left = sum(not problem.repaired for problem in report.problems)
-        call.tell(f"{tables} read: " + ("sound" if report.sound else f"{left} problems"))
+        problems = "1 problem" if left == 1 else f"{left} problems"
+        call.show({}, f"{tables} read: {problems if left else 'sound'}")
     if not report.sound:
         raise typer.Exit(ExitCode.PROBLEMS)
 

@@ -178,7 +178,7 @@ class TableLock:
         """Refuse to commit to a log of which something is missing; one that was refused is looked at anew.
 
         Raises:
-            DamagedLogError: A commit file is missing or empty.
+            DamagedFileError: A commit file is missing or empty.
         """
         if self._commits % EVERY == 0:
             with suppress(OSError):

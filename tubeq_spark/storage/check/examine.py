@@ -156,8 +156,8 @@ def _what_is_lost(verdict: Verdict, tasks: tuple[int, ...]) -> str:
     if verdict.readable is None:
         return "no version can be read; only a copy of the table helps"
     lost = f"nothing after version {verdict.readable} can be read"
-    named = f"; {_tasks(tasks)} would be lost" if tasks else ""
-    return f"{lost}, and to go on from there the commits up to version {verdict.newest} are moved aside{named}"
+    named = f", and with them {_tasks(tasks)}" if tasks else ""
+    return f"{lost}; its repair moves the commits up to version {verdict.newest} aside{named}"
 
 
 def _tasks(tasks: tuple[int, ...]) -> str:

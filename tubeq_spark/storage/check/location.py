@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.reports import CheckReport
 from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.check.repair import repair as repair_table
@@ -68,7 +67,7 @@ def _tables(place: Path) -> Iterator[Table]:
     try:
         names = sorted(file.name for file in place.iterdir() if (file / "_delta_log").is_dir())
     except OSError as error:
-        msg = f"no queue at {place}: {reason_of(error)}"
+        msg = f"no queue at {place}"
         raise StoreError(msg) from error
     if TUBES not in names:
         msg = f"no queue at {place}"

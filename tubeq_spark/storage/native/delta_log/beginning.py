@@ -84,7 +84,7 @@ def begun(directory: Path, last: int | None, *, is_sure: bool) -> Snapshot:
     Raises:
         TableNotFoundError: There is no log.
         FileNotFoundError: What was listed is gone, or something was not: look again.
-        DamagedLogError: No beginning leads to the newest version.
+        DamagedFileError: No beginning leads to the newest version.
         UnknownLogError: Only the library can read it.
     """
     listed = _Listed.of(directory)
@@ -153,7 +153,7 @@ def require_no_hole(directory: Path, version: int) -> None:
         version: The version.
 
     Raises:
-        DamagedLogError: There is the next one.
+        DamagedFileError: There is the next one.
     """
     # Where it is there itself somebody else has committed both.
     if is_there(directory, version + 1) and not is_there(directory, version):

@@ -91,7 +91,7 @@ def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
 
     Raises:
         OSError: It cannot be written.
-        DamagedLogError: A commit since the last one is not as it was written.
+        DamagedFileError: A commit since the last one is not as it was written.
         UnknownLogError: One says something that only the library knows.
     """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none

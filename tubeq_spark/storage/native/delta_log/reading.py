@@ -43,7 +43,7 @@ def newest(log: Path, known: Snapshot | None, last: int | None = None) -> Snapsh
 
     Raises:
         TableNotFoundError: There is no log.
-        DamagedLogError: A file of it is not as it was written, or missing.
+        DamagedFileError: A file of it is not as it was written, or missing.
         UnknownLogError: Only the library can read it.
         OSError: It cannot be read.
     """

@@ -20,7 +20,7 @@ import pyarrow as pa
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage.damaged import DamagedLogError
+from tubeq_spark.storage.damaged import DamagedFileError
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import FOR_EVER_MS
@@ -159,7 +159,7 @@ class LocalTable:
 
         Raises:
             EngineError: Another commit came first, or it cannot be written: nothing was changed.
-            DamagedLogError: The log has later versions; nothing was changed.
+            DamagedFileError: The log has later versions; nothing was changed.
         """
         version, now_ms = snapshot.version + 1, to_us(SystemClock().now()) // 1_000
         require_no_hole(self._log, version)
@@ -206,7 +206,7 @@ class LocalTable:
     def _checkpoint(self, newest: Snapshot, now_ms: int) -> None:
         try:
             checkpoints.write(self._log, newest, now_ms)
-        except (OSError, UnknownLogError, DamagedLogError, pa.ArrowException, ValueError):
+        except (OSError, UnknownLogError, DamagedFileError, pa.ArrowException, ValueError):
             # The commit is made, and readers go on from the last one.
             log.warning("%s has no new checkpoint", self.directory, exc_info=True)
 

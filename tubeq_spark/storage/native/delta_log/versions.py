@@ -45,7 +45,7 @@ def commit(log: Path, version: int) -> Actions:
 
     Raises:
         FileNotFoundError: It is not there.
-        DamagedLogError: It is not as it was written.
+        DamagedFileError: It is not as it was written.
         UnknownLogError: It says something that only the library knows.
     """
     file = commit_file(log, version)
