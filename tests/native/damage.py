@@ -115,6 +115,12 @@ PLANTED = (
         "version 3 is empty",
     ),
     Planted(
+        "commit of 0 bytes at a checkpoint",
+        lambda table: commit(table, 8).write_bytes(b"") and None,
+        "commit",
+        "version 8 is empty",
+    ),
+    Planted(
         "commit cut in a line",
         _cut_in_a_line,
         "commit",

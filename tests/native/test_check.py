@@ -136,6 +136,20 @@ def test_repair_with_losses_names_the_tasks_and_the_tube_goes_on(
     assert DeltaTable(str(place / "work")).to_pyarrow_table().num_rows == len(kept) + 1
 
 
+def test_repair_of_the_newest_commit_where_a_checkpoint_has_all_of_it_loses_nothing(
+    place: Path,
+) -> None:
+    DeltaTable(str(place / "work")).create_checkpoint()
+    commit(place / "work", 10).write_bytes(b"")
+
+    code, [problem] = run(place, "--repair")
+
+    assert (code, problem["loses"], problem["repaired"]) == (0, False, True)
+    assert run(place) == (0, [])
+    assert DeltaTable(str(place / "work")).to_pyarrow_table().num_rows == 10
+    assert left(place) == list(range(10))
+
+
 def test_check_of_an_open_queue_repairs_tubes_that_are_in_use(place: Path) -> None:
     with opened(place) as queue:
         tube = queue["work"]

@@ -53,6 +53,17 @@ def test_log_with_a_hole_before_a_checkpoint_loses_nothing(table: Path, hole: in
     assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 10
 
 
+def test_log_whose_last_commit_is_empty_and_has_a_checkpoint_loses_nothing(table: Path) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    log = table / "_delta_log"
+    (log / f"{10:020}.json").write_bytes(b"")
+    before = sorted(log.iterdir())
+
+    assert recovered(table).damage == ""
+    assert sorted(log.iterdir()) == before
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 10
+
+
 def test_log_with_a_hole_and_a_lost_end_loses_the_end_only(table: Path) -> None:
     log = table / "_delta_log"
     (log / f"{4:020}.json").unlink()
@@ -69,6 +80,8 @@ def test_log_of_which_more_is_lost_than_was_read_is_left_as_it_is(
 ) -> None:
     monkeypatch.setattr(log_tail, "MOST_LOST", 3)
     log = table / "_delta_log"
+    for name in ("_last_checkpoint", f"{9:020}.checkpoint.parquet"):
+        (log / name).unlink()
     for version in (8, 9, 10):
         (log / f"{version:020}.json").write_bytes(b"")
     before = sorted(log.iterdir())

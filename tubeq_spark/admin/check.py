@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
@@ -33,7 +34,9 @@ def check(opened: OpenedLocation, *, repair: bool, accept_loss: bool) -> CheckRe
     # Most programs check nothing, and need none of it.
     from tubeq_spark.storage.check.location import check_location  # noqa: PLC0415
 
-    return check_location(place, opened.table_lock, repair=repair, accept_loss=accept_loss)
+    # What a power cut has left is judged by the check.
+    lock_of = functools.partial(opened.table_lock, as_it_is=True)
+    return check_location(place, lock_of, repair=repair, accept_loss=accept_loss)
 
 
 def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:

@@ -322,6 +322,8 @@ def table_lock_of(
     directory: Path | None,
     durability: Durability = Durability.NONE,
     table: str | None = None,
+    *,
+    as_it_is: bool = False,
 ) -> TableLock:
     """The table lock of a table: one for each process, whatever queue object asks.
 
@@ -333,6 +335,7 @@ def table_lock_of(
         directory: Where lock files go; `None` when the storage is safe by itself.
         durability: What is to be promised for the table, at the least.
         table: The name of the table's directory, beside that of lock files; by default the table's.
+        as_it_is: Whether the caller looks at the table by itself.
     """
     with _table_locks_guard:
         table_lock = _table_locks.get((uri, name))
@@ -343,7 +346,10 @@ def table_lock_of(
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
                 synced = synced_log_of(directory.parent / (table or name))
             table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)
-    table_lock.recover(durability)
+    if not as_it_is:
+        table_lock.recover(durability)
+    elif table_lock.synced is not None:
+        table_lock.synced.require(durability)
     return table_lock
 
 

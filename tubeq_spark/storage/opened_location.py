@@ -36,14 +36,16 @@ class OpenedLocation:
     durability: Durability = Durability.NONE
     is_new: bool = False
 
-    def table_lock(self, name: str) -> TableLock:
+    def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
         """The way of this process's writers to a table.
 
-        After a power cut the first that asks makes the table usable again.
+        After a power cut the first that asks makes the table usable again, unless it wants it as it is.
         """
         # Catalogs name directories in lower case.
         directory = name.lower() if self.location.in_catalog else name
-        return table_lock_of(self.uri, name, self.locks, self.durability, directory)
+        return table_lock_of(
+            self.uri, name, self.locks, self.durability, directory, as_it_is=as_it_is
+        )
 
 
 def recover_system_tables(opened: OpenedLocation) -> None:

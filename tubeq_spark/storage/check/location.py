@@ -49,7 +49,8 @@ def check_location(
         found = examine(table, now)
         if found.damages:
             # A process that was committing meanwhile may have removed what was about to be read.
-            found = examine(table, now)
+            once, found = found.damages, examine(table, now)
+            found.damages = [damage for damage in found.damages if damage in once]
         if not _is_ours(place, table, found):
             continue
         report.tables.append(table.directory.name)

@@ -89,6 +89,8 @@ def read_log(log: Path) -> LogRead:
     Raises:
         OSError: It cannot be listed, or a file in it cannot be opened.
     """
+    # Before the listing: what it names was there then.
+    hint, hint_fault = _hint(log)
     names = sorted(os.listdir(log))  # noqa: PTH208  (names are enough)
     commits, faults = dict[int, CommitFile](), dict[int, str]()
     versions = versions_of(names)
@@ -101,7 +103,6 @@ def read_log(log: Path) -> LogRead:
             # The log was shortened meanwhile: it is no longer one of its versions.
             continue
     states, bad = _checkpoints(log, names)
-    hint, hint_fault = _hint(log)
     there = [version for version in versions if version in commits or version in faults]
     facts = LogFacts(there, faults, [*states], bad, hint, hint_fault)
     return LogRead(facts, commits, states, names)

@@ -17,7 +17,7 @@ from tubeq_spark.storage.durability.log_names import checksum_of, names_after
 from tubeq_spark.storage.native.delta_log import commits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tubeq_spark.rules.log_damage import Verdict
@@ -71,8 +71,11 @@ def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
         return
     bad = [*log.facts.faults, *verdict.holes]
     unneeded = [version for version in bad if not verdict.is_needed(version)]
+    if verdict.begins == verdict.newest and verdict.newest in unneeded:
+        # The newest version must have a commit, for readers who look for one.
+        _commit(table, verdict, [])
     if unneeded:
-        names = [name for name in log.names if _version_of(name, upto=max(unneeded))]
+        names = [*_before(log.names, unneeded, verdict.begins)]
         move_aside(table.log, names, newest_first=False)
     gone = set[str]()
     if not verdict.is_whole and verdict.readable is not None and accept_loss:
@@ -85,10 +88,18 @@ def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
         point_to(table.log, _beginning(table.log, verdict))
 
 
-def _version_of(name: str, upto: int) -> bool:
-    """Whether a file of a log is of a version up to one."""
-    found = _VERSION.match(name)
-    return found is not None and int(found[1]) <= upto
+def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Iterator[str]:
+    """The files of a log that are of some versions or earlier ones; of the one to begin with its commit only."""
+    of_commit = f"{begins:020}.json"
+    for name in names:
+        found = _VERSION.match(name)
+        if found is None:
+            continue
+        version = int(found[1])
+        if (version < begins and version <= max(versions)) or (
+            begins in versions and name in {of_commit, f".{of_commit}.crc"}
+        ):
+            yield name
 
 
 def _with_checksums(log: Path, names: Iterable[str]) -> Iterator[str]:
@@ -111,17 +122,28 @@ def _take_out(table: Table, found: Examined) -> None:
     protocol = found.state.protocol or {}
     if _TIMED in (protocol.get("writerFeatures") or ()):
         return
+    _commit(table, verdict, list(found.bad_files.values()))
+
+
+def _commit(table: Table, verdict: Verdict, gone: Sequence[Mapping[str, Any]]) -> None:
+    """Commit that some files are gone as the version after the newest one.
+
+    Args:
+        table: The table.
+        verdict: What was found of its log.
+        gone: The actions that have added the files.
+    """
     now_ms = to_us(SystemClock().now()) // 1_000
     info: dict[str, Any] = {
         "timestamp": now_ms,
         "operation": "DELETE",
         "operationParameters": {},
         "readVersion": verdict.newest,
-        "operationMetrics": {"num_added_files": 0, "num_removed_files": len(found.bad_files)},
+        "operationMetrics": {"num_added_files": 0, "num_removed_files": len(gone)},
         "engineInfo": "tubeq_spark",
         "userMetadata": "tubeq operation=repair",
     }
-    removes = [_removed(add, now_ms) for add in found.bad_files.values()]
+    removes = [_removed(add, now_ms) for add in gone]
     prepared = commits.prepare(table.log, [{"commitInfo": info}, *removes], synced=True)
     if not commits.create(table.log, verdict.newest + 1, prepared):
         msg = f"{table.directory} was changed by somebody else meanwhile; check it again"

@@ -88,11 +88,14 @@ def look(table: Path, covered: int) -> Tail:
         before = covered
     checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))}
     whole = {name for name in checkpoints if is_parquet(log / name)}
-    begins = _end_of_hole(table, before, examined, {name: checkpoints[name] for name in whole})
-    if begins is not None:
-        return look(table, begins)
     commits, why = _whole_commits(log, before, examined)
-    kept, missing = _with_all_files(table, commits)
+    if why:
+        # A checkpoint may have all that the damaged commit said.
+        missing = before + len(commits) + 1
+        begins = _covering(table, missing, {name: checkpoints[name] for name in whole})
+        if begins is not None:
+            return look(table, begins)
+    kept, lacks = _with_all_files(table, commits)
     readable = kept[-1].version if kept else before
     lost = [version for version in versions if version > readable]
     bad = [name for name, of in checkpoints.items() if of > readable or name not in whole]
@@ -102,7 +105,7 @@ def look(table: Path, covered: int) -> Tail:
         hopeless = _why_not(table, readable, versions, good, commits[len(kept) :])
     stale = [*_stale_checksums(table, kept), *stale_of(log, {LAST_CHECKPOINT, *checkpoints})]
     is_misled = _is_misled(log, good)
-    return Tail(readable, lost, bad, stale, is_misled, missing or why, hopeless)
+    return Tail(readable, lost, bad, stale, is_misled, lacks or why, hopeless)
 
 
 def pointer(log: Path) -> Mapping[str, Any] | None:
@@ -131,19 +134,17 @@ def newest_is_whole(table: Path, version: int) -> bool:
     )
 
 
-def _end_of_hole(
-    table: Path, before: int, versions: Sequence[int], checkpoints: Mapping[str, int]
-) -> int | None:
-    """The first whole checkpoint after a version that is missing; `None`: there is none.
+def _covering(table: Path, missing: int, checkpoints: Mapping[str, int]) -> int | None:
+    """The first whole checkpoint that has all of a version whose commit is missing or damaged.
 
     Commits before a checkpoint go only when all that stays is on the disk. A disk may remove them in
     another order than the process did that shortened the log, so the log begins at that checkpoint.
     Where a file of the checkpoint is missing it was not so: these commits were never on the disk.
+
+    Returns:
+        Its version; `None`: there is none.
     """
-    hole = next((place for place, v in enumerate(versions, before + 1) if v != place), None)
-    if hole is None:
-        return None
-    after = sorted((version, name) for name, version in checkpoints.items() if version > hole)
+    after = sorted((version, name) for name, version in checkpoints.items() if version >= missing)
     found = (version for version, name in after if has_its_files(table, name))
     return next(found, None)
 
