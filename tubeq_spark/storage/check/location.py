@@ -10,7 +10,7 @@ from tubeq_spark.rules.reports import CheckReport
 from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.check.repair import repair as repair_table
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
+from tubeq_spark.storage.location import SYSTEM, TUBES
 from tubeq_spark.storage.locking import LOCK_SUFFIX
 from tubeq_spark.storage.sql.schema import PARTITION
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.locking import TableLock
 
 __all__ = ["check_location"]
-
-_SYSTEM = (TUBES, SESSIONS, TAKEN_UTUBES)
 
 
 def check_location(
@@ -73,8 +71,8 @@ def _tables(place: Path) -> Iterator[Table]:
     if TUBES not in names:
         msg = f"no queue at {place}"
         raise StoreError(msg)
-    for name in sorted(names, key=lambda name: name not in _SYSTEM):
-        yield Table(place / name, None if name in _SYSTEM else name)
+    for name in sorted(names, key=lambda name: name not in SYSTEM):
+        yield Table(place / name, None if name in SYSTEM else name)
 
 
 def _is_ours(place: Path, table: Table, found: Examined) -> bool:

@@ -27,7 +27,6 @@ from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading, versions
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
 from tubeq_spark.storage.native.delta_log.beginning import require_no_hole
-from tubeq_spark.storage.native.delta_log.beginning import require_no_hole
 from tubeq_spark.storage.native.delta_log.disk_space import require_space
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
