@@ -58,6 +58,13 @@ def data_file(table: Path, version: int) -> Path:
     return table / path
 
 
+def _emptied(which: Callable[[Path], Path]) -> Callable[[Path], None]:
+    def damage(table: Path) -> None:
+        which(table).write_bytes(b"")
+
+    return damage
+
+
 def _cut(file: Path, to: int) -> None:
     file.write_bytes(file.read_bytes()[:to])
 
@@ -94,7 +101,7 @@ def _old_hint(table: Path) -> None:
 PLANTED = (
     Planted(
         "commit of 0 bytes before the end",
-        lambda table: commit(table, 9).write_bytes(b"") and None,
+        _emptied(lambda table: commit(table, 9)),
         "commit",
         "version 9 is empty",
         loses=True,
@@ -102,7 +109,7 @@ PLANTED = (
     ),
     Planted(
         "commit of 0 bytes at the end",
-        lambda table: commit(table, 10).write_bytes(b"") and None,
+        _emptied(lambda table: commit(table, 10)),
         "commit",
         "version 10 is empty",
         loses=True,
@@ -110,13 +117,13 @@ PLANTED = (
     ),
     Planted(
         "commit of 0 bytes before a checkpoint",
-        lambda table: commit(table, 3).write_bytes(b"") and None,
+        _emptied(lambda table: commit(table, 3)),
         "commit",
         "version 3 is empty",
     ),
     Planted(
         "commit of 0 bytes at a checkpoint",
-        lambda table: commit(table, 8).write_bytes(b"") and None,
+        _emptied(lambda table: commit(table, 8)),
         "commit",
         "version 8 is empty",
     ),
@@ -138,7 +145,7 @@ PLANTED = (
     ),
     Planted(
         "newest checkpoint empty",
-        lambda table: checkpoint(table).write_bytes(b"") and None,
+        _emptied(checkpoint),
         "checkpoint",
         "is empty",
     ),
@@ -174,7 +181,7 @@ PLANTED = (
     ),
     Planted(
         "data file empty",
-        lambda table: data_file(table, 3).write_bytes(b"") and None,
+        _emptied(lambda table: data_file(table, 3)),
         "file",
         "is empty",
         loses=True,

@@ -167,6 +167,19 @@ def test_check_of_an_open_queue_repairs_tubes_that_are_in_use(place: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["_tubeq_tubes", "_tubeq_sessions"])
+def test_repair_of_a_table_of_the_queue_lets_it_open_again(place: Path, name: str) -> None:
+    newest = max((place / name / "_delta_log").glob("*.json"))
+    shutil.copy(newest, commit(place / name, int(newest.stem) + 1))
+    newest.write_bytes(b"")
+
+    assert run(place, "--repair", "--accept-loss")[0] == 0
+    with opened(place) as queue:
+        tube = queue.create_tube("work", if_not_exists=True)
+        tube.put("new")
+        assert tube.take() is not None
+
+
+@pytest.mark.parametrize("name", ["_tubeq_tubes", "_tubeq_sessions"])
 def test_check_when_a_table_of_the_queue_is_damaged_needs_no_queue_that_opens(
     place: Path, name: str
 ) -> None:

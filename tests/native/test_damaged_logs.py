@@ -83,6 +83,21 @@ def test_verb_when_a_commit_is_damaged_names_it_and_writes_nothing(
     assert versions(place / "work" / "_delta_log") == before
 
 
+def test_other_tubes_when_the_log_of_one_is_damaged_go_on_and_health_names_the_file(
+    place: Path,
+) -> None:
+    BY_NAME["commit cut at the end of a line"].damage(place / "work")
+
+    with opened(place) as queue:
+        other = queue.create_tube("other")
+        other.put("a")
+        assert other.take(0) is not None
+        [problem] = [found for found in queue.health().problems if found.kind == "unreadable"]
+        assert problem.tube == "work"
+        assert commit(place, 9).name in problem.message
+        assert set(queue.statistics()) == {"other"}
+
+
 @pytest.mark.parametrize("text", ["", "{}\n", "\0" * 100])
 def test_commit_that_says_nothing_when_it_comes_to_an_open_queue_is_refused(
     place: Path, tube: Tube, text: str
