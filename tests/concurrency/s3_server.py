@@ -50,6 +50,7 @@ class Losing:
         times: How often; `None` is each time.
         kept: Whether the store does what was asked before the answer is lost.
         dark: Whether no request at all is heard after the first of these.
+        every: To one in so many of these requests, from the first on.
     """
 
     match: str
@@ -57,11 +58,16 @@ class Losing:
     times: int | None = 1
     kept: bool = True
     dark: bool = False
+    every: int = 1
+    seen: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
 
     def happens(self, line: str) -> bool:
         """Whether it happens to a request, which counts."""
         if self.times == 0 or re.search(self.match, line) is None:
+            return False
+        self.seen += 1
+        if (self.seen - 1) % self.every:
             return False
         if self.times is not None:
             self.times -= 1

@@ -9,14 +9,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.native import client_options
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.log_files import LogFiles
 from tubeq_spark.storage.native.delta_log.table import LocalTable
-from tubeq_spark.storage.native.errors import is_conflict, is_from_library, reading
+from tubeq_spark.storage.native.errors import (
+    is_conflict,
+    is_from_library,
+    may_pass,
+    reading,
+)
 from tubeq_spark.storage.native.patience import patiently
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -30,9 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Handles", "Table", "schema_of"]
 
 log = logging.getLogger(__name__)
-
-#: The library's option for how often its client repeats a request that failed.
-_RETRIES = "max_retries"
 
 
 class Table:
@@ -53,13 +56,14 @@ class Table:
         self.alias = alias
         self.log = LogFiles(path)
         #: What the library needs to reach the storage, and to do so without repeating a request.
-        self.options, self.options_to_commit = dict(options), dict(options)
+        self.options = client_options.to_read(path, options)
+        self.options_to_commit = client_options.to_commit(path, options)
+        self._given = dict(options)
+        #: How long what failed in a way that passes is tried.
+        self.patience = client_options.Patience.of(self.options)
         directory = local_directory(path)
         #: Whether it is on storage of another host, whose answers can be lost.
         self.is_far = directory is None
-        if self.is_far:
-            given = {name: value for name, value in options.items() if name.lower() != _RETRIES}
-            self.options_to_commit = given | {_RETRIES: "0"}
         self._local = LocalTable(directory, self.log) if directory is not None and local else None
         self._writing = _Snapshot(path, self.options_to_commit, self.log)
         self._reading = _Snapshot(path, self.options, self.log)
@@ -188,11 +192,23 @@ class Table:
             yield newest
             self.log.committed(newest.version(), newest.metadata().configuration, before)
 
+    def for_rows(self, snapshot: DeltaTable, rows: pa.Table) -> DeltaTable:
+        """A version to commit rows on: with the time that it takes to send them, if they are many."""
+        options = client_options.to_write(self.path, self._given, rows.nbytes)
+        if options is None:
+            return snapshot
+        version = snapshot.version()
+        with reading():
+            return patiently(
+                lambda: DeltaTable(self.path, version=version, storage_options=options),
+                self.patience,
+            )
+
     def _renewed(self) -> DeltaTable:
         if not self.is_far:
             return self._writing.renewed()
         with reading():
-            return patiently(self._writing.renewed)
+            return patiently(self._writing.renewed, self.patience)
 
     @contextmanager
     def expected(self) -> Iterator[None]:
@@ -208,19 +224,31 @@ class Table:
         except TableNotFoundError:
             raise
         except Exception as error:
-            if is_conflict(error) or not is_from_library(error) or self.exists():
+            # A store that does not answer now would not tell that either.
+            if is_conflict(error) or not is_from_library(error) or may_pass(error) or self.exists():
                 raise
             raise TableNotFoundError(self.path) from error
 
     def exists(self) -> bool:
         """Whether the table is there, by its log."""
-        there = DeltaTable.is_deltatable(self.path, self.options or None)
+        there = self._answers() if self.is_far else DeltaTable.is_deltatable(self.path)
         if not there:
             self._writing.forget()
             self._reading.forget()
             if self._local is not None:
                 self._local.forget()
         return there
+
+    def _answers(self) -> bool:
+        """Whether a table on an object store is there; other threads run while nothing answers."""
+        try:
+            DeltaTable(self.path, storage_options=self.options or None)
+        except TableNotFoundError:
+            return False
+        except DeltaError:
+            # What is there cannot be read, which whoever reads it says.
+            return True
+        return True
 
 
 class _Snapshot:
@@ -248,7 +276,7 @@ class _Snapshot:
                 handle.update_incremental()
             except Exception as error:
                 # The part of the log that it was reading may have been removed meanwhile.
-                if not is_from_library(error):
+                if not is_from_library(error) or may_pass(error):
                     raise
             else:
                 return handle

@@ -27,7 +27,7 @@ def create(table: Table, new: NewTable) -> None:
     Raises:
         CommitUnknownError: It was sent, and nobody can tell whether the table is there.
     """
-    patiently(lambda: _create(table, new))
+    patiently(lambda: _create(table, new), table.patience)
 
 
 def _create(table: Table, new: NewTable) -> None:

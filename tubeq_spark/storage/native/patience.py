@@ -12,17 +12,17 @@ from tubeq_spark.storage.native import errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tubeq_spark.storage.native.client_options import Patience
+
 __all__ = ["patiently", "sleep", "waits"]
 
 T = TypeVar("T")
 _CLOCK = SystemClock()
-#: As often as that client repeats what only reads.
-_BACKOFF = Backoff(attempts=10, seconds=60.0, first=0.1, most=15.0)
 
 
-def patiently(call: Callable[[], T]) -> T:
+def patiently(call: Callable[[], T], patience: Patience) -> T:
     """Do what may be done twice, and once more where the store failed in a way that passes."""
-    for wait in waits():
+    for wait in waits(patience):
         try:
             return call()
         except Exception as error:
@@ -32,10 +32,11 @@ def patiently(call: Callable[[], T]) -> T:
     raise AssertionError  # never: the last wait is `None`
 
 
-def waits() -> Iterator[float | None]:
+def waits(patience: Patience) -> Iterator[float | None]:
     """The waits after failures; `None` after the last one."""
     began = _CLOCK.monotonic()
-    yield from _BACKOFF.waits(lambda: _CLOCK.monotonic() - began, random.random)
+    backoff = Backoff(patience.retries + 1, patience.seconds, first=0.1, most=15.0)
+    yield from backoff.waits(lambda: _CLOCK.monotonic() - began, random.random)
     yield None
 
 

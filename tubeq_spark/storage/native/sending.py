@@ -62,7 +62,7 @@ def sent(
     if not table.is_far:
         return send()
     version, is_out = snapshot.version() + 1, False
-    for wait in waits():
+    for wait in waits(table.patience):
         try:
             return send()
         except Exception as error:
@@ -95,14 +95,11 @@ def _look(
         error: What that failed with.
         is_out: Whether it may have been sent.
     """
-    last = version - 1
     try:
-        found = _commit_info(table, version)
-        if found is None:
-            with table.newest() as newest:
-                last = newest.version()
-            # It may have come meanwhile.
-            found = _commit_info(table, version) if last >= version else None
+        # This first: unlike the reading of a file it lets other threads run while nothing answers.
+        with table.newest() as newest:
+            last = newest.version()
+        found = _commit_info(table, version) if last >= version else None
     except Exception as unseen:
         if not errors.is_from_library(unseen) or errors.is_missing(unseen):
             raise

@@ -77,7 +77,7 @@ class NativeTables:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
         opened = self._handles.of(table)
         with errors.reading():
-            patiently(lambda: self._vacuum(opened))
+            patiently(lambda: self._vacuum(opened), opened.patience)
 
     @staticmethod
     def _vacuum(opened: Table) -> None:
@@ -155,8 +155,9 @@ class NativeTables:
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
-        with errors.reading(), self._handles.of(table).newest() as newest:
-            return maintenance.extent(newest, self._handles.options)
+        opened = self._handles.of(table)
+        with errors.reading(), opened.newest() as newest:
+            return maintenance.extent(newest, opened.options)
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""

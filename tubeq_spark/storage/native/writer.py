@@ -12,6 +12,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.native import errors, partitions
+from tubeq_spark.storage.native.client_options import to_read
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.commit_properties import is_far, saying
 from tubeq_spark.storage.native.delta_log.log_files import hook
@@ -60,7 +61,7 @@ class Writer:
     def __init__(self, query: RunsQueries, options: Mapping[str, str]) -> None:
         """Decide by these queries, on a storage that is reached by these options."""
         self._query = query
-        self._options = dict(options) or None
+        self._options = dict(options)
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         """Run a statement; on an object store it is decided anew at once where another commit came first."""
@@ -101,9 +102,8 @@ class Writer:
             else:
                 write = self.swap
                 found = partitions.predicate(target.by, decision.changed, statement.partitions)
-            self._send(
-                table, snapshot, statement, lambda: write(snapshot, rows, found, said, total)
-            )
+            base = table.for_rows(snapshot, rows)
+            self._send(table, base, statement, lambda: write(base, rows, found, said, total))
             return decision.affected
 
     @staticmethod
@@ -192,7 +192,8 @@ class Writer:
 
     def count(self, statement: Statement, table: DeltaTable, version: int) -> int:
         """How many rows a statement without a source finds in a version of its table."""
-        then = DeltaTable(table.table_uri, version=version, storage_options=self._options)
+        options = to_read(table.table_uri, self._options)
+        then = DeltaTable(table.table_uri, version=version, storage_options=options or None)
         counting = f"SELECT count(*) AS n FROM {statement.table} t WHERE {condition(statement)}"
         found = self._query(counting, {}, 0, {statement.table: then})
         return int(found.column("n")[0].as_py())
@@ -209,8 +210,9 @@ class Writer:
                 with table.writing() as snapshot:
                     if append.once is not None and _is_done(snapshot, append.once):
                         break
-                    write = self._writes(snapshot, append, rows, said)
-                    self._send(table, snapshot, append, write)
+                    base = table.for_rows(snapshot, rows)
+                    write = self._writes(base, append, rows, said)
+                    self._send(table, base, append, write)
                     return affected
             except Exception as error:
                 # It reads nothing: what another commit did does not matter to it.

@@ -1,0 +1,108 @@
+"""What the client of an object store is told: time limits by default, and which requests it may repeat."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.location import local_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["LARGE", "Patience", "given", "to_commit", "to_read", "to_write"]
+
+#: The library's options: how often its client repeats a request that failed, and how long one request and all
+#: its repetitions take. That client has no limit for a pause within an answer (`read_timeout` came later),
+#: so the limit of a request has to be one. The client asks for the rest of an answer that came too slowly.
+_RETRIES, _TIMEOUT, _RETRY_TIMEOUT = "max_retries", "timeout", "retry_timeout"
+_SECONDS_BY_DEFAULT = 30
+_DEFAULTS = {
+    _TIMEOUT: "5s",
+    "connect_timeout": "5s",
+    _RETRY_TIMEOUT: f"{_SECONDS_BY_DEFAULT}s",
+}
+#: As often as the client itself repeats what only reads.
+_RETRIES_BY_DEFAULT = 10
+#: How each store's own names begin, in options and in the environment.
+_STORE = re.compile(r"^(?:aws|azure|google)_")
+#: Bytes from which on a commit has time to send its data: the seconds of one request, and one more a megabyte.
+LARGE = 4_000_000
+_SECONDS = 20
+_PART = re.compile(r"([0-9]+)\s*([a-z]+)\s*")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONG_UNITS = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m"} | {
+    "msec": "ms",
+    "millis": "ms",
+    "minute": "m",
+    "minutes": "m",
+    "hr": "h",
+    "hour": "h",
+    "hours": "h",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often, and for how many seconds, a request that failed in a way that passes is repeated."""
+
+    retries: int
+    seconds: float
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Patience:
+        """What the options say; as they are by default where the library will refuse them."""
+        plain = {_plain(name): value for name, value in options.items()}
+        wanted = _seconds(plain.get(_RETRY_TIMEOUT, ""))
+        retries = plain.get(_RETRIES, "")
+        return cls(
+            int(retries) if retries.isdecimal() else _RETRIES_BY_DEFAULT,
+            wanted or _SECONDS_BY_DEFAULT,
+        )
+
+
+def given(options: Mapping[str, str], name: str) -> bool:
+    """Whether a program has chosen an option of the client, in the environment, too."""
+    return name in {_plain(key) for key in options} or name in {
+        _plain(key) for key in os.environ if _STORE.match(key.lower())
+    }
+
+
+def to_read(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options for what may be repeated: with time limits where the program has not chosen others."""
+    if local_directory(path) is not None:
+        return dict(options)
+    limits = {name: value for name, value in _DEFAULTS.items() if not given(options, name)}
+    return limits | dict(options)
+
+
+def to_commit(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Those for what must not be repeated, and is not but by the engine, which looks at it before."""
+    if local_directory(path) is not None:
+        return dict(options)
+    kept = {
+        name: value for name, value in to_read(path, options).items() if _plain(name) != _RETRIES
+    }
+    return kept | {_RETRIES: "0"}
+
+
+def to_write(path: str, options: Mapping[str, str], size: int) -> dict[str, str] | None:
+    """Those for a commit with so many bytes of data; `None`: the ones `to_commit` will do."""
+    if size < LARGE or local_directory(path) is not None or given(options, _TIMEOUT):
+        return None
+    return to_commit(path, options) | {_TIMEOUT: f"{_SECONDS + size // 1_000_000}s"}
+
+
+def _plain(name: str) -> str:
+    return _STORE.sub("", name.lower())
+
+
+def _seconds(text: str) -> float | None:
+    """A duration as the library writes it, such as `1m 30s`; `None`: it is none."""
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
+        return None
+    units = [_UNITS.get(_LONG_UNITS.get(unit, unit)) for _, unit in parts]
+    return sum(int(n) * (u or 0.0) for (n, _), u in zip(parts, units, strict=True)) or None
