@@ -11,7 +11,7 @@ from tests.concurrency.lost_answers import letters
 from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
-from tubeq_spark import StoreError
+from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.native import writer
 from tubeq_spark.testing import ManualClock
 
@@ -64,7 +64,7 @@ def table(tube: Tube) -> str:
 VERBS: dict[str, Callable[[Tube], Any]] = {
     "put": lambda tube: tube.put("c"),
     "take": lambda tube: tube.take(0),
-    "ack": lambda tube: tube.ack(0),
+    "ack": lambda tube: tube.ack(1),
     "peek": lambda tube: tube.peek(0),
     "kick": lambda tube: tube.kick(1),
     "truncate": lambda tube: tube.truncate(),
@@ -112,3 +112,54 @@ def test_put_arrow_when_it_is_large_is_sent_by_a_client_that_has_time_for_it(
         assert int(used[-1].removesuffix("s")) > 20
         assert letters([tube.take(0)]) == "a"
         assert opened.statistics("large")["tasks"]["total"] == 20_001
+
+
+@pytest.fixture(scope="module")
+def orphan() -> Iterator[Tube]:
+    """A tube of a store whose endpoint refuses connections from now on."""
+    with served() as gone:
+        queue = gone.open("s3://bucket/queue", ManualClock(), SHORT)
+        end_heartbeat(queue)
+        queue.cfg(ttr=FOR_EVER)
+        tube = queue.create_tube("work")
+        tube.put_many(["a", "b"])
+        tube.take(0)
+    yield tube
+    queue._context.session.stop()
+
+
+@pytest.mark.parametrize("verb", ["put", "take", "ack", *thorough("peek", "kick", "truncate")])
+def test_verb_when_connections_are_refused_says_that_nothing_was_written(
+    orphan: Tube, verb: str
+) -> None:
+    with pytest.raises(StoreError, match="Connection refused") as caught:
+        VERBS[verb](orphan)
+    assert type(caught.value) is StoreError
+
+
+@pytest.mark.parametrize("verb", ["put", "take"])
+@pytest.mark.parametrize("kind", ["hang", "503"])
+def test_verb_when_the_data_before_its_commit_is_not_answered_says_that_nothing_was_written(
+    store: Store, tube: Tube, verb: str, kind: str
+) -> None:
+    with (
+        store.losing("PUT .*parquet$", kind=kind, times=None, kept=False, dark=True),
+        pytest.raises(StoreError) as caught,
+    ):
+        VERBS[verb](tube)
+    assert type(caught.value) is StoreError
+    assert not [row for row in store.commits() if row[1] is None]
+    assert table(tube) == "at br" or verb == "take"
+
+
+@pytest.mark.parametrize("way", ["hang", "reset"])
+def test_put_when_its_commit_is_sent_and_nothing_answers_any_more_says_that_nobody_knows(
+    store: Store, tube: Tube, way: str
+) -> None:
+    with (
+        store.losing(kind=way, times=None, dark=True),
+        pytest.raises(CommitUnknownError) as caught,
+    ):
+        tube.put("c")
+    assert caught.value.operation_id
+    assert table(tube) == "at br cr"

@@ -70,3 +70,55 @@ def test_reason_of_when_there_is_no_cause_tells_the_first_line(
     error: Exception, expected: str
 ) -> None:
     assert reason_of(error) == expected
+
+
+ARROW = "\n          \x1b[31m\u21b3\x1b[0m "
+STATUS = "Server returned non-2xx status code"
+SECRET = "the secret is wrong: look at AWS_SECRET_ACCESS_KEY (Azure: the account key)"
+RETRIED = f"after 2 retries, max_retries{ARROW}2, retry_timeout{ARROW}180s  - HTTP error"
+GET = "Error performing GET http://s3/bucket/t/_delta_log/_last_checkpoint in 1.01ms"
+
+
+def answered(status: str, code: str) -> str:
+    """What the library says of an answer in XML."""
+    xml = f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>Not  so.</Message></Error>\n'
+    lines = f"{GET} - {STATUS}", status, xml
+    return "Kernel error -> Generic S3 error" + "".join(ARROW + line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            answered("403 Forbidden", "SignatureDoesNotMatch"),
+            f"S3: {GET} - {STATUS}: 403 Forbidden: SignatureDoesNotMatch: Not so. ({SECRET})",
+        ),
+        (
+            f"Generic S3 error{ARROW}Error performing list request{ARROW}{GET}, {RETRIED}{ARROW}strange",
+            f"S3: {GET}, after 2 retries, max_retries 2, retry_timeout 180s - HTTP error: strange",
+        ),
+        (f"Generic S3 error{ARROW}<html>{'x' * 400}", f"S3: <html>{'x' * 294}\u2026"),
+    ],
+)
+def test_reason_of_when_a_request_to_a_store_failed_tells_all_causes_and_what_helps(
+    text: str, expected: str
+) -> None:
+    assert reason_of(OSError(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "named"),
+    [
+        ("InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"),
+        ("NoSuchBucket", "create the bucket"),
+        ("RequestTimeTooSkewed", "set this host's"),
+        ("ExpiredToken", "have expired"),
+        ("AccessDenied", "the right to"),
+    ],
+)
+def test_reason_of_when_a_store_refuses_tells_its_code_and_what_helps(
+    code: str, named: str
+) -> None:
+    reason = reason_of(OSError(answered("403 Forbidden", code)))
+    assert f"403 Forbidden: {code}: Not so. (" in reason
+    assert named in reason

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import re
 
+from tubeq_spark.rules.store_text import chained
+
 __all__ = ["reason_of"]
 
 #: What py4j writes before the exception of Java; it tells nothing.
@@ -16,8 +18,12 @@ _PACKAGE = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+(?=[A-Z])")
 def reason_of(error: BaseException) -> str:
     """One line: what an error says, and its first cause where that says something else.
 
-    The cause is looked for in the trace of Java that errors of PySpark carry, classic or over Connect.
+    The cause is looked for in the trace of Java that errors of PySpark carry, classic or over Connect. An
+    error of an object store tells all of its causes, and what helps.
     """
+    chain = chained(_text(error))
+    if chain is not None:
+        return chain
     lines = [line for line in _text(error).splitlines() if line.strip()]
     if lines and lines[0].startswith(_PY4J):
         lines = lines[1:]

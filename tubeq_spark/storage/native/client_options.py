@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.native.option_names import plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +27,6 @@ _DEFAULTS = {
 }
 #: As often as the client itself repeats what only reads.
 _RETRIES_BY_DEFAULT = 10
-#: How each store's own names begin, in options and in the environment.
-_STORE = re.compile(r"^(?:aws|azure|google)_")
 #: Bytes from which on a commit has time to send its data: the seconds of one request, and one more a megabyte.
 LARGE = 4_000_000
 _SECONDS = 20
@@ -54,9 +53,9 @@ class Patience:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Patience:
         """What the options say; as they are by default where the library will refuse them."""
-        plain = {_plain(name): value for name, value in options.items()}
-        wanted = _seconds(plain.get(_RETRY_TIMEOUT, ""))
-        retries = plain.get(_RETRIES, "")
+        named = {plain(name): value for name, value in options.items()}
+        wanted = _seconds(named.get(_RETRY_TIMEOUT, ""))
+        retries = named.get(_RETRIES, "")
         return cls(
             int(retries) if retries.isdecimal() else _RETRIES_BY_DEFAULT,
             wanted or _SECONDS_BY_DEFAULT,
@@ -65,8 +64,8 @@ class Patience:
 
 def given(options: Mapping[str, str], name: str) -> bool:
     """Whether a program has chosen an option of the client, in the environment, too."""
-    return name in {_plain(key) for key in options} or name in {
-        _plain(key) for key in os.environ if _STORE.match(key.lower())
+    return name in {plain(key) for key in options} or name in {
+        plain(key) for key in os.environ if plain(key) != key.lower()
     }
 
 
@@ -83,7 +82,7 @@ def to_commit(path: str, options: Mapping[str, str]) -> dict[str, str]:
     if local_directory(path) is not None:
         return dict(options)
     kept = {
-        name: value for name, value in to_read(path, options).items() if _plain(name) != _RETRIES
+        name: value for name, value in to_read(path, options).items() if plain(name) != _RETRIES
     }
     return kept | {_RETRIES: "0"}
 
@@ -93,10 +92,6 @@ def to_write(path: str, options: Mapping[str, str], size: int) -> dict[str, str]
     if size < LARGE or local_directory(path) is not None or given(options, _TIMEOUT):
         return None
     return to_commit(path, options) | {_TIMEOUT: f"{_SECONDS + size // 1_000_000}s"}
-
-
-def _plain(name: str) -> str:
-    return _STORE.sub("", name.lower())
 
 
 def _seconds(text: str) -> float | None:

@@ -216,7 +216,7 @@ class NativeEngine:
                 says which.
         """
         table = self._handles.of(statement.table)
-        with errors.telling():
+        with errors.telling(is_far=table.is_far):
             writer = self.writer if table.seen() is None else self.local_writer
             if isinstance(statement, Append):
                 return writer.append(table, statement, note)

@@ -42,6 +42,8 @@ _LOCAL = "LocalFileSystem"
 _REQUEST = re.compile(r"Error performing ([A-Z]+) (\S+) in ")
 _STATUS = re.compile(r"non-2xx status code(?::|\s|\x1b\[\d+m|\u21b3)*(\d{3})")
 _NO_CONNECTION = "client error (Connect)"
+#: How it says that a request cannot even be made, as of an endpoint by http that was not allowed.
+_NOT_MADE = "builder error"
 #: How the library refuses a table before it writes anything: by the features of its protocol that it does
 #: not know, a feature of one version of it, or a property that forbids what is to be written.
 _FEATURES = re.compile(
@@ -69,11 +71,15 @@ class RefusedError(EngineError):
 
 
 @contextmanager
-def telling() -> Iterator[None]:
+def telling(*, is_far: bool = False) -> Iterator[None]:
     """Run a block that writes, and have what the library fails with say what is known.
 
+    Args:
+        is_far: Whether it writes to an object store: what became of a commit that was sent there is an
+            error of our own by now.
+
     Raises:
-        StoreError: The table has a feature with which the library does not write it.
+        StoreError: The table has a feature with which the library does not write it; or nothing was sent.
     """
     try:
         yield
@@ -86,14 +92,21 @@ def telling() -> Iterator[None]:
         if features is not None:
             msg = f"nothing was written, as the native engine does not write tables with {features}: {_HELP}"
             raise StoreError(msg) from error
-        raise _told(error) from error
+        told = _told(error)
+        if is_far and told.outcome is Outcome.LOST:
+            msg = f"nothing was written: {reason_of(error)}"
+            raise StoreError(msg) from error
+        raise told from error
 
 
 @contextmanager
-def reading() -> Iterator[None]:
+def reading(hint: str | None = None) -> Iterator[None]:
     """Run a block that reads tables, and turn what the library fails with into our error.
 
     That a table is missing goes through, as an `EngineError`.
+
+    Args:
+        hint: What may be the reason.
 
     Raises:
         StoreError: The storage failed to read.
@@ -113,7 +126,7 @@ def reading() -> Iterator[None]:
         if told.missing:
             raise told from error
         msg = f"storage could not be read: {reason_of(error)}"
-        raise StoreError(msg) from error
+        raise StoreError(msg if hint is None else f"{msg}; {hint}") from error
 
 
 def unsupported(error: BaseException) -> str | None:
@@ -180,14 +193,16 @@ def may_have_sent(error: BaseException, version: int) -> bool:
         # Said of what was there before, or by a storage of another kind.
         return not is_conflict(error)
     method, url = request.groups()
-    if url.endswith(f"/_delta_log/{version:020}.json"):
+    if method == "PUT" and url.endswith(f"/_delta_log/{version:020}.json"):
         return _NO_CONNECTION not in text and not _is_refused(text)
     # Data files come before the commit; what is read or written in the log may come after it.
-    return method != "PUT" or "/_delta_log/" in url
+    return "_delta_log" in url
 
 
 def _is_refused(text: str) -> bool:
-    """Whether an object store has said that it will not do what it was asked for."""
+    """Whether an object store has said that it will not do what it was asked for, or cannot be asked."""
+    if _NOT_MADE in text:
+        return True
     status = _STATUS.search(text)
     return status is not None and status[1].startswith("4") and status[1] not in _PASSING
 

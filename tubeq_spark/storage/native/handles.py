@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native import client_options
+from tubeq_spark.storage.native import client_options, option_names
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.log_files import LogFiles
 from tubeq_spark.storage.native.delta_log.table import LocalTable
@@ -293,6 +293,8 @@ class Handles:
     def __init__(self, options: Mapping[str, str] | None = None, *, local: bool = True) -> None:
         """Open tables with these options of the storage; `local` is as of a `NativeEngine`."""
         self.options = dict(options or {})
+        #: What may be wrong about them.
+        self.hint = option_names.misspelt(self.options)
         self._local = local
         self.files = SmallFiles()
         self._known: dict[str, Table] = {}

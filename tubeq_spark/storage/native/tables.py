@@ -62,7 +62,7 @@ class NativeTables:
         opened, former = self._handles.of(table), self.property(table, name)
         for _ in range(APPENDS if opened.is_far else 1):
             try:
-                with errors.telling(), opened.writing() as newest:
+                with errors.telling(is_far=opened.is_far), opened.writing() as newest:
                     if newest.metadata().configuration.get(name) != former:
                         return False
                     maintenance.set_property(opened, newest, name, value)
@@ -123,7 +123,7 @@ class NativeTables:
 
     def is_table(self, name: str) -> bool:
         """Whether there is a table; not so where its log has no commit yet."""
-        with errors.reading():
+        with errors.reading(self._handles.hint):
             return self._handles.of(name).exists()
 
     def property(self, table: str, name: str) -> str | None:
