@@ -102,4 +102,12 @@ class StoreError(TubeqError):
 
     Also where Spark cannot be reached, or a table cannot be read: the cause stands in the message.
     Nothing was written by the verb that raises it.
+
+    Attributes:
+        passes: Whether the same verb may succeed in a moment: an object store was silent, refused the
+            connection or answered that it is busy or broken. A verb that waits goes on waiting then.
     """
+
+    def __init__(self, message: str, *, passes: bool = False) -> None:
+        super().__init__(message)
+        self.passes = passes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -152,6 +153,20 @@ def test_verb_when_the_data_before_its_commit_is_not_answered_says_that_nothing_
     assert table(tube) == "at br" or verb == "take"
 
 
+@pytest.mark.thorough
+def test_put_arrow_when_the_first_of_its_data_is_not_answered_says_that_nothing_was_written(
+    store: Store, tube: Tube
+) -> None:
+    rows = pa.table({"data": [f'"{os.urandom(300).hex()}"' for _ in range(50_000)]})
+    with (
+        store.losing("^POST ", kind="reset", times=None, kept=False, dark=True),
+        pytest.raises(StoreError) as caught,
+    ):
+        tube.put_arrow(rows)
+    assert type(caught.value) is StoreError
+    assert table(tube) == "at br"
+
+
 @pytest.mark.parametrize("way", ["hang", "reset"])
 def test_put_when_its_commit_is_sent_and_nothing_answers_any_more_says_that_nobody_knows(
     store: Store, tube: Tube, way: str
@@ -163,3 +178,92 @@ def test_put_when_its_commit_is_sent_and_nothing_answers_any_more_says_that_nobo
         tube.put("c")
     assert caught.value.operation_id
     assert table(tube) == "at br cr"
+
+
+# -- waiting --------------------------------------------------------------------------------------
+
+
+class Hooked(ManualClock):
+    """A clock at whose naps something happens."""
+
+    nap: Callable[[], object] | None = None
+
+    def sleep(self, seconds: float) -> None:
+        """Let the time pass, and what is to happen once."""
+        nap, self.nap = self.nap, None
+        if nap is not None:
+            nap()
+        super().sleep(seconds)
+
+
+@pytest.fixture
+def waiting(store: Store, tmp_path: Path) -> Iterator[Queue]:
+    """A queue whose verbs look each 20 s."""
+    clock, place = Hooked(), f"s3://bucket/{tmp_path.name}"
+    with store.open(place, clock, SHORT, poll_first=20, poll_most=20) as opened:
+        end_heartbeat(opened)
+        opened.cfg(ttr=FOR_EVER)
+        yield opened
+
+
+def lose_until_a_nap(store: Store, queue: Queue, kind: str) -> None:
+    clock = queue._context.clock
+    assert isinstance(clock, Hooked)
+    clock.nap = store.answer
+    store.lose("", kind=kind, times=None, kept=False)
+
+
+@pytest.mark.parametrize("kind", ["hang", *thorough("503", "reset")])
+def test_take_when_the_store_fails_for_a_moment_waits_through_it(
+    store: Store, waiting: Queue, kind: str
+) -> None:
+    tube = waiting.create_tube("work")
+    tube.put("a")
+    lose_until_a_nap(store, waiting, kind)
+    assert letters([tube.take(timeout=60)]) == "a"
+
+
+def test_take_when_the_store_has_recovered_and_nothing_is_there_returns_none(
+    store: Store, waiting: Queue
+) -> None:
+    tube = waiting.create_tube("work")
+    lose_until_a_nap(store, waiting, "503")
+    assert tube.take(timeout=60) is None
+
+
+def test_put_when_the_store_fails_for_a_moment_waits_through_it(
+    store: Store, waiting: Queue
+) -> None:
+    tube = waiting.create_tube("work", "limfifottl", capacity=1)
+    tube.put("a")
+    task = tube.take(0)
+    assert task is not None
+    tube.ack(task.task_id)
+    lose_until_a_nap(store, waiting, "503")
+    assert letters([tube.put("b", timeout=60)]) == "b"
+    assert table(tube) == "br"
+
+
+def test_take_when_the_store_fails_until_its_time_is_over_raises_the_last_error(
+    store: Store, waiting: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    tube = waiting.create_tube("work")
+    with (
+        store.losing("", kind="503", times=None, kept=False),
+        pytest.raises(StoreError, match="503") as caught,
+    ):
+        tube.take(timeout=30)
+    assert caught.value.passes
+    assert caplog.text.count("waiting goes on") == 3
+
+
+def test_take_when_the_store_refuses_it_does_not_wait(store: Store, waiting: Queue) -> None:
+    tube = waiting.create_tube("work")
+    began = waiting._context.clock.monotonic()
+    with (
+        store.losing("", kind="403", times=None, kept=False),
+        pytest.raises(StoreError, match="403") as caught,
+    ):
+        tube.take(timeout=60)
+    assert not caught.value.passes
+    assert waiting._context.clock.monotonic() == began

@@ -16,7 +16,13 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, TubeqError
+from tubeq_spark.errors import (
+    CommitUnknownError,
+    ConflictError,
+    NotTakenError,
+    StoreError,
+    TubeqError,
+)
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.runtime.waiting import looks
@@ -247,7 +253,8 @@ def wait_for(
 ) -> T | None:
     """Look for something until it is there, or `timeout` seconds have passed.
 
-    What is not there may be held by a session that has died, which is looked for, too.
+    What is not there may be held by a session that has died, which is looked for, too. A storage that
+    fails for a moment is asked again at the next look.
 
     Args:
         ctx: The tube.
@@ -257,7 +264,9 @@ def wait_for(
 
     Raises:
         QueueStateError: The queue was closed meanwhile.
+        StoreError: The storage failed at the last look, or in a way that does not pass.
     """
+    failed: StoreError | None = None
     for _ in looks(
         timeout,
         clock=ctx.queue.clock,
@@ -265,11 +274,23 @@ def wait_for(
         changes=lambda: ctx.table_lock.changes,
         require_running=ctx.queue.require_running,
     ):
-        if for_tasks:
-            end_lapsed_sessions(ctx)
-        found = look()
-        if found is None and end_dead_sessions(ctx):
+        try:
+            if for_tasks:
+                end_lapsed_sessions(ctx)
             found = look()
-        if found is not None:
-            return found
+            if found is None and end_dead_sessions(ctx):
+                found = look()
+        except StoreError as error:
+            if not error.passes:
+                raise
+            log.warning(
+                "%s: waiting goes on, though the storage failed: %s", ctx.record.name, error
+            )
+            failed = error
+        else:
+            if found is not None:
+                return found
+            failed = None
+    if failed is not None:
+        raise failed
     return None

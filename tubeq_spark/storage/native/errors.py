@@ -95,7 +95,7 @@ def telling(*, is_far: bool = False) -> Iterator[None]:
         told = _told(error)
         if is_far and told.outcome is Outcome.LOST:
             msg = f"nothing was written: {reason_of(error)}"
-            raise StoreError(msg) from error
+            raise StoreError(msg, passes=may_pass(error)) from error
         raise told from error
 
 
@@ -126,7 +126,8 @@ def reading(hint: str | None = None) -> Iterator[None]:
         if told.missing:
             raise told from error
         msg = f"storage could not be read: {reason_of(error)}"
-        raise StoreError(msg if hint is None else f"{msg}; {hint}") from error
+        told_all = msg if hint is None else f"{msg}; {hint}"
+        raise StoreError(told_all, passes=may_pass(error)) from error
 
 
 def unsupported(error: BaseException) -> str | None:

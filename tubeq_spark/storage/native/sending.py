@@ -75,6 +75,9 @@ def sent(
                     return told(commit)
                 msg = f"version {version} of {table.path} was committed by somebody else"
                 raise EngineError(msg, Outcome.CONFLICT) from error
+            if wait is None and not is_out and errors.may_pass(error):
+                msg = f"nothing was written: {reason_of(error)}"
+                raise StoreError(msg, passes=True) from error
             is_refused = errors.is_conflict(error)
             if wait is None or not (is_refused or errors.may_pass(error)):
                 known = Outcome.CONFLICT if is_refused else Outcome.FAILED
@@ -105,7 +108,7 @@ def _look(
             raise
         if not is_out:
             msg = f"storage could not be written: {reason_of(error)}"
-            raise StoreError(msg) from error
+            raise StoreError(msg, passes=errors.may_pass(error)) from error
         msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
         raise CommitUnknownError(msg, operation_id) from error
     if found is None and last >= version:
