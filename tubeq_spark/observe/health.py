@@ -106,14 +106,16 @@ def examine(
     with queue.engine.reading():
         found = [*_settings(queue), *_storage(queue, opened)]
     for name in (TUBES, SESSIONS, TAKEN_UTUBES):
-        found += _damage(opened, name, None)
+        with _noted(queue, found, name):
+            found += _damage(opened, name, None)
     owners: dict[str, set[str]] = defaultdict(set)
     newest = 0
     known: list[TubeRecord] = []
     with _noted(queue, found, "the registry"):
         known = sorted(records(), key=lambda record: record.name)
     for record in known:
-        found += _damage(opened, record.name, record.name)
+        with _noted(queue, found, f"tube {record.name}", record.name):
+            found += _damage(opened, record.name, record.name)
         if record.status is not TubeStatus.LIVE:
             # It is not opened: its table may not fit it yet, and is another's to make.
             found.append(_unfinished(record))

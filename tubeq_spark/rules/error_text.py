@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 
 from tubeq_spark.rules.store_text import chained
 
 __all__ = ["reason_of"]
 
+#: What helps against what the system says of a file.
+_HELP = {
+    errno.EACCES: "this process may not: give its user the right to read and write there",
+    errno.EPERM: "this process may not: give its user the right to read and write there",
+    errno.EROFS: "it is mounted for reading only",
+    errno.ENOSPC: "the disk is full: make room",
+    errno.EDQUOT: "the quota of its user is used up: make room",
+    errno.EMFILE: "this process has too many files open: close queues, or raise its limit (ulimit -n)",
+    errno.ENFILE: "the system has too many files open",
+}
 #: What py4j writes before the exception of Java; it tells nothing.
 _PY4J = "An error occurred while calling "
 _CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)$", re.MULTILINE)
@@ -29,6 +40,8 @@ def reason_of(error: BaseException) -> str:
         lines = lines[1:]
     said = _PACKAGE.sub("", lines[0]).strip() if lines else ""
     said = said or type(error).__name__
+    if isinstance(error, OSError) and error.errno in _HELP:
+        return f"{said} ({_HELP[error.errno]})"
     causes = _CAUSED_BY.findall(_trace(error))
     if not causes or causes[-1].partition(": ")[2] in said:
         return said

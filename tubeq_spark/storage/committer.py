@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["Committer", "CommitterFile"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,15 @@ class CommitterFile:
             os.write(file, text)
         finally:
             os.close(file)
+
+    def is_cleared(self) -> bool:
+        """Note that nobody is committing, and tell whether that could be written."""
+        try:
+            self.clear()
+        except OSError:
+            log.warning("%s cannot be cleared: others wait for this process's JVM", self.path)
+            return False
+        return True
 
     def clear(self) -> None:
         """Note that nobody is committing."""

@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.rules.durability import Durability
+from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.committer import CommitterFile
 from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability.recovery import recover
 from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.durability.whole_log import EVERY, fault_in
+from tubeq_spark.storage.file_errors import using
 from tubeq_spark.storage.lock_file import TURN_SUFFIX, LockFile
 from tubeq_spark.storage.outcome import Outcome, outcome_of
 from tubeq_spark.storage.processes import processes
@@ -114,20 +116,33 @@ class TableLock:
             prepare: Called while another process holds it and this one is next; it may raise nothing.
 
         Raises:
-            StoreError: Another JVM may be committing, and did not end while it was waited for.
+            StoreError: Another JVM may be committing, and did not end while it was waited for; or the
+                lock file cannot be used.
         """
         with self._threads:
             if self._file is None or self._note is None:
                 yield
                 return
-            with self._file.holding(prepare):
+            with self._held(self._file, prepare):
                 if not self._entered:
-                    self._is_left = is_left_to(committer, self._note, self._wall, self._here)
+                    with using(self._note.path):
+                        self._is_left = is_left_to(committer, self._note, self._wall, self._here)
                 self._entered += 1
                 try:
                     yield
                 finally:
                     self._entered -= 1
+
+    @staticmethod
+    @contextmanager
+    def _held(file: LockFile, prepare: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the lock file for a block; what the block fails with stays as it is."""
+        with using(file.path):
+            file.acquire(prepare)
+        try:
+            yield
+        finally:
+            file.release()
 
     @contextmanager
     def committing(
@@ -169,9 +184,8 @@ class TableLock:
                 ended.set()
             raise
         finally:
-            if ended.is_set():
-                self._note.clear()
-            else:
+            # A note that stays tells others to wait for our JVM, and us nothing.
+            if not ended.is_set() or not self._note.is_cleared():
                 self._is_left = True
 
     def _require_whole_log(self, directory: Path) -> None:
@@ -244,7 +258,8 @@ class TableLock:
             if self._seen_on != place:
                 # What was known is of a mount that is gone.
                 self.synced.forget()
-                recover(self.synced, self._file.holding)
+                with using(self.synced.log):
+                    recover(self.synced, self._file.holding)
                 self._seen_on = place
 
     @property
@@ -301,7 +316,7 @@ def write_note(note: CommitterFile, committer: Committer) -> None:
     try:
         note.write(committer)
     except OSError as error:
-        msg = f"{note.path} cannot be written, so nothing is committed: {error}"
+        msg = f"{note.path} cannot be written, so nothing is committed: {reason_of(error)}"
         raise StoreError(msg) from error
 
 
@@ -336,13 +351,17 @@ def table_lock_of(
         durability: What is to be promised for the table, at the least.
         table: The name of the table's directory, beside that of lock files; by default the table's.
         as_it_is: Whether the caller looks at the table by itself.
+
+    Raises:
+        StoreError: The directory or the table cannot be used.
     """
     with _table_locks_guard:
         table_lock = _table_locks.get((uri, name))
         if table_lock is None:
             lock_file = synced = None
             if directory is not None:
-                directory.mkdir(parents=True, exist_ok=True)
+                with using(directory):
+                    directory.mkdir(parents=True, exist_ok=True)
                 lock_file = directory / f"{name}{LOCK_SUFFIX}"
                 synced = synced_log_of(directory.parent / (table or name))
             table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)

@@ -52,7 +52,7 @@ def recover_system_tables(opened: OpenedLocation) -> None:
     """Make the tables usable that opening reads, if a power cut has left them half written.
 
     Raises:
-        OSError: The directory of lock files cannot be made.
+        StoreError: The directory of lock files cannot be made, or the tables cannot be looked at.
     """
     for name in (SESSIONS, TUBES):
         opened.table_lock(name)

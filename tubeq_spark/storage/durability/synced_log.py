@@ -158,11 +158,11 @@ class SyncedLog:
             background.flush_soon(self)
             return
         with self._changing:
-            first = self._covered() + 1
-            newest = self.newest(first - 1)
-            if newest < first:
-                return
             try:
+                first = self._covered() + 1
+                newest = self.newest(first - 1)
+                if newest < first:
+                    return
                 self._sync_versions(first, newest)
             except OSError as error:
                 self._has_failed = True

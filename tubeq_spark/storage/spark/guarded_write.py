@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import ConflictError, StoreError
 from tubeq_spark.rules.backoff import Backoff
+from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.location import Location, local_directory
 from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.storage.outcome import Outcome
@@ -123,5 +124,5 @@ def _at(table: Path) -> ProcessLock:
     try:
         return process_lock(table.parent / LOCKS, table.name)
     except OSError as error:
-        msg = f"no lock file can be made in {table.parent / LOCKS}, so nothing is written: {error}"
+        msg = f"no lock file can be made in {table.parent / LOCKS}, so nothing is written: {reason_of(error)}"
         raise StoreError(msg) from error

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.file_errors import FileError
 from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.locking import remove_lock_files, table_lock_of
 from tubeq_spark.storage.opened_location import (
@@ -139,7 +140,7 @@ def _creating(engine: SparkEngine, location: Location) -> Iterator[None]:
     new = [path for path in (locks, directory, *directory.parents) if not path.exists()]
     with contextlib.ExitStack() as stack:
         # A directory that cannot be here is perhaps a Connect server's, on another host.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileError):
             table_lock = table_lock_of(location.text, TUBES, locks)
             stack.enter_context(table_lock.changing(engine.committer))
         yield

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError
+from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.committer import CommitterFile
 from tubeq_spark.storage.lock_file import LockFile
 from tubeq_spark.storage.locking import (
@@ -104,7 +105,7 @@ class ProcessLock:
         try:
             self._file.acquire()
         except OSError as error:
-            msg = f"the lock file {self._file.path} cannot be had, nothing was written: {error}"
+            msg = f"the lock file {self._file.path} cannot be had, nothing was written: {reason_of(error)}"
             raise StoreError(msg) from error
 
     def _leave(self, *, has_ended: bool) -> None:
