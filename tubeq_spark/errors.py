@@ -108,6 +108,6 @@ class StoreError(TubeqError):
             connection or answered that it is busy or broken. A verb that waits goes on waiting then.
     """
 
-    def __init__(self, message: str, *, passes: bool = False) -> None:
-        super().__init__(message)
+    def __init__(self, *args: object, passes: bool = False) -> None:
+        super().__init__(*args)
         self.passes = passes

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.local_places import refuse_mounts, require_links
 from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.opened_location import (
     LOCKS,
@@ -20,6 +21,8 @@ from tubeq_spark.storage.sql.schema import new_system_tables
 from tubeq_spark.storage.writers import WRITERS, are_told_apart, require_writers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
 
@@ -39,6 +42,7 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
     if location.in_catalog:
         msg = f"{location.text} is a schema of a catalog: only a Spark session knows where it is"
         raise StoreError(msg)
+    refuse_mounts(location)
     directory = local_directory(location.text)
     # As Spark names it, so that both engines of one process have the same locks.
     uri = location.text if directory is None else f"file:{directory}"
@@ -51,14 +55,23 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
         opened = replace(opened, is_new=is_new)
         if is_new:
             log.info("creating the tables of a new queue at %s", location.text)
-            with opened.table_lock(TUBES).changing(engine.committer):
+            table_lock = opened.table_lock(TUBES)
+            _require_links(locks)
+            with table_lock.changing(engine.committer):
                 # Where Spark and this engine must not both commit, the registry says who does.
                 writers = {WRITERS: "native"} if are_told_apart(uri) else {}
                 for table in new_system_tables(location, config, writers, local=locks is not None):
                     engine.tables.create(table)
             settle_system_tables(opened)
+        else:
+            _require_links(locks)
     except OSError as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
     require_writers(engine.tables, opened, "native")
     return opened
+
+
+def _require_links(locks: Path | None) -> None:
+    if locks is not None:
+        require_links(locks)

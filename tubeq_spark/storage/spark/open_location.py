@@ -15,6 +15,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.file_errors import FileError
+from tubeq_spark.storage.local_places import on_databricks, refuse_mounts
 from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.locking import remove_lock_files, table_lock_of
 from tubeq_spark.storage.opened_location import (
@@ -27,7 +28,6 @@ from tubeq_spark.storage.spark.conflicts import is_missing_table
 from tubeq_spark.storage.spark.spark_settings import (
     asked,
     missing_settings,
-    on_databricks,
     require_spark,
 )
 from tubeq_spark.storage.sql.schema import new_system_tables
@@ -60,6 +60,7 @@ def open_location(engine: SparkEngine, text: object, config: QueueConfig) -> Ope
         StoreError: It cannot be used, or the session is of a Spark that is too old.
     """
     location = Location.parse(text)
+    refuse_mounts(location)
     with engine.reading():
         require_spark(engine.spark)
     try:

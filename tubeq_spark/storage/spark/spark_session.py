@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.local_places import on_databricks
 from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm, require_java
 from tubeq_spark.storage.spark.spark_settings import (
     LOCAL_SETTINGS,
@@ -20,7 +21,6 @@ from tubeq_spark.storage.spark.spark_settings import (
     Setting,
     delta_is_on,
     missing_settings,
-    on_databricks,
     spark_conf,
 )
 

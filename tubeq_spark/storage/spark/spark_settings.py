@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.local_places import on_databricks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,7 +24,6 @@ __all__ = [
     "asked",
     "delta_is_on",
     "missing_settings",
-    "on_databricks",
     "require_spark",
     "spark_conf",
 ]
@@ -231,11 +230,6 @@ def require_spark(spark: SparkSession) -> None:
             "releases with Spark 4"
         )
         raise StoreError(message)
-
-
-def on_databricks() -> bool:
-    """Whether this process runs on Databricks, in a notebook or a job."""
-    return "DATABRICKS_RUNTIME_VERSION" in os.environ
 
 
 def delta_is_on(spark: SparkSession) -> bool:
