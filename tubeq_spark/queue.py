@@ -471,7 +471,8 @@ class Queue(CreatesTubes[Tube]):
         Args:
             overdue: Seconds that the work of a sweep may wait, >= 0: tasks that time has changed,
                 tasks of dead sessions, utube locks that nobody uses.
-            drift: Seconds that clocks may be from the storage's commit times, >= 0.
+            drift: Seconds that clocks may be from the storage's commit times, >= 0. Natively an object
+                store is asked for its own time, which may differ by one second.
             files: Data files that a tube may have, >= 1.
 
         Raises:

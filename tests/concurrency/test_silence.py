@@ -13,7 +13,7 @@ from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.native import writer
+from tubeq_spark.storage.native import store_clock, writer
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -267,3 +267,20 @@ def test_take_when_the_store_refuses_it_does_not_wait(store: Store, waiting: Que
         tube.take(timeout=60)
     assert not caught.value.passes
     assert waiting._context.clock.monotonic() == began
+
+
+# -- the store's clock ----------------------------------------------------------------------------
+
+
+def test_opening_and_health_when_the_clock_of_the_store_is_off_say_so(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = f"s3://bucket/{tmp_path.name}"
+    with store.open(place) as queue:
+        assert not [problem for problem in queue.health().problems if problem.kind == "clock"]
+        assert "clock" not in caplog.text
+    monkeypatch.setattr(store_clock, "drift", lambda _: 90.0)
+    with store.open(place) as queue:
+        assert "clock is 90 s or more behind the store's" in caplog.text
+        problems = [problem for problem in queue.health().problems if problem.kind == "clock"]
+    assert "90 s or more behind" in problems[0].message

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.observe.metrics import measure_tube
+from tubeq_spark.rules.clocks import MOST_DRIFT, told_drift
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
 from tubeq_spark.storage.durability.recovery import damage
@@ -128,7 +129,10 @@ def examine(
                     owners[owner].add(record.name)
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
     with _noted(queue, found, "the sessions"):
-        found += [*_sessions(queue, owners, limits), *_clocks(queue, newest, limits)]
+        found += [
+            *_sessions(queue, owners, limits),
+            *_clocks(queue, opened.location.text, newest, limits),
+        ]
         found += _files_of_sessions(queue, limits)
     return Health(queue.clock.now(), tuple(found))
 
@@ -232,7 +236,9 @@ def _files_of_sessions(queue: QueueContext, limits: Limits) -> Iterator[Problem]
         yield Problem("sweeper", None, f"{message}; is a sweeper running?")
 
 
-def _clocks(queue: QueueContext, newest_us: int, limits: Limits) -> Iterator[Problem]:
+def _clocks(
+    queue: QueueContext, location: str, newest_us: int, limits: Limits
+) -> Iterator[Problem]:
     # Moments before commits, our own moment after them: what takes long here is no drift.
     written = queue.sessions.last_written(_MOST)
     committed = queue.sessions.last_commit()
@@ -240,6 +246,9 @@ def _clocks(queue: QueueContext, newest_us: int, limits: Limits) -> Iterator[Pro
     if behind > limits.drift:
         message = f"this clock is {behind:.1f} s or more behind the storage's"
         yield Problem("clock", None, message)
+    drift = queue.engine.tables.clock_drift(location)
+    if drift is not None and abs(drift) > MOST_DRIFT:
+        yield Problem("clock", None, told_drift(drift))
     for session, at_us in written.items():
         # A row is older than its commit, unless its writer's clock is ahead.
         ahead = (at_us - committed) / US

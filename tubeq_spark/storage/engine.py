@@ -115,6 +115,10 @@ class Tables(Protocol):
         """The storage's time of a table's newest commit but for those of removing dead files."""
         ...
 
+    def clock_drift(self, location: str) -> float | None:
+        """Seconds that a store's clock is ahead of this host's, or behind it; `None`: that is not known."""
+        ...
+
     def fitting(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:

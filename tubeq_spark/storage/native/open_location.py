@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.clocks import MOST_DRIFT, told_drift
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.local_places import refuse_mounts, require_links
@@ -69,6 +70,10 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
     require_writers(engine.tables, opened, "native")
+    if directory is None:
+        drift = engine.tables.clock_drift(location.text)
+        if drift is not None and abs(drift) > MOST_DRIFT:
+            log.warning("%s: %s", location.text, told_drift(drift))
     return opened
 
 

@@ -15,7 +15,7 @@ from tubeq_spark.storage.ended import told_total, total
 from tubeq_spark.storage.ended_log import EndedLog, notes_of
 from tubeq_spark.storage.local_ended import notes_in
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native import errors, maintenance
+from tubeq_spark.storage.native import errors, maintenance, store_clock
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
 from tubeq_spark.storage.native.patience import patiently
@@ -229,6 +229,13 @@ class NativeTables:
         if directory is not None:
             self._ended[table, tube] = found
         return found
+
+    def clock_drift(self, location: str) -> float | None:
+        """Seconds that an object store's clock is ahead of this host's, or behind it; one request."""
+        if local_directory(location) is not None:
+            return None
+        url = store_clock.endpoint(location, self._handles.options)
+        return None if url is None else store_clock.drift(url)
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""

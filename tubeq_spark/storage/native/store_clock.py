@@ -1,0 +1,88 @@
+"""How far the clock of an object store is from this host's, by the header that each of its answers has.
+
+The library shows no headers. So this asks by itself, without credentials: also a refusal has the moment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.native.option_names import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from email.message import Message
+
+    from tubeq_spark.clock import Clock
+
+__all__ = ["drift", "endpoint"]
+
+#: Seconds to wait for the answer, and the precision of its moment.
+_PATIENCE, _PRECISION = 1.0, 1.0
+#: A region as Amazon names them; nothing else becomes part of a host's name.
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+def endpoint(location: str, options: Mapping[str, str]) -> str | None:
+    """The address of the store of a location; `None`: it is not known, or only a proxy gets there."""
+    given = {plain(name): value for name, value in {**_environment(), **options}.items()}
+    if "proxy_url" in given:
+        return None
+    named = given.get("endpoint_url") or given.get("endpoint")
+    if named is not None:
+        return named if named.startswith(("http://", "https://")) else None
+    place = urlsplit(location)
+    if place.scheme in {"s3", "s3a"}:
+        region = given.get("region") or given.get("default_region") or "us-east-1"
+        return f"https://s3.{region}.amazonaws.com" if _NAME.fullmatch(region) else None
+    if place.scheme in {"abfs", "abfss"}:
+        host = (place.hostname or "").lower()
+        return f"https://{host}" if host.endswith(".core.windows.net") else None
+    return "https://storage.googleapis.com" if place.scheme in {"gs", "gcs"} else None
+
+
+def drift(url: str, clock: Clock | None = None) -> float | None:
+    """Seconds that a store's clock is ahead of ours at the least; below 0: behind it; `None`: unknown.
+
+    Args:
+        url: Its address.
+        clock: This host's, by default the system's.
+    """
+    clock = SystemClock() if clock is None else clock
+    asked = clock.now().timestamp()
+    headers = _headers(url)
+    answered = clock.now().timestamp()
+    date = None if headers is None else headers["Date"]
+    if date is None:
+        return None
+    with suppress(ValueError, TypeError):
+        # The header has whole seconds, and was written at some moment between these two.
+        said = parsedate_to_datetime(date).timestamp()
+        return max(said - answered, 0.0) or min(said + _PRECISION - asked, 0.0)
+    return None
+
+
+def _headers(url: str) -> Message | None:
+    try:
+        with urlopen(Request(url, method="HEAD"), timeout=_PATIENCE) as answer:  # noqa: S310
+            found: Message = answer.headers
+            return found
+    except HTTPError as error:
+        error.close()
+        return error.headers
+    except (URLError, OSError, HTTPException, ssl.SSLError, ValueError):
+        return None
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
