@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
 from tests.concurrency.lost_answers import letters
-from tests.concurrency.s3_store import Store, served
+from tests.concurrency.s3_store import COMMIT, Store, served
+from tests.concurrency.silence import WAYS, Ledger, Worker, recovered
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.native import store_clock, writer
+from tubeq_spark.storage.native import patience, sending, store_clock, writer
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -269,6 +271,24 @@ def test_take_when_the_store_refuses_it_does_not_wait(store: Store, waiting: Que
     assert waiting._context.clock.monotonic() == began
 
 
+def test_take_when_its_commit_takes_longer_than_its_lease_renews_it_before_it_returns(
+    store: Store, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = queue._context.clock
+    assert isinstance(clock, ManualClock)
+    tube = queue.create_tube("work", "fifottl", ttr=60)
+    tube.put("a")
+    monkeypatch.setattr(patience, "sleep", lambda _: None)
+    monkeypatch.setattr(sending, "sleep", lambda _: clock.advance(100))
+    with store.losing(COMMIT.replace(".*", ".*/work"), kind="hang", kept=False):
+        task = tube.take(0)
+    assert letters([task]) == "a"
+    assert tube.take(0) is None
+    assert task is not None
+    assert letters([tube.ack(task.task_id)]) == "a"
+    assert table(tube) == ""
+
+
 # -- the store's clock ----------------------------------------------------------------------------
 
 
@@ -284,3 +304,44 @@ def test_opening_and_health_when_the_clock_of_the_store_is_off_say_so(
         assert "clock is 90 s or more behind the store's" in caplog.text
         problems = [problem for problem in queue.health().problems if problem.kind == "clock"]
     assert "90 s or more behind" in problems[0].message
+
+
+# -- all verbs, for as long as it lasts -----------------------------------------------------------
+
+#: Verbs that each worker does while the store fails.
+VERBS_EACH = 8
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", WAYS)
+def test_verbs_when_the_store_fails_for_long_lose_and_double_nothing(
+    store: Store, tmp_path: Path, way: str
+) -> None:
+    ledger, place = Ledger(), f"s3://bucket/{tmp_path.name}"
+    with store.open(place, options=SHORT) as queue:
+        tube = queue.create_tube("work", "fifottl", ttr=FOR_EVER)
+        worker = Worker(queue, "work", 0, ledger)
+        for verb, _ in zip(worker.verbs(), range(VERBS_EACH), strict=False):
+            verb()
+        before = set(ledger.outcomes)
+        with store.losing("", times=None, **WAYS[way]):
+            told = [verb() for verb, _ in zip(worker.verbs(), range(VERBS_EACH), strict=False)]
+        assert {outcome for _, outcome in before} == {"done"}
+        assert len(told) == VERBS_EACH
+        if way.startswith("every request"):
+            assert not [text for text in told if text.endswith("done")]
+    with store.open(place, options=SHORT) as queue:
+        assert not ledger.wrong(recovered(queue[tube.name]))
+
+
+@pytest.mark.parametrize(
+    ("left", "done", "what"),
+    [([], {}, "lost"), ([1, 1], {}, "doubled"), ([1], {1: 1}, "doubled"), ([], {1: 2}, "doubled")],
+)
+def test_ledger_when_a_task_is_not_there_once_tells(
+    left: list[int], done: dict[int, int], what: str
+) -> None:
+    ledger = Ledger(put={1}, done=Counter(done))
+    assert ledger.wrong(left) == {what: [1]}
+    assert Ledger(refused={1}).wrong([1]) == {"written though refused": [1]}
+    assert not Ledger(put={1}, unknown={2}).wrong([1, 2])
