@@ -87,11 +87,15 @@ class CommitUnknownError(TubeqError):
     Attributes:
         operation_id: The number that only this operation's predicate holds; look for it in the
             `operationParameters` of the table's history.
+        passes: Whether an object store did not answer any more, and may in a moment.
     """
 
-    def __init__(self, message: str, operation_id: int | None = None) -> None:
+    def __init__(
+        self, message: str, operation_id: int | None = None, *, passes: bool = False
+    ) -> None:
         super().__init__(message, operation_id)
         self.operation_id = operation_id
+        self.passes = passes
 
     def __str__(self) -> str:
         return str(self.args[0])

@@ -113,7 +113,10 @@ class Queue(CreatesTubes[Tube]):
                 location is on this host's files (or `storage_options` are given, or there is no
                 session), else Spark. The environment variable `TUBEQ_ENGINE` says what "auto" is.
             storage_options: What the native engine needs to reach an object store, as deltalake
-                takes it.
+                takes it. Its time limits are `timeout` and `connect_timeout` (5s) of a request and
+                `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb raises
+                `StoreError` within their sum, or within twice that `CommitUnknownError`, if its
+                commit was sent.
 
         Raises:
             InvalidOptionError: `location`, `clock`, `config` or `engine` is not one.

@@ -60,7 +60,8 @@ class SingleTasks(ABC):
         """Take the next task.
 
         Args:
-            timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait.
+            timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait. An object store that
+                fails for a moment is waited for, too.
 
         Returns:
             The task, held by this session for its ttr, of which most is left when it is handed out
@@ -70,6 +71,7 @@ class SingleTasks(ABC):
             InvalidOptionError: A bad timeout.
             QueueStateError: The queue was closed meanwhile.
             ConflictError: Others came first until the retries were used up.
+            StoreError: The storage failed, and still did at the last look.
 
         A task that cannot be handed out (data that Python cannot hold, which some other program has
         written) is buried instead, with its reason in the log, and the next one is taken. Verbs that

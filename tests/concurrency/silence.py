@@ -146,7 +146,7 @@ def recovered(tube: Tube) -> list[int]:
     return left
 
 
-def run(store: Store, way: str, seconds: float, workers: int = 6) -> dict[str, list[int]]:
+def run(store: Store, way: str, seconds: float, workers: int = 4) -> dict[str, list[int]]:
     """Let workers work for so long on a store that fails in one way, and print what came of it."""
     ledger, place = Ledger(), f"s3://bucket/{way.replace(' ', '_')}"
     with store.open(place) as queue:

@@ -74,7 +74,7 @@ VERBS: dict[str, Callable[[Tube], Any]] = {
 }
 
 
-@pytest.mark.parametrize("verb", ["put", "take", *thorough("peek", "kick", "truncate")])
+@pytest.mark.parametrize("verb", ["put", *thorough("take", "peek", "kick", "truncate")])
 def test_verb_when_every_request_hangs_ends_after_a_few_and_has_written_nothing(
     store: Store, tube: Tube, verb: str
 ) -> None:
@@ -95,6 +95,7 @@ def test_opening_when_every_request_hangs_ends_after_a_few(store: Store, tmp_pat
     assert 0 < len(store.requests()) <= FEW
 
 
+@pytest.mark.thorough
 def test_put_arrow_when_it_is_large_is_sent_by_a_client_that_has_time_for_it(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +132,7 @@ def orphan() -> Iterator[Tube]:
     queue._context.session.stop()
 
 
-@pytest.mark.parametrize("verb", ["put", "take", "ack", *thorough("peek", "kick", "truncate")])
+@pytest.mark.parametrize("verb", ["put", *thorough("take", "ack", "peek", "kick", "truncate")])
 def test_verb_when_connections_are_refused_says_that_nothing_was_written(
     orphan: Tube, verb: str
 ) -> None:
@@ -140,8 +141,8 @@ def test_verb_when_connections_are_refused_says_that_nothing_was_written(
     assert type(caught.value) is StoreError
 
 
-@pytest.mark.parametrize("verb", ["put", "take"])
-@pytest.mark.parametrize("kind", ["hang", "503"])
+@pytest.mark.parametrize("verb", ["put", *thorough("take")])
+@pytest.mark.parametrize("kind", ["hang", *thorough("503")])
 def test_verb_when_the_data_before_its_commit_is_not_answered_says_that_nothing_was_written(
     store: Store, tube: Tube, verb: str, kind: str
 ) -> None:
@@ -169,7 +170,7 @@ def test_put_arrow_when_the_first_of_its_data_is_not_answered_says_that_nothing_
     assert table(tube) == "at br"
 
 
-@pytest.mark.parametrize("way", ["hang", "reset"])
+@pytest.mark.parametrize("way", ["hang", *thorough("reset")])
 def test_put_when_its_commit_is_sent_and_nothing_answers_any_more_says_that_nobody_knows(
     store: Store, tube: Tube, way: str
 ) -> None:
@@ -225,6 +226,7 @@ def test_take_when_the_store_fails_for_a_moment_waits_through_it(
     assert letters([tube.take(timeout=60)]) == "a"
 
 
+@pytest.mark.thorough
 def test_take_when_the_store_has_recovered_and_nothing_is_there_returns_none(
     store: Store, waiting: Queue
 ) -> None:

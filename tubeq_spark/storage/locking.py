@@ -60,6 +60,8 @@ LOCK_SUFFIX, NOTE_SUFFIX = ".lock", ".committing"
 
 #: Seconds between two looks whether another's JVM is gone, and how long it is waited for.
 _LOOK, _PATIENCE = 0.05, 30.0
+#: A thread that has waited for so many seconds, for one that found the storage silent, does not try itself.
+_LONG = 5.0
 
 
 class TableLock:
@@ -98,6 +100,8 @@ class TableLock:
         #: Whether a statement that was left in this JVM may still be running.
         self._is_left = False
         self._changes = 0
+        #: When the storage was silent last to whoever was in, and what that raised.
+        self._silent: tuple[float, TubeqError] | None = None
         #: Last task id that this process gave out, whichever queue object asked.
         self.last_id = -1
         #: Ids of tubes of this name that this process knows to be dropped.
@@ -116,12 +120,14 @@ class TableLock:
             prepare: Called while another process holds it and this one is next; it may raise nothing.
 
         Raises:
-            StoreError: Another JVM may be committing, and did not end while it was waited for; or the
-                lock file cannot be used.
+            StoreError: Another JVM may be committing, and did not end while it was waited for; the
+                lock file cannot be used; or the storage was silent to a thread that this one has waited for.
         """
+        began = self._wall.monotonic()
         with self._threads:
             if self._file is None or self._note is None:
-                yield
+                with self._hearing(began):
+                    yield
                 return
             with self._held(self._file, prepare):
                 if not self._entered:
@@ -132,6 +138,26 @@ class TableLock:
                     yield
                 finally:
                     self._entered -= 1
+
+    @contextmanager
+    def _hearing(self, began: float) -> Iterator[None]:
+        """Note whether a block finds the storage silent, for the threads that wait meanwhile.
+
+        Each would wait for its own time-out after all those before it.
+
+        Raises:
+            StoreError: This thread has waited for one that found it silent.
+        """
+        silent = self._silent
+        if silent is not None and silent[0] > began and silent[0] - began > _LONG:
+            msg = f"nothing was written, as the verb before this one had no answer: {silent[1]}"
+            raise StoreError(msg, passes=True) from silent[1]
+        try:
+            yield
+        except (StoreError, CommitUnknownError) as error:
+            if error.passes:
+                self._silent = (self._wall.monotonic(), error)
+            raise
 
     @staticmethod
     @contextmanager

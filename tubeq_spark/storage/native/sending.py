@@ -110,7 +110,7 @@ def _look(
             msg = f"storage could not be written: {reason_of(error)}"
             raise StoreError(msg, passes=errors.may_pass(error)) from error
         msg = f"the answer to a commit was lost, and so was the log: {reason_of(unseen)}"
-        raise CommitUnknownError(msg, operation_id) from error
+        raise CommitUnknownError(msg, operation_id, passes=errors.may_pass(unseen)) from error
     if found is None and last >= version:
         msg = f"the log of {table.path} begins after version {version}"
         raise CommitUnknownError(msg, operation_id) from error

@@ -1,0 +1,76 @@
+"""Threads that wait for one that gets no answer of its storage."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from tubeq_spark import CommitUnknownError, StoreError, TubeqError
+from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.testing import ManualClock
+
+SILENT = StoreError("operation timed out", passes=True)
+
+
+class Told(ManualClock):
+    """A clock that tells when a thread has looked at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_looked = threading.Event()
+
+    def monotonic(self) -> float:
+        """The time, for a thread that begins to wait."""
+        found = super().monotonic()
+        if threading.current_thread() is not threading.main_thread():
+            self.has_looked.set()
+        return found
+
+
+def second(seconds: float, first: TubeqError) -> StoreError | None:
+    """What a second thread raises that has waited so long for one that raises this; `None`: nothing."""
+    clock = Told()
+    lock = TableLock(None, clock)
+    raised: list[StoreError | None] = []
+
+    def wait() -> None:
+        try:
+            with lock.writing(lambda: None):
+                raised.append(None)
+        except StoreError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=wait)
+    with contextlib.suppress(TubeqError), lock.writing(lambda: None):
+        thread.start()
+        assert clock.has_looked.wait(10)
+        clock.advance(seconds)
+        raise first
+    thread.join()
+    # Whoever comes later tries by itself.
+    with lock.writing(lambda: None):
+        pass
+    return raised[0]
+
+
+@pytest.mark.parametrize("first", [SILENT, CommitUnknownError("no answer", 1, passes=True)])
+def test_thread_when_it_has_waited_long_for_one_without_an_answer_raises_at_once(
+    first: TubeqError,
+) -> None:
+    error = second(6, first)
+    assert error is not None
+    assert error.passes
+    assert "nothing was written" in str(error)
+    assert str(first) in str(error)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first"),
+    [(4, SILENT), (60, StoreError("refused")), (60, CommitUnknownError("no history", 1))],
+)
+def test_thread_when_it_has_waited_for_a_moment_or_for_another_reason_tries_itself(
+    seconds: float, first: TubeqError
+) -> None:
+    assert second(seconds, first) is None
