@@ -115,8 +115,8 @@ class Queue(CreatesTubes[Tube]):
             storage_options: What the native engine needs to reach an object store, as deltalake
                 takes it. Its time limits are `timeout` and `connect_timeout` (5s) of a request and
                 `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb raises
-                `StoreError` within their sum, or within twice that `CommitUnknownError`, if its
-                commit was sent.
+                `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit was
+                sent.
 
         Raises:
             InvalidOptionError: `location`, `clock`, `config` or `engine` is not one.

@@ -16,6 +16,7 @@ import socket
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -50,7 +51,7 @@ class Losing:
         times: How often; `None` is each time.
         kept: Whether the store does what was asked before the answer is lost.
         dark: Whether no request at all is heard after the first of these.
-        every: To one in so many of these requests, from the first on.
+        share: To how many of these requests, chosen at random, but the same in each run.
     """
 
     match: str
@@ -58,16 +59,15 @@ class Losing:
     times: int | None = 1
     kept: bool = True
     dark: bool = False
-    every: int = 1
-    seen: int = 0
+    share: float = 1.0
+    random: Random = field(default_factory=lambda: Random(4711))
     ended: threading.Event = field(default_factory=threading.Event)
 
     def happens(self, line: str) -> bool:
         """Whether it happens to a request, which counts."""
         if self.times == 0 or re.search(self.match, line) is None:
             return False
-        self.seen += 1
-        if (self.seen - 1) % self.every:
+        if self.random.random() >= self.share:
             return False
         if self.times is not None:
             self.times -= 1

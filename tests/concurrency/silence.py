@@ -1,7 +1,7 @@
 """Verbs on an S3 that is silent or busy, and what must be true of the tasks once it has recovered.
 
 A program, too: `python -m tests.concurrency.silence 120` is so many seconds long silent to every request, to
-every third one, and busy for every second one, with the time limits that are there by default. It prints how
+a third of them, and busy for half of them, with the time limits that are there by default. It prints how
 long each verb took, and what was lost or doubled.
 """
 
@@ -31,8 +31,8 @@ __all__ = ["WAYS", "Ledger", "Worker", "main", "recovered"]
 WAYS: dict[str, dict[str, Any]] = {
     "every request hangs": {"kind": "hang", "kept": False},
     "every request is heard and hangs": {"kind": "hang", "kept": True},
-    "every third request hangs": {"kind": "hang", "kept": False, "every": 3},
-    "503 for half": {"kind": "503", "kept": False, "every": 2},
+    "a third of all requests hangs": {"kind": "hang", "kept": False, "share": 1 / 3},
+    "503 for half": {"kind": "503", "kept": False, "share": 0.5},
 }
 
 

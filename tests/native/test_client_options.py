@@ -57,12 +57,12 @@ def test_options_of_local_files_are_left_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("options", "patience"),
     [
-        ({}, Patience(10, 30.0)),
+        ({}, Patience(1_000, 30.0)),
         ({"retry_timeout": "400ms", "max_retries": "2"}, Patience(2, 0.4)),
-        ({"RETRY_TIMEOUT": "1m 30s"}, Patience(10, 90.0)),
-        ({"retry_timeout": "2minutes"}, Patience(10, 120.0)),
-        ({"retry_timeout": "soon", "max_retries": "-1"}, Patience(10, 30.0)),
-        ({"retry_timeout": "30"}, Patience(10, 30.0)),
+        ({"RETRY_TIMEOUT": "1m 30s"}, Patience(1_000, 90.0)),
+        ({"retry_timeout": "2minutes"}, Patience(1_000, 120.0)),
+        ({"retry_timeout": "soon", "max_retries": "-1"}, Patience(1_000, 30.0)),
+        ({"retry_timeout": "30"}, Patience(1_000, 30.0)),
     ],
 )
 def test_patience_is_as_the_options_say(options: dict[str, str], patience: Patience) -> None:

@@ -46,3 +46,22 @@ def test_error_of_a_commit_says_whether_it_may_pass_and_whether_the_commit_may_b
 ) -> None:
     assert errors.may_pass(error) is passes
     assert errors.may_have_sent(error, 3) is is_out
+
+
+@pytest.mark.parametrize(
+    ("text", "is_under_way"),
+    [
+        (f"{COMMIT}{RESET}", True),
+        (f"{COMMIT}{status('500 Internal')}", True),
+        (f"{COMMIT}{REFUSED}", False),
+        (f"{COMMIT}{status('403 Forbidden')}", False),
+        (f"Generic S3 error: {LISTING} - HTTP error", False),
+        (f"{COMMIT}{RESET}".replace("3.json", "3.checkpoint.parquet"), False),
+        (f"Generic S3 error: {DATA}", False),
+        ("Generic HDFS error: something else", True),
+    ],
+)
+def test_error_of_a_commit_that_is_not_there_says_whether_it_may_still_come(
+    text: str, is_under_way: bool
+) -> None:
+    assert errors.may_be_under_way(OSError(text), 3) is is_under_way

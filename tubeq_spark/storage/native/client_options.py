@@ -25,8 +25,8 @@ _DEFAULTS = {
     "connect_timeout": "5s",
     _RETRY_TIMEOUT: f"{_SECONDS_BY_DEFAULT}s",
 }
-#: As often as the client itself repeats what only reads.
-_RETRIES_BY_DEFAULT = 10
+#: The engine repeats several requests together, of which one fails again sooner: by default only time ends that.
+_RETRIES_BY_DEFAULT = 1_000
 #: Bytes from which on a commit has time to send its data: the seconds of one request, and one more a megabyte.
 LARGE = 4_000_000
 _SECONDS = 20

@@ -21,6 +21,7 @@ __all__ = [
     "is_conflict",
     "is_from_library",
     "is_missing",
+    "may_be_under_way",
     "may_have_sent",
     "may_pass",
     "reading",
@@ -193,11 +194,26 @@ def may_have_sent(error: BaseException, version: int) -> bool:
     if is_conflict(error) or request is None:
         # Said of what was there before, or by a storage of another kind.
         return not is_conflict(error)
-    method, url = request.groups()
-    if method == "PUT" and url.endswith(f"/_delta_log/{version:020}.json"):
+    if _is_commit(request, version):
         return _NO_CONNECTION not in text and not _is_refused(text)
     # Data files come before the commit; what is read or written in the log may come after it.
-    return "_delta_log" in url
+    return "_delta_log" in request[2]
+
+
+def may_be_under_way(error: BaseException, version: int) -> bool:
+    """Whether a commit that is not there may come later, so that its request has no answer yet.
+
+    What failed after a commit that was answered would have found it there.
+    """
+    request = _REQUEST.search(str(error))
+    is_other = request is not None and not _is_commit(request, version)
+    return not is_other and may_have_sent(error, version)
+
+
+def _is_commit(request: re.Match[str], version: int) -> bool:
+    """Whether a request is the one that commits a version."""
+    method, url = request.groups()
+    return method == "PUT" and url.endswith(f"/_delta_log/{version:020}.json")
 
 
 def _is_refused(text: str) -> bool:

@@ -272,11 +272,16 @@ class _Snapshot:
 
     def _moved_on(self, handle: DeltaTable | None) -> DeltaTable:
         if handle is not None and not self._log.is_far_behind(handle.version()):
+            before = handle.version()
             try:
                 handle.update_incremental()
             except Exception as error:
+                if may_pass(error):
+                    # To open it anew takes many requests, of which one would fail as well.
+                    self.handle = handle if handle.version() == before else None
+                    raise
                 # The part of the log that it was reading may have been removed meanwhile.
-                if not is_from_library(error) or may_pass(error):
+                if not is_from_library(error):
                     raise
             else:
                 return handle

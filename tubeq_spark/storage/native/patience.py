@@ -35,7 +35,7 @@ def patiently(call: Callable[[], T], patience: Patience) -> T:
 def waits(patience: Patience) -> Iterator[float | None]:
     """The waits after failures; `None` after the last one."""
     began = _CLOCK.monotonic()
-    backoff = Backoff(patience.retries + 1, patience.seconds, first=0.1, most=15.0)
+    backoff = Backoff(patience.retries + 1, patience.seconds, first=0.1, most=2.0)
     yield from backoff.waits(lambda: _CLOCK.monotonic() - began, random.random)
     yield None
 

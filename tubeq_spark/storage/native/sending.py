@@ -68,13 +68,14 @@ def sent(
         except Exception as error:
             if not errors.is_from_library(error) or errors.unsupported(error) is not None:
                 raise
-            is_out = is_out or errors.may_have_sent(error, version)
-            commit = _look(table, version, operation_id, error, is_out=is_out)
+            may_be_there = is_out or errors.may_have_sent(error, version)
+            commit = _look(table, version, operation_id, error, is_out=may_be_there)
             if commit is not None:
                 if is_of(commit, operation_id):
                     return told(commit)
                 msg = f"version {version} of {table.path} was committed by somebody else"
                 raise EngineError(msg, Outcome.CONFLICT) from error
+            is_out = is_out or errors.may_be_under_way(error, version)
             if wait is None and not is_out and errors.may_pass(error):
                 msg = f"nothing was written: {reason_of(error)}"
                 raise StoreError(msg, passes=True) from error
