@@ -104,6 +104,15 @@ def test_catalog_when_its_tables_are_on_s3_is_not_warned_of() -> None:
 
 
 @pytest.mark.usefixtures("on_databricks")
+@pytest.mark.parametrize("place", ["/Volumes/main/default/files/q", "/dbfs/q"])
+def test_queue_when_databricks_shows_a_store_as_a_directory_is_refused(place: str) -> None:
+    spark: Any = SimpleNamespace(version="4.0.1")
+
+    with pytest.raises(StoreError, match="Name a schema"):
+        Queue(spark, place, engine="spark")
+
+
+@pytest.mark.usefixtures("on_databricks")
 def test_path_on_s3_when_it_is_databricks_that_writes_is_not_warned_of() -> None:
     assert unsafe_storage(engine_with(), opened("s3://bucket/q", "s3://bucket/q")) is None
 
