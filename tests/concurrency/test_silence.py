@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,23 @@ def test_opening_when_every_request_hangs_ends_after_a_few(store: Store, tmp_pat
     with store.losing("", kind="hang", times=None, kept=False), pytest.raises(StoreError):
         store.open(f"s3://bucket/{tmp_path.name}", options=SHORT)
     assert 0 < len(store.requests()) <= FEW
+
+
+def test_opening_when_a_request_hangs_lets_other_threads_run(store: Store, tmp_path: Path) -> None:
+    options = {"timeout": "3s", "max_retries": "1"}
+
+    def recover() -> None:
+        while not store.requests():
+            pass
+        store.answer()
+
+    store.requests()
+    store.lose("", kind="hang", times=None, kept=False)
+    thread = threading.Thread(target=recover)
+    thread.start()
+    with store.open(f"s3://bucket/{tmp_path.name}", options=options) as opened:
+        assert opened.tubes() == []
+    thread.join()
 
 
 @pytest.mark.thorough
