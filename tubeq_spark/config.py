@@ -28,7 +28,8 @@ class QueueConfig:
         backoff_most: Longest wait of all, in seconds.
         segment_rows: Rows in a segment of a large put at most, >= 1; fewer where their payloads
             have more than 16 MB, but for put_df.
-        poll_first: First wait of a blocking take between two looks at the tube, in seconds.
+        poll_first: First wait of a blocking take between two looks at the tube, in seconds. On local
+            files it looks at once after a commit that can have made a task ready.
         poll_most: Longest such wait, in seconds.
         session_check: Seconds between two searches for dead sessions by takes that find nothing.
         clock_skew: Seconds added before anyone but the owner judges a session's lease ended; by

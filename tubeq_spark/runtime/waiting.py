@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["looks"]
 
-#: Longest nap of a blocking take: how soon it sees a put of its own process, in seconds.
+#: Longest nap of a blocking take: how soon it sees a put of its own host, in seconds.
 _NAP = 0.02
 #: Less than this many seconds are none: a clock need not be able to sleep them.
 _INSTANT = 1e-6
@@ -26,19 +26,19 @@ def looks(
     *,
     clock: Clock,
     config: QueueConfig,
-    changes: Callable[[], int],
+    changes: Callable[[], object],
     require_running: Callable[[], None],
 ) -> Iterator[None]:
     """Tell when to look for something, until `timeout` seconds have passed.
 
-    Now, whenever this process has changed the tube, and else at growing intervals. A verb that was
+    Now, whenever it was seen that the tube has changed, and else at growing intervals. A verb that was
     interrupted looks no more.
 
     Args:
         timeout: Seconds; `None` is for ever, 0 is one look.
         clock: Measures the time, and sleeps.
         config: Says how long to wait between two looks.
-        changes: How often this process has changed the tube.
+        changes: Something else after a change of the tube; asked some fifty times a second.
         require_running: Raises once the queue object is closed.
 
     Yields:

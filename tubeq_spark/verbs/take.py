@@ -26,6 +26,7 @@ from tubeq_spark.errors import (
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.runtime.waiting import looks
+from tubeq_spark.storage.arrivals import Arrivals
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
@@ -244,6 +245,23 @@ def moved(
     return held
 
 
+#: Operations that make no task ready, and no room.
+_MOVES = ("take", "touch", "renew", "fold", "leftovers", "sum_ended")
+#: And those that make no task ready but where they let the next one of a sub-queue go on.
+_ENDS = ("ack", "bury", "delete", "truncate")
+
+
+def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
+    """What differs after a change that can end a wait, by whatever process of this host."""
+    synced = ctx.table_lock.synced
+    if synced is None:
+        return lambda: ctx.table_lock.changes
+    moves = (*_MOVES, "put") if not for_tasks else _MOVES
+    ends = _ENDS if for_tasks and not ctx.driver.subqueues else ()
+    arrivals = Arrivals(synced.log, (*moves, *ends))
+    return lambda: (ctx.table_lock.changes, arrivals.count())
+
+
 def wait_for(
     ctx: TubeContext,
     timeout: float | None,
@@ -271,7 +289,7 @@ def wait_for(
         timeout,
         clock=ctx.queue.clock,
         config=ctx.queue.config,
-        changes=lambda: ctx.table_lock.changes,
+        changes=_changes(ctx, for_tasks=for_tasks) if timeout != 0 else lambda: 0,
         require_running=ctx.queue.require_running,
     ):
         try:
