@@ -13,6 +13,7 @@ TubeqError
 ├─ ConflictError                     retries used up; nothing was written
 ├─ CommitUnknownError                may have landed; carries the operation's id
 └─ StoreError                        unsafe, unsupported, unreadable or unreachable storage
+   └─ QueueNotFoundError             no queue at the location
 ```
 """
 
@@ -23,6 +24,7 @@ __all__ = [
     "ConflictError",
     "InvalidOptionError",
     "NotTakenError",
+    "QueueNotFoundError",
     "QueueStateError",
     "SessionError",
     "StoreError",
@@ -115,3 +117,7 @@ class StoreError(TubeqError):
     def __init__(self, *args: object, passes: bool = False) -> None:
         super().__init__(*args)
         self.passes = passes
+
+
+class QueueNotFoundError(StoreError):
+    """There is no queue at the location, or no more. Nothing was made there."""

@@ -96,6 +96,7 @@ class Queue(CreatesTubes[Tube]):
         config: QueueConfig | None = None,
         engine: str = "auto",
         storage_options: Mapping[str, str] | None = None,
+        create: bool = True,
     ) -> None:
         """Open a queue; its system tables are created if there are none.
 
@@ -117,8 +118,10 @@ class Queue(CreatesTubes[Tube]):
                 `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb raises
                 `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit was
                 sent.
+            create: Whether a queue is made where there is none.
 
         Raises:
+            QueueNotFoundError: There is none, and `create` is False; nothing is made.
             InvalidOptionError: `location`, `clock`, `config` or `engine` is not one.
             SessionError: `session_uuid` is malformed, or that session is not alive.
             StoreError: The location cannot be used, not by this engine, or has a newer format; or
@@ -138,14 +141,15 @@ class Queue(CreatesTubes[Tube]):
         #: What a tube is opened with again where it was sent to, but for where and which it is.
         self._again = (self._config, self._engines.name, storage_options)
         try:
-            self._open(location, clock, other)
+            create = validation.boolean("create", create)
+            self._open(location, clock, other, create=create)
         except BaseException:
             self._engines.close()
             raise
 
     @_uninterrupted
-    def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:
-        self._opened = open_location(self._engines, location, self._config)
+    def _open(self, location: str, clock: Clock, other: uuid.UUID | None, *, create: bool) -> None:
+        self._opened = open_location(self._engines, location, self._config, create=create)
         local = local_directory(self._opened.uri) is not None
         self._config = self._config.at(local=local)
         self._context = opening.make_context(self._engines, self._opened, clock, self._config)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tubeq_spark import (
     CommitUnknownError,
@@ -16,9 +18,13 @@ from tubeq_spark import (
     PutItem,
     Queue,
     QueueConfig,
+    QueueNotFoundError,
     QueueStateError,
     TubeExistsError,
+    TubeqError,
+    prometheus,
 )
+from tubeq_spark.cli.app import app
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -110,6 +116,50 @@ def test_put_df_when_it_is_given_no_frame_of_spark_names_put_arrow(tmp_path: Pat
         tube = queue.create_tube("work")
         with pytest.raises(InvalidOptionError, match="of Spark; for this use put_arrow"):
             tube.put_df({"data": ["1"]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("place", ["nowhere", "empty", "file"])
+def test_queue_when_there_is_none_and_none_is_to_be_made_says_so_and_makes_nothing(
+    tmp_path: Path, place: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(QueueNotFoundError, match=f"no queue at {tmp_path / place}"):
+        Queue(None, str(tmp_path / place), engine="native", create=False)
+
+    assert sorted(tmp_path.rglob("*")) == before
+    with opened(tmp_path / "there"):
+        Queue(None, str(tmp_path / "there"), engine="native", create=False).close()
+    with pytest.raises(InvalidOptionError, match="create"):
+        Queue(None, str(tmp_path / "there"), engine="native", create=1)  # type: ignore[arg-type]
+
+
+def test_queue_when_its_location_was_removed_says_that_there_is_none(tmp_path: Path) -> None:
+    place = tmp_path / "queue"
+    with opened(place) as queue:
+        tube = queue.create_tube("work")
+        shutil.rmtree(place)
+        for look in (queue.tubes, queue.statistics, queue.metrics, queue.health, queue.sweep):
+            with pytest.raises(QueueNotFoundError, match=f"no queue at {place}"):
+                look()
+        with pytest.raises(QueueNotFoundError):
+            prometheus.text(queue)
+        with pytest.raises(TubeqError):
+            tube.put("a")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["tubes", "stats", "sweep", "top --once", "take work", "put work", "drop work --yes", "check"],
+)
+def test_tubeq_when_there_is_no_queue_says_so_and_makes_none(tmp_path: Path, command: str) -> None:
+    place = tmp_path / "typo"
+    done = CliRunner().invoke(app, ["--location", str(place), *command.split()], input="1\n")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"tubeq: no queue at {place}\n"
+    assert not place.exists()
 
 
 def test_values_and_errors_travel_by_pickle(queue: Any) -> None:

@@ -112,21 +112,24 @@ def needs_spark(text: object, wanted: object = "auto") -> bool:
     return why_not is not None
 
 
-def open_location(engines: Engines, text: object, config: QueueConfig) -> OpenedLocation:
+def open_location(
+    engines: Engines, text: object, config: QueueConfig, *, create: bool
+) -> OpenedLocation:
     """Make sure of the system tables of a location.
 
     Raises:
+        QueueNotFoundError: There is no queue, and `create` is False.
         StoreError: It cannot be used, or only by the other engine.
     """
     if engines.name == "native":
         from tubeq_spark.storage.native import open_location as native  # noqa: PLC0415  it is optional
 
-        return native.open_location(engines.rows, text, config)
+        return native.open_location(engines.rows, text, config, create=create)
     from tubeq_spark.storage.spark import open_location as spark  # noqa: PLC0415  pyspark is optional
 
     if engines.spark is None:  # never: engines_of has refused it
         raise AssertionError
-    opened = spark.open_location(engines.spark, text, config)
+    opened = spark.open_location(engines.spark, text, config, create=create)
     if not engines.spark.has_own:
         spark.warn_of_slow_session(engines.spark.spark)
     return opened

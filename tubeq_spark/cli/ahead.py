@@ -67,10 +67,10 @@ class QueueOfOneCall(Queue):
         )
         super().__init__(spark, location, **settings)
 
-    def _open(self, location: str, clock: Clock, other: uuid.UUID | None) -> None:
+    def _open(self, location: str, clock: Clock, other: uuid.UUID | None, *, create: bool) -> None:
         if self._written and self._engines.spark is not None:
             read_ahead(self._engines.spark.own, location, *self._written)
-        super()._open(location, clock, other)
+        super()._open(location, clock, other, create=create)
         # Over Connect a look takes 0.15 to 0.2 s of the some 2 s of a call.
         self._registry.keep()
 

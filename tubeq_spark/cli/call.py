@@ -68,24 +68,26 @@ class Call:
         session_uuid: uuid.UUID | str | None = None,
         *,
         tube: str | None = None,
+        create: bool = False,
     ) -> Iterator[Queue]:
         """The queue, for the block; errors end the call with a sentence.
 
         Args:
             session_uuid: A session to join.
             tube: What the block will write to.
+            create: Whether to make a queue where there is none.
         """
         with self.answering(), _terminating(), ExitStack() as stack:
             if self.settings.needs_spark():
                 stack.enter_context(quiet_loggers(verbose=self.verbose, of_spark=True))
-                queue = stack.enter_context(self._on_spark(session_uuid, tube))
+                queue = stack.enter_context(self._on_spark(session_uuid, tube, create=create))
             else:
-                queue = stack.enter_context(self._without_spark(session_uuid))
+                queue = stack.enter_context(self._without_spark(session_uuid, create=create))
             if self.settings.ttr is not None:
                 queue.cfg(ttr=self.settings.ttr)
             yield queue
 
-    def _without_spark(self, session_uuid: uuid.UUID | str | None) -> Queue:
+    def _without_spark(self, session_uuid: uuid.UUID | str | None, *, create: bool) -> Queue:
         self.outside.leave_out(*NOT_NEEDED)
         with undisturbed():
             from tubeq_spark.queue import Queue  # noqa: PLC0415  calls that open none are quick
@@ -97,9 +99,12 @@ class Call:
             session_uuid=session_uuid,
             clock=self.outside.clock,
             config=self._config(),
+            create=create,
         )
 
-    def _on_spark(self, session_uuid: uuid.UUID | str | None, tube: str | None) -> Queue:
+    def _on_spark(
+        self, session_uuid: uuid.UUID | str | None, tube: str | None, *, create: bool
+    ) -> Queue:
         spark = self.outside.open_spark(self.settings.remote)
         from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
 
@@ -111,6 +116,7 @@ class Call:
             session_uuid=session_uuid,
             clock=self.outside.clock,
             config=self._config(),
+            create=create,
         )
 
     def _config(self) -> QueueConfig:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tubeq_spark.cli.imports import undisturbed
 from tubeq_spark.cli.settings_file import read_defaults
-from tubeq_spark.storage.location import TUBES, local_directory
+from tubeq_spark.storage.location import local_directory
 
 __all__ = ["TubeName", "names"]
 
@@ -23,12 +22,11 @@ def names(ctx: typer.Context, incomplete: str) -> list[str]:
         )
         location = settings.queue_location()
         directory = local_directory(location)
-        # Opening a queue that is not there would make one.
-        if directory is None or settings.needs_spark() or not Path(directory, TUBES).is_dir():
+        if directory is None or settings.needs_spark():
             return []
         with undisturbed():
             from tubeq_spark.queue import Queue  # noqa: PLC0415  as in call
-        with Queue(None, location, engine="native") as queue:
+        with Queue(None, location, engine="native", create=False) as queue:
             return [name for name in queue.tubes() if name.startswith(incomplete)]
     except Exception:  # noqa: BLE001  a shell shows no error while a line is typed
         return []

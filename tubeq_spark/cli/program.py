@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import (
     InvalidOptionError,
     NotTakenError,
+    QueueNotFoundError,
     SessionError,
     TaskNotFoundError,
     TubeBusyError,
@@ -70,6 +71,7 @@ _BAD_USES = (
     IsADirectoryError,
     NotTakenError,
     PermissionError,
+    QueueNotFoundError,
     SessionError,
     TaskNotFoundError,
     TubeBusyError,

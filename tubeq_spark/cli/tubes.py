@@ -39,9 +39,9 @@ def create(
         bool, typer.Option("--change-feed", help="Keep Delta's change data feed")
     ] = False,
 ) -> None:
-    """Create a tube."""
+    """Create a tube, and a queue where there is none."""
     call: Call = ctx.obj
-    with call.queue() as queue:
+    with call.queue(create=True) as queue:
         made = queue.create_tube(
             tube,
             type_name,

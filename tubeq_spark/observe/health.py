@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.errors import QueueNotFoundError
 from tubeq_spark.observe.metrics import measure_tube
 from tubeq_spark.rules.clocks import MOST_DRIFT, told_drift
 from tubeq_spark.rules.error_text import reason_of
@@ -182,6 +183,8 @@ def _noted(
     """Run a block that reads a table: that it cannot be read is a finding."""
     try:
         yield
+    except QueueNotFoundError:
+        raise
     except Exception as error:
         if queue.engine.unreachable:
             raise

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import (
     InvalidOptionError,
     NotTakenError,
+    QueueNotFoundError,
     QueueStateError,
     StoreError,
     TaskNotFoundError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "has_taken_tasks",
     "loss_without_repair",
+    "no_queue",
     "no_spark",
     "no_task",
     "no_tube",
@@ -59,6 +61,11 @@ def not_held(task_id: int) -> NotTakenError:
 def no_task(task_id: int) -> TaskNotFoundError:
     """For anybody's verb on a task that is not there."""
     return TaskNotFoundError(f"task {task_id} not found")
+
+
+def no_queue(place: object) -> QueueNotFoundError:
+    """For a location where no queue is."""
+    return QueueNotFoundError(f"no queue at {place}")
 
 
 def no_tube(name: object) -> TubeNotFoundError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.refusals import no_queue
 from tubeq_spark.rules.reports import CheckReport
 from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.check.repair import repair as repair_table
@@ -39,7 +39,8 @@ def check_location(
         accept_loss: Whether to repair the rest, too.
 
     Raises:
-        StoreError: There is no queue, or a table cannot be locked or written.
+        QueueNotFoundError: There is no queue.
+        StoreError: A table cannot be locked or written.
     """
     now = SystemClock().now().timestamp()
     report = CheckReport()
@@ -66,11 +67,9 @@ def _tables(place: Path) -> Iterator[Table]:
     try:
         names = sorted(file.name for file in place.iterdir() if (file / "_delta_log").is_dir())
     except OSError as error:
-        msg = f"no queue at {place}"
-        raise StoreError(msg) from error
+        raise no_queue(place) from error
     if TUBES not in names:
-        msg = f"no queue at {place}"
-        raise StoreError(msg)
+        raise no_queue(place)
     for name in sorted(names, key=lambda name: name not in SYSTEM):
         yield Table(place / name, None if name in SYSTEM else name)
 

@@ -10,6 +10,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.clocks import MOST_DRIFT, told_drift
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.refusals import no_queue
 from tubeq_spark.storage.local_places import refuse_mounts, require_links
 from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.opened_location import (
@@ -32,11 +33,14 @@ __all__ = ["open_location"]
 log = logging.getLogger(__name__)
 
 
-def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLocation:
+def open_location(
+    engine: Engine, text: object, config: QueueConfig, *, create: bool = True
+) -> OpenedLocation:
     """Parse a location and make sure of its system tables.
 
     Raises:
         InvalidOptionError: Not a location.
+        QueueNotFoundError: There is no queue, and `create` is False.
         StoreError: It cannot be used, or not by this engine.
     """
     location = Location.parse(text)
@@ -54,6 +58,8 @@ def open_location(engine: Engine, text: object, config: QueueConfig) -> OpenedLo
             recover_system_tables(opened)
         is_new = not engine.tables.is_table(location.table(TUBES))
         opened = replace(opened, is_new=is_new)
+        if is_new and not create:
+            raise no_queue(location.text)
         if is_new:
             log.info("creating the tables of a new queue at %s", location.text)
             table_lock = opened.table_lock(TUBES)

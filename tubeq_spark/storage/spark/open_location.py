@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.refusals import no_queue
 from tubeq_spark.storage.file_errors import FileError
 from tubeq_spark.storage.local_places import on_databricks, refuse_mounts
 from tubeq_spark.storage.location import TUBES, Location, local_directory
@@ -52,11 +53,14 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-def open_location(engine: SparkEngine, text: object, config: QueueConfig) -> OpenedLocation:
+def open_location(
+    engine: SparkEngine, text: object, config: QueueConfig, *, create: bool = True
+) -> OpenedLocation:
     """Parse a location and make sure of its system tables.
 
     Raises:
         InvalidOptionError: Not a location.
+        QueueNotFoundError: There is no queue, and `create` is False.
         StoreError: It cannot be used, or the session is of a Spark that is too old.
     """
     location = Location.parse(text)
@@ -67,7 +71,7 @@ def open_location(engine: SparkEngine, text: object, config: QueueConfig) -> Ope
         schema_query = location.schema_query()
         if schema_query is not None:
             engine.run(schema_query)
-        uri, is_new = _ensure(engine, location, config)
+        uri, is_new = _ensure(engine, location, config, create=create)
     except AnalysisException as error:
         msg = f"location {location.text!r} cannot be used: {reason_of(error)}"
         raise StoreError(msg) from error
@@ -90,7 +94,9 @@ def _is_seen(table: Path) -> bool:
     return (table / "_delta_log").is_dir()
 
 
-def _ensure(engine: SparkEngine, location: Location, config: QueueConfig) -> tuple[str, bool]:
+def _ensure(
+    engine: SparkEngine, location: Location, config: QueueConfig, *, create: bool
+) -> tuple[str, bool]:
     """Make the system tables where there are none.
 
     Returns:
@@ -110,6 +116,8 @@ def _ensure(engine: SparkEngine, location: Location, config: QueueConfig) -> tup
     except AnalysisException as error:
         if not is_missing_table(error):
             raise
+        if not create:
+            raise no_queue(location.text) from error
         is_new = True
         log.info("creating the tables of a new queue at %s", location.text)
         with _creating(engine, location):

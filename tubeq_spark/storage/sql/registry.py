@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.errors import StoreError, TubeNotFoundError
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.options import TubeOptions
+from tubeq_spark.rules.refusals import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.location import TUBES
+from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.sql.noted import noted
-from tubeq_spark.storage.sql.quoting import bigint, moment, string
+from tubeq_spark.storage.sql.quoting import bigint, moment, path_of, string
 from tubeq_spark.storage.sql.schema import FORMAT_VERSION
 from tubeq_spark.storage.sql.system_table import SystemTable
 from tubeq_spark.storage.statement import Affected, Clause, Statement
@@ -66,12 +69,20 @@ class Registry(SystemTable):
         """All tubes that are not dropped.
 
         Raises:
+            QueueNotFoundError: There is no registry any more.
             StoreError: A newer version of this package wrote the tables.
         """
-        rows = self._engine.rows(
-            "SELECT name, id, type, options, status, format_version, unix_micros(created) AS created "
-            f"FROM {self._table} WHERE status <> {string(TubeStatus.DROPPED.value)}"
-        )
+        try:
+            rows = self._engine.rows(
+                "SELECT name, id, type, options, status, format_version, unix_micros(created) AS created "
+                f"FROM {self._table} WHERE status <> {string(TubeStatus.DROPPED.value)}"
+            )
+        except Exception as error:
+            if not is_missing_table(error):
+                raise
+            raise no_queue(
+                (path_of(self._table) or self._table).removesuffix(f"/{TUBES}")
+            ) from error
         newest = max((row["format_version"] for row in rows), default=FORMAT_VERSION)
         if newest > FORMAT_VERSION:
             msg = f"these tables have format version {newest}; this package knows {FORMAT_VERSION}"
