@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import check, closing, opening, sweeper, tubes
@@ -89,7 +90,7 @@ class Queue(CreatesTubes[Tube]):
     def __init__(
         self,
         spark: SparkSession | None,
-        location: str,
+        location: str | Path,
         *,
         session_uuid: uuid.UUID | str | None = None,
         clock: Clock | None = None,
@@ -105,7 +106,10 @@ class Queue(CreatesTubes[Tube]):
                 are read and given in it; the queue's own statements run in sessions derived from
                 it, with settings of their own, where the platform has such sessions. `None`: no
                 Spark at all, and no verb of DataFrames or streams.
-            location: A path or URI, or `catalog.schema` (which must exist).
+            location: A path or URI, or `catalog.schema` (which must exist). A `Path`, a directory that
+                is there and a name that ends as files do (`.json`, `.parquet`) are paths. The native
+                engine works in no directory with `#`, `?`, a backslash or `%20` in its name, as the
+                library takes it for another one.
             session_uuid: A living session to join; a session of its own by default.
             clock: Where the time comes from; the system's by default.
             config: Settings; see `QueueConfig`.
@@ -137,6 +141,8 @@ class Queue(CreatesTubes[Tube]):
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
+        if isinstance(location, Path):
+            location = str(location.absolute())
         self._engines = engines_of(spark, location, engine, storage_options)
         #: What a tube is opened with again where it was sent to, but for where and which it is.
         self._again = (self._config, self._engines.name, storage_options)

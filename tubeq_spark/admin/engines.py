@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ ENGINES = ("auto", "spark", "native")
 #: What "auto" means to a process, where it is set.
 _VARIABLE = "TUBEQ_ENGINE"
 _LIBRARY = "deltalake"
+#: What the library decodes in a path, takes for a slash, or for the end of the path.
+_MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[\\#?]")
 _HOW_TO_GET_IT = "pip install 'tubeq_spark[native]'"
 
 
@@ -189,8 +192,14 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
     if importlib.util.find_spec(_LIBRARY) is None:
         return f"without Spark the library {_LIBRARY} is needed: {_HOW_TO_GET_IT}"
     if location.in_catalog:
-        return f"{location.text} is a schema of a catalog: only a Spark session knows where it is"
-    if spark is not None and local_directory(location.text) is not None:
+        return location.needs_a_session()
+    directory = local_directory(location.text)
+    if directory is not None and _MISREAD.search(directory.as_posix()):
+        return (
+            f"the library {_LIBRARY} takes {location.text} for another directory: give it a name "
+            "without #, ?, backslashes and % before two hexadecimal digits"
+        )
+    if spark is not None and directory is not None:
         from tubeq_spark.storage.spark.open_location import local_place  # noqa: PLC0415  optional
 
         if local_place(spark, location) is None:

@@ -18,6 +18,10 @@ TAKEN_UTUBES = "_tubeq_taken_utubes"
 SYSTEM = frozenset({TUBES, SESSIONS, TAKEN_UTUBES})
 
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?P<rest>.*)")
+#: Of files and directories, not of schemas.
+_SUFFIXES = frozenset({".csv", ".json", ".jsonl", ".ndjson", ".parquet", ".toml", ".txt"})
+#: Control characters, and halves of pairs of surrogates.
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _CATALOG_SCHEMA = re.compile(r"[^./:\\]+(\.[^./:\\]+)+")
 
 
@@ -42,10 +46,10 @@ class Location:
         """
         allowed = "a path, a URI such as hdfs://host/q, or catalog.schema"
         if isinstance(text, Path):
-            text = str(text)
-        if not isinstance(text, str) or not text.strip() or "\n" in text:
+            text = str(text.absolute())
+        if not isinstance(text, str) or not text.strip() or _UNUSABLE.search(text):
             refuse("location", text, allowed)
-        if _CATALOG_SCHEMA.fullmatch(text):
+        if _CATALOG_SCHEMA.fullmatch(text) and not _is_path(text):
             return cls(text, tuple(text.split(".")))
         text = text.rstrip("/") or "/"
         if ":" not in text and not text.startswith("/"):
@@ -57,6 +61,13 @@ class Location:
         """Whether the tables have names in a catalog rather than paths."""
         return bool(self.parts)
 
+    def needs_a_session(self) -> str:
+        """What is said where there is no Spark session to find a schema."""
+        return (
+            f"{self.text} is a schema of a catalog: only a Spark session knows where it is; "
+            f"for a directory of this name write ./{self.text}"
+        )
+
     def table(self, name: str) -> str:
         """The SQL name of one of the queue's tables."""
         if self.parts:
@@ -66,6 +77,11 @@ class Location:
     def schema_query(self) -> str | None:
         """A statement that fails when the catalog's schema does not exist; paths need none."""
         return f"DESCRIBE SCHEMA {identifier(*self.parts)}" if self.parts else None
+
+
+def _is_path(text: str) -> bool:
+    """Whether what may be `catalog.schema` is a path."""
+    return Path(text).suffix.lower() in _SUFFIXES or Path(text).is_dir()
 
 
 def local_directory(text: str) -> Path | None:

@@ -45,8 +45,7 @@ def open_location(
     """
     location = Location.parse(text)
     if location.in_catalog:
-        msg = f"{location.text} is a schema of a catalog: only a Spark session knows where it is"
-        raise StoreError(msg)
+        raise StoreError(location.needs_a_session())
     refuse_mounts(location)
     directory = local_directory(location.text)
     # As Spark names it, so that both engines of one process have the same locks.

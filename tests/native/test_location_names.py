@@ -1,0 +1,82 @@
+"""Directories of any name hold a queue, and what could be read in two ways says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tubeq_spark import InvalidOptionError, Queue, StoreError
+from tubeq_spark.storage.location import Location, local_directory
+
+ODD = [
+    "a b",
+    "ü x",
+    "a+b",
+    "a&b=c",
+    "a%b",
+    "a;b",
+    "[x]",
+    "a'b",
+    "a`b",
+    "~x",
+    "$x",
+    "a\u00a0b",
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_queue_in_a_directory_of_an_odd_name_is_there_and_nowhere_else(
+    tmp_path: Path, form: str, name: str
+) -> None:
+    place = form.format(tmp_path / name)
+    for kind in ("fifottl", "utube"):
+        with Queue(None, place, engine="native") as queue:
+            tube = queue.create_tube(kind, kind)
+            tube.put("a", **({"utube": "x"} if kind == "utube" else {}))
+        with Queue(None, place, engine="native", create=False) as queue:
+            task = queue[kind].take(0)
+            assert task is not None
+            queue[kind].ack(task.task_id)
+            queue.sweep()
+            # Both by the library.
+            assert queue.metrics().tubes[kind].commits > 0
+            assert queue.health(drift=10**9).ok
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["a%20b", "100%25", "a\\b", "a#b", "a?b"])
+def test_queue_in_a_directory_that_the_library_takes_for_another_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(StoreError, match=r"takes .* for another directory: give it a name without"):
+        Queue(None, str(tmp_path / name), engine="native")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["l.jsonl", "my.tasks.JSON"])
+def test_location_with_the_suffix_of_a_file_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.parse(name) == Location(str(tmp_path / name))
+
+
+def test_location_with_a_dot_is_a_path_where_it_is_a_directory_or_given_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.parse("main.jobs").parts == ("main", "jobs")
+    assert Location.parse(Path("main.jobs")) == Location(str(tmp_path / "main.jobs"))
+    assert local_directory(Location.parse("./main.jobs").text) == tmp_path / "main.jobs"
+    with pytest.raises(StoreError, match=r"for a directory of this name write \./main.jobs$"):
+        Queue(None, "main.jobs", engine="native")
+    (tmp_path / "main.jobs").mkdir()
+    assert Location.parse("main.jobs") == Location(str(tmp_path / "main.jobs"))
+
+
+@pytest.mark.parametrize("text", ["", " ", "a\nb", "a\0b", "a\x7fb", "\ud800", 5, None])
+def test_location_that_can_be_none_is_refused(text: object) -> None:
+    with pytest.raises(InvalidOptionError, match="a path, a URI such as hdfs://host/q, or catalog"):
+        Location.parse(text)
