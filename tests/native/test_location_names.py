@@ -25,8 +25,10 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [*(("{}", name) for name in ODD), ("file:{}", "ü x+[y];a%b"), ("file://{}", "ü x+[y];a%b")],
+)
 def test_queue_in_a_directory_of_an_odd_name_is_there_and_nowhere_else(
     tmp_path: Path, form: str, name: str
 ) -> None:
