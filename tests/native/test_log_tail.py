@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
+from tests.native.damage import checkpoint, data_file
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.storage.durability import log_tail
@@ -16,8 +21,6 @@ from tubeq_spark.storage.durability.sync_mark import Place
 from tubeq_spark.storage.durability.synced_log import SyncedLog, synced_log_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tubeq_spark import Tube
 
 
@@ -137,3 +140,78 @@ def test_tube_with_sub_queues_at_table_is_synced_with_each_commit(tmp_path: Path
         assert task is not None
         hosts.ack(task.task_id)
         assert synced(hosts) == DeltaTable(str(tmp_path / "hosts")).version()
+
+
+def test_log_with_a_newest_commit_that_this_process_may_not_read_is_left_as_it_is(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user has put the last task, and nobody else may read what that user writes."""
+    log = table / "_delta_log"
+    before = sorted(log.iterdir())
+    newest = f"{10:020}.json"
+    read_bytes = Path.read_bytes
+
+    def refused(file: Path) -> bytes:
+        if file.name == newest:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return read_bytes(file)
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    recovered(table)
+
+    assert sorted(log.iterdir()) == before
+
+
+def test_log_with_a_data_file_that_this_process_may_not_read_is_left_as_it_is(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = table / "_delta_log"
+    before = sorted(log.iterdir())
+    newest = data_file(table, 10)
+    open_file = Path.open
+
+    def refused(file: Path, *args: Any, **more: Any) -> Any:
+        if file == newest:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(file))
+        return open_file(file, *args, **more)
+
+    monkeypatch.setattr(Path, "open", refused)
+    recovered(table)
+
+    assert sorted(log.iterdir()) == before
+
+
+@pytest.mark.parametrize("act", ["merge", "delete"])
+def test_log_with_changes_of_rows_by_the_library_is_left_as_it_is(tmp_path: Path, act: str) -> None:
+    """The library counts files of changes among those that it adds."""
+    place = tmp_path / "work"
+    rows = pa.table({"segment": [1, 1, 1], "id": [1, 2, 3]})
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(place, rows, partition_by=["segment"], configuration=feed)
+    table = DeltaTable(place)
+    if act == "merge":
+        merger = table.merge(rows[:1], "t.id = s.id", source_alias="s", target_alias="t")
+        merger.when_matched_update_all().execute()
+    else:
+        table.delete("id = 1")
+    assert b'{"cdc":' in (place / "_delta_log" / f"{1:020}.json").read_bytes()
+    before = sorted((place / "_delta_log").iterdir())
+
+    recovered(place)
+
+    assert sorted((place / "_delta_log").iterdir()) == before
+
+
+def test_log_whose_last_commit_and_checkpoint_are_damaged_loses_its_last_version(
+    table: Path,
+) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    log = table / "_delta_log"
+    (log / f"{10:020}.json").write_bytes(b"")
+    newest = checkpoint(table, 10)
+    text = newest.read_bytes()
+    # A disk may have written its ends and not what is between them.
+    newest.write_bytes(text[:4] + b"\0" * (len(text) - 12) + text[-8:])
+
+    assert recovered(table).damage == ""
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.rules.commit_text import fault_of, fewer_than_told
+from tubeq_spark.rules.commit_text import changes_in, fault_of, fewer_than_told
 from tubeq_spark.rules.log_damage import BEGINNING, LogFacts, Verdict, judge
 from tubeq_spark.storage.native.delta_log.actions import encoded
 
@@ -52,6 +52,14 @@ def test_commit_of_others_has_the_files_that_it_counts(
     info = {"operation": operation, "operationMetrics": metrics}
 
     assert (fewer_than_told(info, added=1, removed=1) == "") is is_whole
+
+
+def test_commit_of_the_library_counts_files_of_changes_among_those_it_adds() -> None:
+    info = {"operationMetrics": {"num_added_files": 2, "num_removed_files": 1}}
+    text = b'{"commitInfo":{}}\n{"add":{}}\n{"cdc":{}}\n{"remove":{}}'
+
+    assert fewer_than_told(info, added=1, removed=1, changes=changes_in(text)) == ""
+    assert fewer_than_told(info, added=0, removed=1, changes=changes_in(text)) != ""
 
 
 def test_write_that_counts_rows_and_names_no_file_has_a_fault() -> None:

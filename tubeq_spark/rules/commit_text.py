@@ -13,21 +13,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FOLLOWS", "fault_of", "fewer_than_told", "following", "is_ours"]
+__all__ = ["FOLLOWS", "changes_in", "fault_of", "fewer_than_told", "following", "is_ours"]
 
 #: The field of `commitInfo`, its first one, that tells what follows the line.
 FOLLOWS = "follows"
 _OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}')
 #: What the first line of a commit by the library deltalake has, which leaves out the last line's end.
 _BY_LIBRARY = b'"clientVersion":"delta-rs'
+_CHANGE = b'\n{"cdc":'
 #: How the operations of Spark and of the library name what they have added and removed.
-_ADDED = (
-    "numAddedFiles",
-    "numTargetFilesAdded",
-    "num_added_files",
-    "num_target_files_added",
-    "numFilesAdded",
-)
+_ADDED = ("numAddedFiles", "numTargetFilesAdded", "numFilesAdded")
+_ADDED_BY_LIBRARY = ("num_added_files", "num_target_files_added")
 _REMOVED = (
     "numRemovedFiles",
     "numTargetFilesRemoved",
@@ -68,16 +64,26 @@ def fault_of(text: bytes) -> str:
     return ""
 
 
-def fewer_than_told(info: Mapping[str, Any], added: int, removed: int) -> str:
+def changes_in(text: bytes) -> int:
+    """How many files of changes, for who follows a table's change feed, a commit adds."""
+    return text.count(_CHANGE) + text.startswith(_CHANGE[1:])
+
+
+def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, changes: int = 0) -> str:
     """Why a commit of another writer must lack lines, by what it tells of itself; empty: it need not.
 
     Args:
         info: Its `commitInfo`.
         added: The files that it adds.
         removed: The files that it removes.
+        changes: The files of changes that it adds, which the library counts, and Spark does not.
     """
     metrics = info.get("operationMetrics") or {}
-    for names, count, what in ((_ADDED, added, "adds"), (_REMOVED, removed, "removes")):
+    for names, count, what in (
+        (_ADDED, added, "adds"),
+        (_ADDED_BY_LIBRARY, added + changes, "adds"),
+        (_REMOVED, removed, "removes"),
+    ):
         told = max((_number(metrics.get(name)) for name in names), default=0)
         if count < told:
             return f"is cut short: it {what} {told} files by its own account, but names {count}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tubeq_spark.rules.commit_text import fault_of, fewer_than_told
+from tubeq_spark.rules.commit_text import changes_in, fault_of, fewer_than_told
 from tubeq_spark.storage.durability.log_names import commit_file
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def read_commit(log: Path, version: int) -> CommitFile:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             msg = f"cannot be read: line {number} is no action of a commit"
             raise DamagedCommitError(msg) from error
-    fault = fewer_than_told(info, len(found.adds), len(found.removes))
+    fault = fewer_than_told(info, len(found.adds), len(found.removes), changes=changes_in(text))
     if fault:
         raise DamagedCommitError(fault)
     return found

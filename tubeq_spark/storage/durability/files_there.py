@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tubeq_spark.storage.durability.log_names import checksum_of
@@ -24,7 +25,11 @@ _CHECKSUM, _CHUNK = b"crc\0", 512
 
 
 def is_there(table: Path, path: str, size: int | None) -> bool:
-    """Whether a file has its length, and an end."""
+    """Whether a file has its length, and an end.
+
+    Raises:
+        OSError: The system refuses to tell.
+    """
     if ":" in path or path.startswith("/"):
         # Another table's, as of a shallow clone.
         return True
@@ -37,20 +42,36 @@ def is_there(table: Path, path: str, size: int | None) -> bool:
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether a file begins and ends as a Parquet file."""
+    """Whether a file is there and begins and ends as a Parquet file.
+
+    Raises:
+        OSError: The system refuses to read it.
+    """
     try:
         with file.open("rb") as opened:
             begins = opened.read(4)
+            if begins not in _MAGICS:
+                return False
             opened.seek(-4, os.SEEK_END)
-            return begins in _MAGICS and opened.read() == begins
-    except OSError:
+            return opened.read() == begins
+    except FileNotFoundError:
         return False
 
 
 def has_its_files(table: Path, checkpoint: str) -> bool:
-    """Whether all files are there that a whole checkpoint names."""
-    with pq.ParquetFile(table / "_delta_log" / checkpoint) as file:
-        read = file.read(columns=["add.path", "add.size"])
+    """Whether a checkpoint can be read, and all files are there that it names.
+
+    Raises:
+        OSError: The system refuses to read them.
+    """
+    try:
+        with pq.ParquetFile(table / "_delta_log" / checkpoint) as file:
+            read = file.read(columns=["add.path", "add.size"])
+    except (pa.ArrowException, OSError) as error:
+        # Arrow's own errors have no number: those of the system have one.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        return False
     adds = [add for add in read["add"].to_pylist() if add is not None and add["path"] is not None]
     return all(is_there(table, unquote(add["path"]), add["size"]) for add in adds)
 

@@ -74,7 +74,7 @@ def look(table: Path, covered: int) -> Tail:
         covered: The version up to which the log was synced; -1: nobody knows.
 
     Raises:
-        OSError: The log cannot be listed.
+        OSError: The log cannot be listed, or the system refuses to read a file.
     """
     log = table / "_delta_log"
     names = os.listdir(log)  # noqa: PTH208  (names are enough)
@@ -127,7 +127,11 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
 
 
 def newest_is_whole(table: Path, version: int) -> bool:
-    """Whether the newest commit can be read, and all that it adds is there."""
+    """Whether the newest commit can be read, and all that it adds is there.
+
+    Raises:
+        OSError: The system refuses to read them.
+    """
     commit = _read(table / "_delta_log", version)
     return commit is not None and all(
         is_there(table, path, int(add["size"])) for path, add in commit.adds.items()
@@ -200,10 +204,14 @@ def _why_not(
 
 
 def _read(log: Path, version: int) -> CommitFile | None:
-    """A commit; `None`: it is not as it was written."""
+    """A commit; `None`: it is not as it was written, or not there.
+
+    Raises:
+        OSError: The system refuses to read it, which tells nothing of what was written.
+    """
     try:
         return read_commit(log, version)
-    except (OSError, DamagedCommitError):
+    except (FileNotFoundError, DamagedCommitError):
         return None
 
 

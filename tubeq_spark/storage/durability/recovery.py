@@ -43,9 +43,9 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
         synced: The table's log; it need not be there.
         holding: Holds the table against all other writers for the time of a block.
     """
-    if not synced.log.is_dir() or _is_known_whole(synced, synced.mark()):
-        return
     try:
+        if not synced.log.is_dir() or _is_known_whole(synced, synced.mark()):
+            return
         with holding():
             # Another process may have done it meanwhile.
             mark = synced.mark()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.rules.commit_text import fault_of, fewer_than_told, is_ours
+from tubeq_spark.rules.commit_text import changes_in, fault_of, fewer_than_told, is_ours
 from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.log_names import commit_file
@@ -57,7 +57,9 @@ def commit(log: Path, version: int) -> Actions:
     try:
         found = read(text.split(b"\n"))
         if not is_ours(text):
-            fault = fewer_than_told(_told(text), len(found.adds), len(found.removes))
+            fault = fewer_than_told(
+                _told(text), len(found.adds), len(found.removes), changes=changes_in(text)
+            )
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise damaged(file, f"cannot be read: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
