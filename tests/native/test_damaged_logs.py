@@ -142,6 +142,22 @@ def test_newest_checkpoint_when_damaged_is_passed_over_and_replaced(place: Path,
     assert DeltaTable(str(place / "work")).to_pyarrow_table().num_rows == 10
 
 
+def test_checkpoint_when_the_newest_is_damaged_between_its_ends_is_followed_by_new_ones(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "EVERY", 5)
+    file = checkpoint(place / "work")
+    text = file.read_bytes()
+    file.write_bytes(text[:4] + b"\0" * (len(text) - 12) + text[-8:])
+
+    with opened(place) as queue:
+        for number in range(10):
+            queue["work"].put(number)
+
+    assert versions(place / "work" / "_delta_log", r"checkpoint\.parquet")[-1] >= 15
+    assert DeltaTable(str(place / "work")).to_pyarrow_table().num_rows == 20
+
+
 def test_newest_checkpoint_when_damaged_and_the_log_begins_there_is_named(place: Path) -> None:
     for version in range(9):
         commit(place / "work", version).unlink()

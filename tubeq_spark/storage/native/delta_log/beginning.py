@@ -30,10 +30,10 @@ from tubeq_spark.storage.native.delta_log.versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["begun", "last_listed", "require_no_hole", "whole_checkpoint"]
+__all__ = ["begun", "last_listed", "require_no_hole", "whole_checkpoints"]
 
 log = logging.getLogger(__name__)
 
@@ -160,10 +160,7 @@ def require_no_hole(directory: Path, version: int) -> None:
         raise damaged(commit_file(directory, version), "is missing, though later ones are there")
 
 
-def whole_checkpoint(directory: Path, most: int) -> int | None:
-    """The version of the newest checkpoint of one file up to a version that is whole, by its ends."""
+def whole_checkpoints(directory: Path, most: int) -> Iterator[int]:
+    """The versions of checkpoints of one file up to a version that are whole by their ends, newest first."""
     listed = _Listed.of(directory).checkpoints
-    return next(
-        (v for v in reversed(listed) if v <= most and is_parquet(checkpoint_file(directory, v))),
-        None,
-    )
+    return (v for v in reversed(listed) if v <= most and is_parquet(checkpoint_file(directory, v)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,9 +20,14 @@ from tubeq_spark.storage.arrow_arrays import array, nested, scalar
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import TOTALS
-from tubeq_spark.storage.native.delta_log.beginning import whole_checkpoint
+from tubeq_spark.storage.native.delta_log.beginning import whole_checkpoints
 from tubeq_spark.storage.native.delta_log.properties import hours_of
-from tubeq_spark.storage.native.delta_log.versions import checkpoint_file, commit
+from tubeq_spark.storage.native.delta_log.versions import (
+    UnreadableCheckpointError,
+    checkpoint_batches,
+    checkpoint_file,
+    commit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,9 +100,21 @@ def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
         DamagedFileError: A commit since the last one is not as it was written.
         UnknownLogError: One says something that only the library knows.
     """
+    for before in (*whole_checkpoints(log, snapshot.version), None):
+        # The ends of the last one may be whole, and the rest not.
+        with suppress(UnreadableCheckpointError):
+            _write(log, snapshot, now_ms, before)
+            return
+
+
+def _write(log: Path, snapshot: Snapshot, now_ms: int, before: int | None) -> None:
+    """Write it on an earlier one, or on the whole log.
+
+    Raises as `write`, and:
+        UnreadableCheckpointError: The earlier one is not as it was written.
+    """
     from pyarrow.parquet import ParquetWriter  # noqa: PLC0415  most processes write none
 
-    before = whole_checkpoint(log, snapshot.version)
     place = checkpoint_file(log, snapshot.version)
     # The log is shortened on its word: it must not have its name before it has its content.
     is_synced = synced_log_of(log.parent).durability is not Durability.NONE
@@ -173,13 +191,10 @@ def _gone(
 
 def _gone_before(log: Path, version: int) -> Iterator[pa.StructArray]:
     """The files that a checkpoint tells to be gone."""
-    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  most processes write none
-
-    with ParquetFile(checkpoint_file(log, version)) as last:
-        for batch in last.iter_batches(_AT_ONCE, columns=["remove"], use_threads=False):
-            found = batch.column(0).drop_null()
-            is_ours = found.type == _SCHEMA.field("remove").type
-            yield found if is_ours else _structs("remove", found.to_pylist())
+    for batch in checkpoint_batches(log, version, ("remove",), _AT_ONCE):
+        found = batch.column(0).drop_null()
+        is_ours = found.type == _SCHEMA.field("remove").type
+        yield found if is_ours else _structs("remove", found.to_pylist())
 
 
 def _structs(kind: str, actions: Sequence[Mapping[str, Any]]) -> pa.StructArray:

@@ -15,18 +15,21 @@ from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
 __all__ = [
     "UnreadableCheckpointError",
     "checkpoint",
+    "checkpoint_batches",
     "checkpoint_file",
     "commit",
     "is_there",
     "pointer",
 ]
 
+#: Actions of a checkpoint that are read at a time.
+_AT_ONCE = 1 << 16
 #: The columns of a checkpoint, but for the files that are gone and the features that are not known.
 _COLUMNS = ("txn", "add", "metaData", "protocol")
 
@@ -89,25 +92,44 @@ def checkpoint(log: Path, version: int) -> Actions:
         UnreadableCheckpointError: It is not as it was written.
         UnknownLogError: It says something that only the library knows.
     """
-    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  what is new has none
-
     found = Actions()
     try:
+        for batch in checkpoint_batches(log, version, _COLUMNS):
+            for kind in batch.schema.names:
+                for action in batch.column(kind).drop_null().to_pylist():
+                    found.take(kind, action)
+    except (ValueError, KeyError, TypeError) as error:
+        msg = f"the checkpoint of version {version} is not as it should be: {error}"
+        raise UnknownLogError(msg) from error
+    return found
+
+
+def checkpoint_batches(
+    log: Path, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
+) -> Iterator[pa.RecordBatch]:
+    """The actions of a checkpoint, each kind that it has in a column.
+
+    Args:
+        log: The directory of the log.
+        version: The version of the checkpoint.
+        kinds: The kinds of actions.
+        at_once: How many actions a batch has.
+
+    Raises:
+        FileNotFoundError: It is not there.
+        UnreadableCheckpointError: It is not as it was written.
+    """
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415  what is new has none
+
+    try:
         with ParquetFile(checkpoint_file(log, version)) as opened:
-            kinds = [name for name in _COLUMNS if name in opened.schema_arrow.names]
-            for batch in opened.iter_batches(columns=kinds, use_threads=False):
-                for kind in kinds:
-                    for action in batch.column(kind).drop_null().to_pylist():
-                        found.take(kind, action)
+            there = [name for name in kinds if name in opened.schema_arrow.names]
+            yield from opened.iter_batches(at_once, columns=there, use_threads=False)
     except (pa.ArrowException, OSError) as error:
         # Arrow's own errors have no number: those of the system have one.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise UnreadableCheckpointError(error) from error
-    except (ValueError, KeyError, TypeError) as error:
-        msg = f"the checkpoint of version {version} is not as it should be: {error}"
-        raise UnknownLogError(msg) from error
-    return found
 
 
 def pointer(log: Path) -> Mapping[str, Any] | None:
