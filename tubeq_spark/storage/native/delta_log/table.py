@@ -165,7 +165,7 @@ class LocalTable:
         rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
         try:
             if rows is not None and rows.num_rows:
-                require_space(self.directory, rows.num_rows, change.gone)
+                require_space(self.directory, rows, change.gone)
                 written = data_files.write(self.directory, snapshot.shape, rows, now_ms)
             added = [file for file, _ in written]
             actions = _actions(change, added, snapshot.version, now_ms)
