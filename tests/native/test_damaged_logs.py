@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +14,7 @@ from tests.native.damage import PLANTED, checkpoint, commit
 from tests.native.logs import aged, versions
 from tubeq_spark import Queue, QueueConfig, StoreError
 from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.durability.whole_log import fault_in
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.native.delta_log import log_files
 
@@ -273,6 +276,23 @@ def test_commit_by_whichever_engine_when_the_log_is_damaged_is_refused_until_it_
     file.write_bytes(before)
     with lock.changing(lambda: None):
         pass
+
+
+def test_commit_that_comes_while_the_log_is_listed_is_not_taken_for_a_hole(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who commits without the lock, as other tools do, may add two: a listing may have the second only."""
+    late = commit(place / "work", 9).name
+    scandir = os.scandir
+
+    @contextmanager
+    def listing(directory: Path) -> Iterator[list[os.DirEntry[str]]]:
+        with scandir(directory) as entries:
+            yield [entry for entry in entries if entry.name != late]
+
+    monkeypatch.setattr(os, "scandir", listing)
+
+    assert fault_in(place / "work" / "_delta_log") is None
 
 
 def test_commit_of_a_verb_tells_how_much_follows_its_first_line(place: Path) -> None:
