@@ -6,13 +6,14 @@ import json
 import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from tests.native.damage import PLANTED, Planted, commit, data_file
+from tests.native.damage import PLANTED, Planted, checkpoint, commit, data_file
 from tubeq_spark import InvalidOptionError, Queue, QueueConfig, StoreError
 from tubeq_spark.cli.app import app
 from tubeq_spark.testing import InMemoryQueue
@@ -200,6 +201,23 @@ def test_check_repairs_a_table_that_another_process_has_put_beside_the_tubes_not
     commit(place / "pages", 1).write_bytes(b"")
 
     assert run(place) == (0, [])
+
+
+@pytest.mark.parametrize("is_shortened", [True, False])
+def test_check_of_a_tube_with_a_checkpoint_that_only_spark_reads_says_so_and_repairs_nothing(
+    place: Path, is_shortened: bool
+) -> None:
+    """As Spark writes them by `delta.checkpointPolicy=v2`."""
+    of_spark = checkpoint(place / "work").with_name(f"{8:020}.checkpoint.{UUID(int=1)}.parquet")
+    checkpoint(place / "work").rename(of_spark)
+    for version in range(8 if is_shortened else 0):
+        commit(place / "work", version).unlink()
+    before = contents(place)
+
+    code, [problem] = run(place, "--repair", "--accept-loss")
+
+    assert (code, problem["kind"], problem["path"]) == (1, "unreadable", str(of_spark))
+    assert contents(place) == before
 
 
 def test_check_where_there_is_no_queue_says_so_and_makes_none(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ class Damage:
             `checkpoint` (one is empty, cut or not Parquet), `pointer` (`_last_checkpoint` leads nowhere),
             `file` (a data file is missing, empty, cut or not Parquet), `checksum` (Hadoop's checksum of a
             file cannot be the file's), `leftover` (a file that nobody will use), or `unreadable` (the
-            system refuses to read it).
+            system refuses to read it, or only Spark can).
         path: The file.
         message: The damage in a sentence, and what its repair does.
         loses: Whether its repair loses something, so that it takes `accept_loss`.

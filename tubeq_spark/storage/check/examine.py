@@ -87,6 +87,12 @@ def examine(table: Table, now: float) -> Examined:
         message = f"the log cannot be read: {reason_of(error)}"
         return Examined([table.damage("unreadable", table.log, message, loses=True)])
     damages = [*_leftovers(table, log, now)]
+    if log.unread:
+        message = (
+            f"the checkpoint {log.unread} is one that only Spark reads: the table is not checked"
+        )
+        damages.append(table.damage("unreadable", table.log / log.unread, message, loses=True))
+        return Examined(damages, log)
     facts = log.facts
     if not facts.versions and not facts.checkpoints:
         message = "the log has no version that can be read; only a copy of the table helps"

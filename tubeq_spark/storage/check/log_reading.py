@@ -24,6 +24,8 @@ __all__ = ["LogRead", "read_log"]
 
 #: A checkpoint of one file, as the queue writes them, or the part of one of several.
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(?P<of>\d{10}))?\.parquet")
+#: One of the second version, with files beside it, which is not read here.
+_OF_SPARK = re.compile(r"(\d{20})\.checkpoint\.[-0-9a-f]{36}\.(?:parquet|json)")
 #: What of a checkpoint says what the table is.
 _ACTIONS = ("metaData", "protocol", "add")
 
@@ -37,12 +39,14 @@ class LogRead:
         commits: The commits that are whole, by their versions.
         states: What the checkpoints say that are whole, by their versions.
         names: The names of all files in its directory.
+        unread: The name of a newer checkpoint, which only Spark reads; empty: there is none.
     """
 
     facts: LogFacts
     commits: dict[int, CommitFile]
     states: dict[int, CommitFile]
     names: list[str]
+    unread: str
 
     def at(self, begins: int, version: int) -> State:
         """What the table is at a version, from a checkpoint or the first commit on."""
@@ -105,7 +109,13 @@ def read_log(log: Path) -> LogRead:
     states, bad = _checkpoints(log, names)
     there = [version for version in versions if version in commits or version in faults]
     facts = LogFacts(there, faults, [*states], bad, hint, hint_fault)
-    return LogRead(facts, commits, states, names)
+    return LogRead(facts, commits, states, names, _unread(names, max(states, default=BEGINNING)))
+
+
+def _unread(names: Iterable[str], version: int) -> str:
+    """A checkpoint after a version, or at it, that only Spark reads; empty: there is none."""
+    found = (named for named in map(_OF_SPARK.fullmatch, names) if named is not None)
+    return max((named[0] for named in found if int(named[1]) >= version), default="")
 
 
 def _hint(log: Path) -> tuple[int | None, str]:
