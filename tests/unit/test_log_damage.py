@@ -11,13 +11,16 @@ from tubeq_spark.storage.native.delta_log.actions import encoded
 OURS = encoded([{"commitInfo": {"a": 1}}, {"remove": {"path": "x\u2028y"}}, {"add": {"path": "z"}}])
 SPARKS = b'{"commitInfo":{"operation":"MERGE"}}\n{"add":{}}\n'
 LIBRARYS = b'{"commitInfo":{"clientVersion":"delta-rs.1.2"}}\n{"add":{}}'
+OLD_LIBRARYS = b'{"add":{}}\n{"commitInfo":{"clientVersion":"delta-rs.py-1.0.2"}}'
 
 
 def judged(last: int, **facts: object) -> Verdict:
     return judge(LogFacts(range(last + 1), **facts))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", [OURS, SPARKS, LIBRARYS, encoded([{"commitInfo": {}}])])
+@pytest.mark.parametrize(
+    "text", [OURS, SPARKS, LIBRARYS, OLD_LIBRARYS, encoded([{"commitInfo": {}}])]
+)
 def test_commit_as_it_was_written_has_no_fault(text: bytes) -> None:
     assert fault_of(text) == ""
 
@@ -26,7 +29,9 @@ def test_commit_of_ours_cut_anywhere_has_a_fault() -> None:
     assert [size for size in range(len(OURS)) if not fault_of(OURS[:size])] == []
 
 
-@pytest.mark.parametrize("text", [b"", b"\n", b"{}\n", b"\0" * 9, SPARKS[:-1], SPARKS[:40]])
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"{}\n", b"\0" * 9, SPARKS[:-1], SPARKS[:40], OLD_LIBRARYS[:10]]
+)
 def test_commit_of_others_that_says_nothing_or_has_no_end_has_a_fault(text: bytes) -> None:
     assert fault_of(text) != ""
 

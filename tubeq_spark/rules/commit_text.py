@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FOLLOWS", "changes_in", "fault_of", "fewer_than_told", "following", "is_ours"]
+__all__ = [
+    "FOLLOWS",
+    "changes_in",
+    "fault_of",
+    "fewer_than_told",
+    "following",
+    "is_ours",
+    "told_in",
+]
 
 #: The field of `commitInfo`, its first one, that tells what follows the line.
 FOLLOWS = "follows"
 _OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}')
-#: What the first line of a commit by the library deltalake has, which leaves out the last line's end.
+#: What the first line of a commit by the library deltalake has, of one by its early versions the last
+#: line; it leaves out the last line's end.
 _BY_LIBRARY = b'"clientVersion":"delta-rs'
 _CHANGE = b'\n{"cdc":'
 #: How the operations of Spark and of the library name what they have added and removed.
@@ -43,10 +52,15 @@ def is_ours(text: bytes) -> bool:
     return _OURS.match(text) is not None
 
 
+def told_in(text: bytes) -> tuple[bytes, bytes]:
+    """The lines in which a commit of another writer may tell of itself: the first one and the last one."""
+    return text.partition(b"\n")[0], text.rpartition(b"\n")[2]
+
+
 def fault_of(text: bytes) -> str:
     """Why the text of a commit cannot be all that was written; empty: it may be.
 
-    It is as cheap as each read of a commit asks: only the first line and the last byte are looked at.
+    It is as cheap as each read of a commit asks: only the first line and the last one are looked at.
     """
     if not text:
         return "is empty"
@@ -59,7 +73,7 @@ def fault_of(text: bytes) -> str:
         if rest != size or (rest and not text.endswith(b"\n")):
             return f"is cut short: {lines} lines of {size} bytes follow its first one, but {rest} bytes are there"
         return ""
-    if not text.endswith(b"\n") and _BY_LIBRARY not in text.partition(b"\n")[0]:
+    if not text.endswith(b"\n") and not any(_BY_LIBRARY in line for line in told_in(text)):
         return "is cut short: its last line has no end"
     return ""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.rules.commit_text import changes_in, fault_of, fewer_than_told, is_ours
+from tubeq_spark.rules.commit_text import changes_in, fault_of, fewer_than_told, is_ours, told_in
 from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability import log_tail
 from tubeq_spark.storage.durability.log_names import commit_file
@@ -74,9 +74,9 @@ def commit(log: Path, version: int) -> Actions:
 
 
 def _told(text: bytes) -> Mapping[str, Any]:
-    """What another writer's commit tells of itself, which is its first line; nothing, if it is not."""
-    info: Mapping[str, Any] = json.loads(text.partition(b"\n")[0]).get("commitInfo") or {}
-    return info
+    """What another writer's commit tells of itself; nothing, if it does not."""
+    found = (json.loads(line).get("commitInfo") for line in told_in(text) if line)
+    return next((info for info in found if info), {})
 
 
 def checkpoint_file(log: Path, version: int) -> Path:
