@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tubeq_spark.storage.arrow_arrays import array
+from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.sql.schema import PARTITION
 from tubeq_spark.storage.sql.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
@@ -46,7 +47,7 @@ def fault_of_file(file: Path, size: int) -> str:
     try:
         pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if is_of_the_system(error):
             raise
         return "is no whole Parquet file"
     return ""

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.log_damage import BEGINNING, LogFacts
 from tubeq_spark.storage.durability.commit_file import CommitFile, DamagedCommitError, read_commit
+from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.durability.log_names import versions_of
 from tubeq_spark.storage.durability.log_tail import pointer
 
@@ -142,7 +143,7 @@ def _checkpoints(log: Path, names: Iterable[str]) -> tuple[dict[int, CommitFile]
         except FileNotFoundError:
             continue
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
+            if is_of_the_system(error):
                 raise
             bad[name] = _why(log, name, error)
     whole = {

@@ -16,12 +16,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["has_its_files", "is_parquet", "is_there", "stale_of"]
+__all__ = ["has_its_files", "is_of_the_system", "is_parquet", "is_there", "stale_of"]
 
 #: How a Parquet file begins and ends, an encrypted one as well.
 _MAGICS = (b"PAR1", b"PARE")
 #: How a checksum of Hadoop's begins, and how many bytes each of its numbers is about.
 _CHECKSUM, _CHUNK = b"crc\0", 512
+
+
+def is_of_the_system(error: Exception) -> bool:
+    """Whether the system has refused to read a file, which tells nothing of its content.
+
+    Arrow raises errors of the same class, for what a file has, without a number.
+    """
+    return isinstance(error, OSError) and error.errno is not None
 
 
 def is_there(table: Path, path: str, size: int | None) -> bool:
@@ -68,8 +76,7 @@ def has_its_files(table: Path, checkpoint: str) -> bool:
         with pq.ParquetFile(table / "_delta_log" / checkpoint) as file:
             read = file.read(columns=["add.path", "add.size"])
     except (pa.ArrowException, OSError) as error:
-        # Arrow's own errors have no number: those of the system have one.
-        if isinstance(error, OSError) and error.errno is not None:
+        if is_of_the_system(error):
             raise
         return False
     adds = [add for add in read["add"].to_pylist() if add is not None and add["path"] is not None]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from tubeq_spark.rules.commit_text import changes_in, fault_of, fewer_than_told, is_ours, told_in
 from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability import log_tail
+from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
 
@@ -126,8 +127,7 @@ def checkpoint_batches(
             there = [name for name in kinds if name in opened.schema_arrow.names]
             yield from opened.iter_batches(at_once, columns=there, use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        # Arrow's own errors have no number: those of the system have one.
-        if isinstance(error, OSError) and error.errno is not None:
+        if is_of_the_system(error):
             raise
         raise UnreadableCheckpointError(error) from error
 
