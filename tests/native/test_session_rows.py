@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.admin import system_rows
+from tubeq_spark.observe import health
 from tubeq_spark.rules import ids
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.testing import ManualClock
@@ -106,12 +107,13 @@ def test_slot_when_those_that_are_guessed_are_in_use_is_another_one_of_the_bucke
 def test_health_when_sessions_have_left_many_files_says_so(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(health, "_SESSION_FILES", 4)
     for _ in range(3):
         with Queue(None, location, engine="native") as queue:
             queue["work"].put("a")
     with Queue(None, location, engine="native", config=QueueConfig(fold_heartbeats=1)) as queue:
-        (problem,) = queue.health(drift=10**9, files=4).problems
+        (problem,) = queue.health(drift=10**9).problems
         assert (problem.kind, problem.tube) == ("sweeper", None)
         assert "files of sessions" in problem.message
         queue.sweep()
-        assert queue.health(drift=10**9, files=4).ok
+        assert queue.health(drift=10**9).ok

@@ -33,6 +33,8 @@ __all__ = ["Health", "Limits", "Problem", "examine"]
 _LOG_COMMITS = 1_100
 #: Owners of a tube, and sessions, that are looked at.
 _MOST = 1_000
+#: Data files of the sessions: some hundred are there in any case, two for each bucket.
+_SESSION_FILES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,7 @@ def examine(
             *_sessions(queue, owners, limits),
             *_clocks(queue, opened.location.text, newest, limits),
         ]
-        found += _files_of_sessions(queue, limits)
+        found += _files_of_sessions(queue)
     return Health(queue.clock.now(), tuple(found))
 
 
@@ -232,9 +234,9 @@ def _sessions(
             yield Problem("sessions", None, f"{message}; a take or a sweep gives them back")
 
 
-def _files_of_sessions(queue: QueueContext, limits: Limits) -> Iterator[Problem]:
+def _files_of_sessions(queue: QueueContext) -> Iterator[Problem]:
     files = queue.sessions.extent().files
-    if files > limits.files:
+    if files > _SESSION_FILES:
         message = f"{files} files of sessions: the first verb of each session may read them all"
         yield Problem("sweeper", None, f"{message}; is a sweeper running?")
 
