@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import subprocess
@@ -160,6 +161,35 @@ def test_tubeq_when_there_is_no_queue_says_so_and_makes_none(tmp_path: Path, com
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == f"tubeq: no queue at {place}\n"
     assert not place.exists()
+
+
+FORK = """
+import os, sys
+from tubeq_spark import Queue, StoreError
+opened = Queue(None, sys.argv[1], engine="native")
+tube = opened.create_tube("work")
+tube.put("a")
+if not os.fork():
+    own = lambda: Queue(None, sys.argv[1], engine="native")
+    for verb in (own, lambda: tube.put("b"), lambda: tube.take(0), opened.statistics, opened.metrics):
+        try:
+            verb()
+        except StoreError as error:
+            print("start workers by multiprocessing's spawn" in str(error), flush=True)
+    os._exit(0)
+os.wait()
+print(tube.take(0).data)
+opened.close()
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_process_that_was_forked_from_one_with_a_queue_says_so(tmp_path: Path) -> None:
+    """The library's threads are not there, and panic with what is no `Exception`."""
+    command = [sys.executable, "-c", FORK, str(tmp_path / "queue")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == [*["True"] * 5, "a"], done.stderr
 
 
 def test_values_and_errors_travel_by_pickle(queue: Any) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "require_running",
     "tube_exists",
     "was_dropped",
+    "was_forked",
 ]
 
 
@@ -66,6 +67,20 @@ def no_task(task_id: int) -> TaskNotFoundError:
 def no_queue(place: object) -> QueueNotFoundError:
     """For a location where no queue is."""
     return QueueNotFoundError(f"no queue at {place}")
+
+
+def was_forked(process: int, other: int, what: str) -> StoreError:
+    """For a process that was forked from one with locks and threads that it has not.
+
+    Args:
+        process: Its id.
+        other: That of the one it was forked from.
+        what: What that one does.
+    """
+    return StoreError(
+        f"process {process} was forked from {other}, which {what}: "
+        "start workers by multiprocessing's spawn or forkserver"
+    )
 
 
 def no_tube(name: object) -> TubeNotFoundError:

@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 from filelock import FileLock, Timeout
 
-from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.refusals import was_forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,11 +81,7 @@ class LockFile:
         """
         if os.getpid() != self._process:
             # It has the numbers and the session of that one as well.
-            msg = (
-                f"process {os.getpid()} was forked from {self._process}, which uses {self.path.parent}: "
-                "start workers by multiprocessing's spawn or forkserver"
-            )
-            raise StoreError(msg)
+            raise was_forked(os.getpid(), self._process, f"uses {self.path.parent}")
         with self._keeping:
             kept, self._kept = self._kept, None
             is_entered = kept is None and self._file.is_locked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.refusals import was_forked
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import client_options, option_names
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
@@ -292,11 +294,28 @@ class _Snapshot:
         self.handle = None
 
 
+#: In which process the library was used first; 0: in none.
+_process = 0
+
+
+def _require_own_process() -> None:
+    process = os.getpid()
+    if process != _process:
+        raise was_forked(process, _process, "has a queue open without Spark, or had one")
+
+
 class Handles:
     """The tables of an engine, by their SQL names."""
 
     def __init__(self, options: Mapping[str, str] | None = None, *, local: bool = True) -> None:
-        """Open tables with these options of the storage; `local` is as of a `NativeEngine`."""
+        """Open tables with these options of the storage; `local` is as of a `NativeEngine`.
+
+        Raises:
+            StoreError: This process was forked from one that has used the library, whose threads are not here.
+        """
+        global _process  # noqa: PLW0603  (the library's threads are those of a process)
+        _process = _process or os.getpid()
+        _require_own_process()
         self.options = dict(options or {})
         #: What may be wrong about them.
         self.hint = option_names.misspelt(self.options)
@@ -309,8 +328,9 @@ class Handles:
         """The table of a SQL name, which need not be there.
 
         Raises:
-            StoreError: The name is one in a catalog.
+            StoreError: The name is one in a catalog, or as of a new object.
         """
+        _require_own_process()
         with self._lock:
             table = self._known.get(name)
             if table is None:
