@@ -214,9 +214,11 @@ def make_context(
         if table_lock.synced is not None:
             # A utube lock that is given back must not be gone before its tasks are.
             table_lock.synced.keep_in_step()
-        with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
-            new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)
-            queue.engine.tables.create(new)
+        # Who may only read needs no lock for a table that is there.
+        if not queue.engine.tables.is_table(utube_locks):
+            with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
+                new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)
+                queue.engine.tables.create(new)
         queue.loop.opened(utube_locks, opened.table_lock(TAKEN_UTUBES))
     fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     return TubeContext(

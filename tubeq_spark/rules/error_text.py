@@ -23,6 +23,8 @@ _HELP = {
 #: What py4j writes before the exception of Java; it tells nothing.
 _PY4J = "An error occurred while calling "
 _CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)$", re.MULTILINE)
+#: How Python and Arrow tell the number of what the system says.
+_ERRNO = re.compile(r"\[[Ee]rrno -?\d+\] ")
 _PACKAGE = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+(?=[A-Z])")
 
 
@@ -40,8 +42,10 @@ def reason_of(error: BaseException) -> str:
         lines = lines[1:]
     said = _PACKAGE.sub("", lines[0]).strip() if lines else ""
     said = said or type(error).__name__
-    if isinstance(error, OSError) and error.errno in _HELP:
-        return f"{said} ({_HELP[error.errno]})"
+    if isinstance(error, OSError):
+        said = _ERRNO.sub("", said)
+        if error.errno in _HELP:
+            return f"{said} ({_HELP[error.errno]})"
     causes = _CAUSED_BY.findall(_trace(error))
     if not causes or causes[-1].partition(": ")[2] in said:
         return said

@@ -29,5 +29,6 @@ def using(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = f"{path} cannot be used: {reason_of(error)}"
+        reason = reason_of(error).replace(f": {str(path)!r}", "", 1)
+        msg = f"{path} cannot be used: {reason}"
         raise FileError(msg) from error
