@@ -1,7 +1,7 @@
 """Puts what the programs say by `--help` into the pages, when the documentation is built.
 
 A line `<!-- help: tubeq -->` becomes the help of `tubeq` and of each of its commands, and
-`<!-- help: jobs/enqueue.py -->` that of a program.
+`<!-- help: jobs/enqueue.py -->` that of a program. `<!-- errors -->` becomes a table of all errors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from typer.main import get_command
 
 from tubeq_spark.cli.app import app
+from tubeq_spark.cli.exit_codes import ENDINGS
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 100
@@ -24,7 +25,18 @@ _WANTED = re.compile(r"^<!-- help: (\S+) -->$", re.MULTILINE)
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in a page; mkdocs calls it for each."""
-    return _WANTED.sub(lambda wanted: _help_of(wanted[1]), markdown)
+    filled = _WANTED.sub(lambda wanted: _help_of(wanted[1]), markdown)
+    return filled.replace("<!-- errors -->", _table_of_errors())
+
+
+def _table_of_errors() -> str:
+    rows = [
+        f"| `{ending.error.__name__}` | {ending.code.value} | {ending.meaning} | {ending.help} |"
+        for ending in ENDINGS
+    ]
+    return "\n".join(
+        ["| error | exit code | what it means | what to do |", "|---|---|---|---|", *rows]
+    )
 
 
 def _help_of(program: str) -> str:

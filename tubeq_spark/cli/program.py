@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 import traceback
 from contextlib import contextmanager, suppress
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import (
-    InvalidOptionError,
-    NotTakenError,
-    QueueNotFoundError,
-    SessionError,
-    TaskNotFoundError,
-    TubeBusyError,
-    TubeExistsError,
-    TubeNotFoundError,
-    TubeqError,
-)
+from tubeq_spark.cli.exit_codes import BadUseError, ExitCode, code_of
+from tubeq_spark.errors import TubeqError
 from tubeq_spark.rules.error_text import reason_of
 
 if TYPE_CHECKING:
@@ -42,42 +31,6 @@ __all__ = [
 _STDOUT, _STDERR = 1, 2
 #: Print each error of a statement as JSON, before it is raised.
 _LOGGERS_OF_SPARK = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-
-
-class ExitCode(IntEnum):
-    """How a program ended: the same numbers in `tubeq` and in the programs of `jobs/`."""
-
-    DONE = 0
-    #: Nothing was there to take, or a full tube took nothing.
-    NOTHING = 1
-    #: Of a check: something is damaged.
-    PROBLEMS = 1
-    #: Another call can mend it: what was asked for is unknown, or not allowed.
-    BAD_USE = 2
-    FAILED = 3
-    #: By Ctrl-C and SIGTERM: 128 and the signal's number, as shells have it.
-    INTERRUPTED = 128 + signal.SIGINT
-    TERMINATED = 128 + signal.SIGTERM
-
-
-class BadUseError(Exception):
-    """The program cannot do what it was asked; the message says why. Nothing was written."""
-
-
-_BAD_USES = (
-    BadUseError,
-    FileNotFoundError,
-    InvalidOptionError,
-    IsADirectoryError,
-    NotTakenError,
-    PermissionError,
-    QueueNotFoundError,
-    SessionError,
-    TaskNotFoundError,
-    TubeBusyError,
-    TubeExistsError,
-    TubeNotFoundError,
-)
 
 
 def run_program(
@@ -110,16 +63,15 @@ def report_error(name: str, error: BaseException, *, verbose: bool = False) -> E
         error: What ended it.
         verbose: Whether to show where it came from.
     """
-    if isinstance(error, KeyboardInterrupt):
+    code = code_of(error)
+    if code is ExitCode.INTERRUPTED:
         note(name, "stopped at once; nothing is lost: what was taken and not acked is given back")
-        return ExitCode.INTERRUPTED
+        return code
     if verbose:
         traceback.print_exception(error)
-    if isinstance(error, _BAD_USES):
-        note(name, reason_of(error))
-        return ExitCode.BAD_USE
-    note(name, f"{'' if isinstance(error, TubeqError) else 'failed: '}{reason_of(error)}")
-    return ExitCode.FAILED
+    is_told = code is ExitCode.BAD_USE or isinstance(error, TubeqError)
+    note(name, f"{'' if is_told else 'failed: '}{reason_of(error)}")
+    return code
 
 
 def note(name: str, sentence: str) -> None:

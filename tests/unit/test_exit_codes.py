@@ -1,0 +1,70 @@
+"""The table of errors: complete, in order, what programs end with, and what the docs show."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tubeq_spark
+from tubeq_spark import StoreError, TubeqError
+from tubeq_spark.cli.exit_codes import ENDINGS, BadUseError, Ending, ExitCode, code_of
+from tubeq_spark.cli.program import report_error
+from tubeq_spark.storage.damaged import DamagedFileError
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_endings_are_of_all_public_errors_each_before_what_it_is_derived_from() -> None:
+    public = {
+        value
+        for name in tubeq_spark.__all__
+        if isinstance(value := getattr(tubeq_spark, name), type) and issubclass(value, TubeqError)
+    }
+    errors = [ending.error for ending in ENDINGS]
+    assert set(errors) == public
+    assert len(errors) == len(public)
+    for place, error in enumerate(errors):
+        assert not any(issubclass(later, error) for later in errors[place + 1 :])
+
+
+@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.error.__name__)
+def test_program_when_it_ends_by_an_error_says_it_and_has_its_code(
+    ending: Ending, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ending.meaning.endswith(".")
+    assert ending.help.endswith(".")
+    assert report_error("mine", ending.error("it broke")) is ending.code
+    assert capsys.readouterr().err == "mine: it broke\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DamagedFileError("f"), ExitCode.FAILED),
+        (StoreError("f", passes=True), ExitCode.FAILED),
+        (BadUseError("f"), ExitCode.BAD_USE),
+        (FileNotFoundError("f"), ExitCode.BAD_USE),
+        (ZeroDivisionError("f"), ExitCode.FAILED),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+    ],
+)
+def test_code_of_other_errors_is_that_of_their_kind(error: BaseException, code: ExitCode) -> None:
+    assert code_of(error) is code
+
+
+def test_page_of_errors_when_built_has_all_of_them() -> None:
+    pytest.importorskip("typer")
+    spec = importlib.util.spec_from_file_location("command_help", DOCS / "command_help.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hook: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+
+    page = hook.on_page_markdown((DOCS / "reference" / "errors.md").read_text(encoding="utf-8"))
+
+    for ending in ENDINGS:
+        row = f"| `{ending.error.__name__}` | {ending.code.value} | {ending.meaning} |"
+        assert row in page
