@@ -7,7 +7,8 @@
   of failed statements to those who ask for it;
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
   `is_classic` is true (a Spark Connect server runs it in a process of its own);
-- `reason_of` says in one line what an error is, of Spark's with its cause.
+- `reason_of` says in one line what an error is, of Spark's with its cause;
+- `how_to_install` is the command for extras of this package, from where it came.
 
 A program whose queue needs no Spark (`Defaults.needs_spark`) imports no pyspark with this module.
 """
@@ -24,6 +25,7 @@ from tubeq_spark.cli.program import (
 )
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.installing import how_to_install
 from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.streams.ticks import start_ticking
 
@@ -31,6 +33,7 @@ __all__ = [
     "BadUseError",
     "Defaults",
     "ExitCode",
+    "how_to_install",
     "is_classic",
     "note",
     "open_spark",

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
-from tubeq_spark.observe.prometheus import QueueCollector, text
+from tubeq_spark.rules.installing import missing
+
+try:
+    from tubeq_spark.observe.prometheus import QueueCollector, text
+except ModuleNotFoundError as error:
+    raise missing(error, "prometheus") from None
 
 __all__ = ["QueueCollector", "text"]

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from tubeq_spark.rules.installing import missing
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.spark.guarded_write import guarded_write
 from tubeq_spark.storage.sql.quoting import bigint, bigints, identifier, path_table, string
+
+try:
+    from tubeq_spark.storage.spark.guarded_write import guarded_write
+except ModuleNotFoundError as error:
+    raise missing(error, "spark") from None
 
 if TYPE_CHECKING:
     from collections.abc import Callable

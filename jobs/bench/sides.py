@@ -8,7 +8,7 @@ import shutil
 from typing import TYPE_CHECKING, Protocol
 
 from bench.plan import Engine
-from tubeq_spark.programs import BadUseError
+from tubeq_spark.programs import BadUseError, how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def choose(asked: str | None) -> tuple[Engine, ...]:
         wanted = tuple(Engine) if asked == "both" else (Engine(asked),)
     for engine in wanted:
         if importlib.util.find_spec(_PACKAGES[engine]) is None:
-            msg = f"{_PACKAGES[engine]} is not installed: pip install 'tubeq-spark[{engine}]'"
+            msg = f"{_PACKAGES[engine]} is not installed: {how_to_install(engine)}"
             raise BadUseError(msg)
     return wanted
 

@@ -26,8 +26,10 @@ def start(command: str, extra: str, argv: Sequence[str] | None) -> int:
     try:
         module = importlib.import_module(command)
     except ModuleNotFoundError as exc:
+        from tubeq_spark.programs import how_to_install  # noqa: PLC0415  only now it is needed
+
         package = (exc.name or "").partition(".")[0]
-        sys.stderr.write(f"{package} is not installed: pip install 'tubeq-spark[{extra}]'\n")
+        sys.stderr.write(f"{package} is not installed: {how_to_install(extra)}\n")
         return MISSING
     code: int = module.main(argv)
     return code

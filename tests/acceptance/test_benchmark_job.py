@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.programs import ROOT, environment
+from tubeq_spark.programs import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -210,7 +211,5 @@ def test_engine_that_is_not_installed_is_refused_with_what_to_install() -> None:
     result = run_benchmark("--engine=both", python=("-c", WITHOUT_SPARK))
 
     assert result.returncode == 2
-    assert result.stderr == (
-        "benchmark.py: pyspark is not installed: pip install 'tubeq-spark[spark]'\n"
-    )
+    assert result.stderr == (f"benchmark.py: pyspark is not installed: {how_to_install('spark')}\n")
     assert result.stdout == ""

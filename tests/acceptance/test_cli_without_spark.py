@@ -20,6 +20,7 @@ from tests.programs import environment
 from tubeq_spark import Queue, TaskState
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
+from tubeq_spark.programs import how_to_install
 from tubeq_spark.rules.ids import tick_at, ticks
 from tubeq_spark.rules.microseconds import to_us
 
@@ -499,4 +500,4 @@ def test_package_without_typer_says_how_to_get_it() -> None:
     )
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "tubeq: typer is not installed: pip install 'tubeq-spark[cli]'\n"
+    assert result.stderr == f"tubeq: typer is not installed: {how_to_install('cli')}\n"

@@ -26,7 +26,7 @@ from tubeq_spark import (
 )
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
-from tubeq_spark.programs import BadUseError, ExitCode, read_defaults, run_program
+from tubeq_spark.programs import BadUseError, ExitCode, how_to_install, read_defaults, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,4 +161,5 @@ def test_program_when_its_packages_are_missing_ends_as_bad_use(
     monkeypatch.delitem(sys.modules, "crawler.command", raising=False)
 
     assert starting.start("crawler.command", "jobs", []) == starting.MISSING == ExitCode.BAD_USE
-    assert capsys.readouterr().err == "rich is not installed: pip install 'tubeq-spark[jobs]'\n"
+    said = f"rich is not installed: {how_to_install('jobs')}\n"
+    assert capsys.readouterr().err == said

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.installing import how_to_install
 from tubeq_spark.rules.validation import refuse
 from tubeq_spark.storage.location import Location, local_directory
 
@@ -33,7 +34,6 @@ _VARIABLE = "TUBEQ_ENGINE"
 _LIBRARY = "deltalake"
 #: What the library decodes in a path, takes for a slash, or for the end of the path.
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|[\\#?]")
-_HOW_TO_GET_IT = "pip install 'tubeq_spark[native]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _by_itself(
 def _why_not_native(spark: SparkSession | None, location: Location) -> str | None:
     """Why the native engine cannot work at a location; `None` when it can."""
     if importlib.util.find_spec(_LIBRARY) is None:
-        return f"without Spark the library {_LIBRARY} is needed: {_HOW_TO_GET_IT}"
+        return f"without Spark the library {_LIBRARY} is needed: {how_to_install('native')}"
     if location.in_catalog:
         return location.needs_a_session()
     directory = local_directory(location.text)

@@ -7,6 +7,7 @@ import sys
 import warnings
 
 from tubeq_spark.cli.imports import NOT_NEEDED, leave_out, undisturbed
+from tubeq_spark.rules.installing import missing
 
 __all__ = ["main"]
 
@@ -21,8 +22,7 @@ def main() -> None:
             from tubeq_spark.cli.app import app  # noqa: PLC0415  the extra may be missing
             from tubeq_spark.cli.call import Outside  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        sys.stderr.write(f"tubeq: {package} is not installed: pip install 'tubeq-spark[cli]'\n")
+        sys.stderr.write(f"tubeq: {missing(error, 'cli')}\n")
         sys.exit(2)
     warnings.showwarning = _warn
     if _COMPLETING in os.environ:

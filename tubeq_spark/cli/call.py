@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from tubeq_spark.cli.imports import NOT_NEEDED, undisturbed
-from tubeq_spark.cli.program import ExitCode, note, open_spark, quiet_loggers, report_error
+from tubeq_spark.cli.program import (
+    BadUseError,
+    ExitCode,
+    note,
+    open_spark,
+    quiet_loggers,
+    report_error,
+)
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
+from tubeq_spark.rules.installing import how_to_install
+from tubeq_spark.storage.location import local_directory
 from tubeq_spark.task import Task
 
 if TYPE_CHECKING:
@@ -105,7 +114,10 @@ class Call:
     def _on_spark(
         self, session_uuid: uuid.UUID | str | None, tube: str | None, *, create: bool
     ) -> Queue:
-        spark = self.outside.open_spark(self.settings.remote)
+        try:
+            spark = self.outside.open_spark(self.settings.remote)
+        except BadUseError as error:
+            raise self._as_is_meant(error) from None
         from tubeq_spark.cli.ahead import QueueOfOneCall  # noqa: PLC0415  pyspark is optional
 
         return QueueOfOneCall(
@@ -118,6 +130,15 @@ class Call:
             config=self._config(),
             create=create,
         )
+
+    def _as_is_meant(self, error: BadUseError) -> BadUseError:
+        """Where Spark is missing and nobody asked for it, what serves here is the native engine."""
+        settings = self.settings
+        is_local = local_directory(settings.queue_location()) is not None
+        if settings.engine != "auto" or settings.remote is not None or not is_local:
+            return error
+        what = "deltalake, the library of the native engine, is not installed"
+        return BadUseError(f"{what}: {how_to_install('native')}")
 
     def _config(self) -> QueueConfig:
         """The settings, for a process that ends soon: others can have its number slot after seconds."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode, code_of
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.installing import how_to_install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -95,7 +96,7 @@ def open_spark(name: str, remote: str | None, **settings: str) -> SparkSession:
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415  pyspark is optional
     except ModuleNotFoundError:
-        msg = "pyspark is not installed, and this needs Spark: pip install 'tubeq-spark[spark]'"
+        msg = f"pyspark is not installed, and this needs Spark: {how_to_install('spark')}"
         raise BadUseError(msg) from None
     if remote is not None:
         return SparkSession.builder.remote(remote).getOrCreate()  # noqa: TID251

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.installing import how_to_install
 from tubeq_spark.storage.local_places import on_databricks
 from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm, require_java
 from tubeq_spark.storage.spark.spark_settings import (
@@ -70,7 +71,7 @@ def delta_package() -> str:
     try:
         from pyspark import __version__ as spark  # noqa: PLC0415  pyspark is optional
     except ImportError:
-        message = "pyspark is not installed: pip install 'tubeq-spark[spark]' brings it and Delta"
+        message = f"pyspark is not installed: {how_to_install('spark')} brings it and Delta"
         raise StoreError(message) from None
     try:
         delta = version("delta-spark")
