@@ -5,10 +5,13 @@ It starts no Spark here; what it does on Spark is in `test_cli_on_spark.py`.
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib.util
 import json
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -214,6 +217,36 @@ def test_take_with_exec_passes_what_no_environment_can_hold_in_a_file(
     found = [json.loads(line) for line in seen.read_text("utf-8").splitlines()]
     given = [True, False, False, True, False]
     assert sorted(found) == sorted(map(list, zip(utubes, given, strict=True)))
+
+
+def test_take_when_its_command_takes_longer_than_the_ttr_extends_it_until_it_has_ended(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, clock: ManualClock, tmp_path: Path
+) -> None:
+    tube = new_tube("fifottl", ttr=0.3)
+    task, end = tube.put("a"), tmp_path / "end"
+    needed, ended = clock.now() + dt.timedelta(seconds=0.7), threading.Event()
+
+    def let_time_pass() -> None:
+        while (tube.peek(task.task_id).next_event or clock.now()) < needed:
+            if ended.wait(0.02):
+                return
+        # Its first lease is over then.
+        clock.advance(0.6)
+        found = counts(queue, tube)
+        end.touch()
+        assert found == {"taken": 1, "total": 1}
+
+    command = f"sh -c 'until test -e {end}; do sleep 0.02; done'"
+    with ThreadPoolExecutor() as other:
+        passing = other.submit(let_time_pass)
+        try:
+            done = tubeq("take", tube.name, "--exec", command)
+        finally:
+            ended.set()
+        passing.result()
+
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "1 done, 0 failed\n", "")
+    assert counts(queue, tube) == {"done": 1}
 
 
 def test_take_with_keep_leaves_tasks_to_a_session_until_its_time_is_over(

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +20,7 @@ import typer
 from tubeq_spark.cli.call import Call, as_dict, json_text
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.program import ExitCode
-from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.errors import InvalidOptionError, TubeqError
 
 if TYPE_CHECKING:
     from tubeq_spark.task import Task
@@ -45,7 +46,8 @@ def take(
             help="Run this for each task, its data as JSON on standard input, its id and attempts "
             "in TUBEQ_TASK_ID and TUBEQ_ATTEMPTS, its utube in TUBEQ_UTUBE if it has at most 32,768 "
             "bytes and no NUL, all of it as JSON in the file that TUBEQ_TASK_FILE names; ack it on "
-            "exit 0, else release it and stop. No shell: for pipes say sh -c '...'",
+            "exit 0, else release it and stop; meanwhile it has more time, as by touch. No shell: for "
+            "pipes say sh -c '...'",
         ),
     ] = None,
     bury: Annotated[
@@ -111,19 +113,44 @@ class _Command:
         self.delay = delay
         self.bury = bury
 
-    def run(self, task: Task) -> int:
-        """Do a task; returns the exit code."""
+    def run(self, source: Tube, task: Task) -> int:
+        """Do a task of a tube; returns the exit code.
+
+        While the command runs, the task's time to run is extended, as by `touch`.
+        """
         with tempfile.NamedTemporaryFile(prefix="tubeq-task-", suffix=".json") as file:
             file.write(f"{json_text(as_dict(task))}\n".encode())
             file.flush()
             # The words are the user's own, and no shell reads them.
-            ended = subprocess.run(  # noqa: S603
+            with subprocess.Popen(  # noqa: S603
                 self._words,
-                input=f"{json_text(task.data)}\n".encode(),
+                stdin=subprocess.PIPE,
                 env=os.environ | _variables(task) | {"TUBEQ_TASK_FILE": file.name},
-                check=False,
-            )
-        return ended.returncode
+            ) as process:
+                try:
+                    _feed(process, f"{json_text(task.data)}\n".encode(), source, task)
+                except BaseException:
+                    process.kill()
+                    raise
+        return process.returncode
+
+
+def _feed(process: subprocess.Popen[bytes], data: bytes, source: Tube, task: Task) -> None:
+    """Give a command its input, and its task more time until it ends."""
+    # Two thirds of the time are left for a touch that is late.
+    pause = None if task.ttr is None else task.ttr / 3
+    left: bytes | None = data
+    while True:
+        try:
+            process.communicate(left, timeout=pause)
+        except subprocess.TimeoutExpired:
+            # It goes on with the input that it has.
+            left = None
+            # A task that is lost, or a storage that fails, is told when the command has ended.
+            with suppress(TubeqError):
+                source.touch(task.task_id, pause)
+        else:
+            return
 
 
 def _variables(task: Task) -> dict[str, str]:
@@ -142,7 +169,7 @@ def _work(call: Call, source: Tube, command: _Command, count: int) -> None:
         task = source.take(timeout=command.timeout)
         if task is None:
             break
-        code = command.run(task)
+        code = command.run(source, task)
         if code == 0:
             source.ack(task.task_id)
             done += 1
