@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.concurrency.support import PAST_TTR, World, ids_of
+from tests.thorough import thorough
 from tubeq_spark import PutItem
 from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.native.delta_log import log_files
@@ -76,7 +77,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [CASES[1], *thorough(CASES[0], *CASES[2:])], ids=lambda case: case.name
+)
 def test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_ended(
     world: World, case: Case
 ) -> None:
@@ -91,6 +94,7 @@ def test_done_when_a_process_stops_before_or_after_the_commit_counts_what_has_en
     assert done(world.rivals) == done(world.mine) == before + case.ended
 
 
+@pytest.mark.thorough
 def test_done_when_a_task_is_released_buried_kicked_or_moved_stays(world: World) -> None:
     before = done(world.rivals)
     ids = taken(world, "abc")
@@ -105,6 +109,7 @@ def test_done_when_a_task_is_released_buried_kicked_or_moved_stays(world: World)
     assert done(world.rivals) == before
 
 
+@pytest.mark.thorough
 def test_done_when_a_tube_is_made_anew_begins_at_zero(world: World) -> None:
     first = world.mine.create_tube("anew")
     first.put("a")
