@@ -11,11 +11,26 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deltalake import DeltaTable
+
+from tubeq_spark import Queue, QueueConfig
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["PLANTED", "Planted", "checkpoint", "commit", "data_file"]
+__all__ = [
+    "CONFIG",
+    "PLANTED",
+    "Planted",
+    "checkpoint",
+    "commit",
+    "data_file",
+    "made_sound",
+    "opened",
+]
+
+CONFIG = QueueConfig(durability="none")
 
 _OLD = 2 * 3600
 
@@ -39,6 +54,23 @@ class Planted:
     said: str
     loses: bool = False
     lost: tuple[int, ...] = ()
+
+
+def opened(place: Path) -> Queue:
+    """A queue that may be damaged."""
+    return Queue(None, str(place), engine="native", config=CONFIG)
+
+
+def made_sound(place: Path) -> Path:
+    """Make a queue with that tube, `work`, and two versions after its checkpoint."""
+    with opened(place) as queue:
+        tube = queue.create_tube("work")
+        for number in range(8):
+            tube.put(number)
+        DeltaTable(str(place / "work")).create_checkpoint()
+        tube.put(8)
+        tube.put(9)
+    return place
 
 
 def commit(table: Path, version: int) -> Path:

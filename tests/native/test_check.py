@@ -13,33 +13,27 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from tests.native.damage import PLANTED, Planted, checkpoint, commit, data_file
-from tubeq_spark import InvalidOptionError, Queue, QueueConfig, StoreError
+from tests.native.damage import (
+    PLANTED,
+    Planted,
+    checkpoint,
+    commit,
+    data_file,
+    made_sound,
+    opened,
+)
+from tubeq_spark import InvalidOptionError, StoreError
 from tubeq_spark.cli.app import app
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-CONFIG = QueueConfig(durability="none")
-
-
-def opened(place: Path) -> Queue:
-    return Queue(None, str(place), engine="native", config=CONFIG)
-
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A queue with the tube `work`: eleven versions, a checkpoint at the eighth, the tasks 0 to 9."""
-    place = tmp_path_factory.mktemp("sound") / "queue"
-    with opened(place) as queue:
-        tube = queue.create_tube("work")
-        for number in range(8):
-            tube.put(number)
-        DeltaTable(str(place / "work")).create_checkpoint()
-        tube.put(8)
-        tube.put(9)
-    return place
+    return made_sound(tmp_path_factory.mktemp("sound") / "queue")
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.native.damage import PLANTED, checkpoint, commit
+from tests.native.damage import PLANTED, checkpoint, commit, made_sound, opened
 from tests.native.logs import aged, versions
-from tubeq_spark import Queue, QueueConfig, StoreError
+from tubeq_spark import StoreError
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.durability.whole_log import fault_in
 from tubeq_spark.storage.locking import TableLock
@@ -24,26 +24,13 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Tube
 
-CONFIG = QueueConfig(durability="none")
 BY_NAME = {planted.name: planted for planted in PLANTED}
-
-
-def opened(place: Path) -> Queue:
-    return Queue(None, str(place), engine="native", config=CONFIG)
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A queue with the tube `work`: eleven versions, a checkpoint at the eighth, the tasks 0 to 9."""
-    place = tmp_path_factory.mktemp("sound") / "queue"
-    with opened(place) as queue:
-        tube = queue.create_tube("work")
-        for number in range(8):
-            tube.put(number)
-        DeltaTable(str(place / "work")).create_checkpoint()
-        tube.put(8)
-        tube.put(9)
-    return place
+    return made_sound(tmp_path_factory.mktemp("sound") / "queue")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import QueueNotFoundError
 from tubeq_spark.observe.metrics import measure_tube
-from tubeq_spark.rules.clocks import MOST_DRIFT, told_drift
+from tubeq_spark.rules.clocks import told_drift
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
 from tubeq_spark.storage.durability.recovery import damage
@@ -251,9 +251,9 @@ def _clocks(
     if behind > limits.drift:
         message = f"this clock is {behind:.1f} s or more behind the storage's"
         yield Problem("clock", None, message)
-    drift = queue.engine.tables.clock_drift(location)
-    if drift is not None and abs(drift) > MOST_DRIFT:
-        yield Problem("clock", None, told_drift(drift))
+    drift = told_drift(queue.engine.tables.clock_drift(location))
+    if drift is not None:
+        yield Problem("clock", None, drift)
     for session, at_us in written.items():
         # A row is older than its commit, unless its writer's clock is ahead.
         ahead = (at_us - committed) / US

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-__all__ = ["MOST_DRIFT", "told_drift"]
+__all__ = ["told_drift"]
 
 #: Seconds; a store tells its time in whole ones.
-MOST_DRIFT = 1.0
+_MOST = 1.0
 
 
-def told_drift(seconds: float) -> str:
-    """What to say of a store's clock that is so far ahead of this host's, or behind it."""
+def told_drift(seconds: float | None) -> str | None:
+    """What to say of a store's clock that is so far ahead of this host's, or behind it.
+
+    `None`: nothing, as that is not far, or is not known.
+    """
+    if seconds is None or abs(seconds) <= _MOST:
+        return None
     way = "behind" if seconds > 0 else "ahead of"
     return (
         f"this host's clock is {abs(seconds):.0f} s or more {way} the store's: leases end at the wrong moment, "

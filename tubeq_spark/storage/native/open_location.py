@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.clocks import MOST_DRIFT, told_drift
+from tubeq_spark.rules.clocks import told_drift
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.refusals import no_queue
@@ -76,9 +76,9 @@ def open_location(
         raise StoreError(msg) from error
     require_writers(engine.tables, opened, "native")
     if directory is None:
-        drift = engine.tables.clock_drift(location.text)
-        if drift is not None and abs(drift) > MOST_DRIFT:
-            log.warning("%s: %s", location.text, told_drift(drift))
+        drift = told_drift(engine.tables.clock_drift(location.text))
+        if drift is not None:
+            log.warning("%s: %s", location.text, drift)
     return opened
 
 
