@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import check, closing, opening, sweeper, tubes
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     import datetime as dt
     import uuid
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -141,8 +141,6 @@ class Queue(CreatesTubes[Tube]):
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        if isinstance(location, Path):
-            location = str(location.absolute())
         self._engines = engines_of(spark, location, engine, storage_options)
         #: What a tube is opened with again where it was sent to, but for where and which it is.
         self._again = (self._config, self._engines.name, storage_options)
@@ -154,7 +152,9 @@ class Queue(CreatesTubes[Tube]):
             raise
 
     @_uninterrupted
-    def _open(self, location: str, clock: Clock, other: uuid.UUID | None, *, create: bool) -> None:
+    def _open(
+        self, location: str | Path, clock: Clock, other: uuid.UUID | None, *, create: bool
+    ) -> None:
         self._opened = open_location(self._engines, location, self._config, create=create)
         local = local_directory(self._opened.uri) is not None
         self._config = self._config.at(local=local)
