@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PARTS",
         help="some of: batches (the queue beside the floor), default (the same in a session with "
         "Spark's own settings), utubes (consumers that empty sub-queues), age (a tube after many "
-        "commits), processes (eight that share a tube, native), start (calls of tubeq put, native)",
+        "commits), verbs (others on one task, native), processes (eight that share a tube, native), start (calls of tubeq put, native)",
     )
     add("--batches", type=_batches, metavar="N,N", help="sizes (1,100,10000,100000)")
     add("--n", type=_count, metavar="N", help="rounds of each (100 to 3, by size and engine)")

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
 
     from bench.results import Results
 
-__all__ = ["goals"]
+__all__ = ["WAITING", "goals"]
 
 #: Tasks of the batches whose rates are aimed at.
 _RATES_OF = 100_000
 _AGED = 1.3
 _PUT_BY_TUBEQ = 0.8
+#: The row of a take that waits for a task, and what it shall take after the put.
+WAITING = "waiting take, after another process's put"
+_WAITING = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,9 @@ def goals(results: Results) -> Iterator[dict[str, Any]]:
             name = f"take + ack of {load}, {found['type']}, {found['storage_mode']}, s"
             seconds = statistics.median(found["take_ack_s"])
             yield _goal(f"{found['engine']}: {name}", seconds, found["wanted_s"])
+    for found in results.verbs:
+        if found["verb"] == WAITING:
+            yield _goal(f"native: {WAITING}, s", found["median_s"], _WAITING)
     if results.processes is not None:
         name = f"native: tasks/s of {results.processes['processes']} processes / one"
         yield _goal(name, results.processes["ratio"], 1.0, least=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.goals import WAITING
 from bench.plan import Engine, Part, Session
 from bench.run import Bench
 
@@ -50,6 +52,8 @@ class Run:
         place = f"{self.location}/{Engine.NATIVE}"
         with self.stop:
             self._parts(NativeSide(place))
+            if self._is_due(Part.VERBS):
+                self._verbs(f"{place}/verbs/{uuid.uuid4().hex[:8]}")
             if self._is_due(Part.PROCESSES):
                 self._processes()
             if self._is_due(Part.START):
@@ -89,6 +93,25 @@ class Run:
                 aged = bench.age(self.plan)
                 if aged is not None:
                     self.results.add_age(aged)
+
+    def _verbs(self, location: str) -> None:
+        from bench.native import verbs, waiting  # noqa: PLC0415
+
+        rounds, count = self.progress.rounds, self.plan.verb_rounds()
+        found = verbs.measure(
+            location, lambda more: rounds("other verbs of one task", more + count)
+        )
+        for name, timed in found.items():
+            if timed.seconds:
+                self.results.add_verb(name, timed.seconds, cpu=timed.cpu, commits=timed.commits)
+        if self.stop():
+            return
+        waited: list[float] = []
+        waiting.measure(
+            location, waited, rounds("takes that wait for another process's put", count)
+        )
+        if waited:
+            self.results.add_verb(WAITING, waited)
 
     def _processes(self) -> None:
         from bench.processes import Shared  # noqa: PLC0415

@@ -21,6 +21,7 @@ class Part(StrEnum):
     DEFAULT = "default"
     AGE = "age"
     UTUBES = "utubes"
+    VERBS = "verbs"
     PROCESSES = "processes"
     START = "start"
 
@@ -144,6 +145,10 @@ class Plan:
         if self.done is not None or self.quick or engine is Engine.SPARK:
             return self.done or 0
         return 1_000_000
+
+    def verb_rounds(self) -> int:
+        """How often each of the other verbs is measured."""
+        return self.rounds or (_QUICK_ROUNDS if self.quick else 50)
 
     def load_rounds(self, engine: Engine) -> int:
         """How often a load of its own is measured."""

@@ -35,6 +35,9 @@ def show(results: Results, stream: TextIO) -> None:
     if results.drained:
         title = "Consumers that empty sub-queues, and the reference implementation (seconds)"
         _table(stream, title, _drained_rows(results.drained))
+    if results.verbs:
+        title = "Other verbs on one task, native"
+        _table(stream, title, _verb_rows(results.verbs))
     if results.processes is not None:
         _table(stream, "Processes that share a tube", _process_rows(results.processes))
     if results.start is not None:
@@ -116,6 +119,15 @@ def _drained_rows(drained: Sequence[dict[str, Any]]) -> list[list[str]]:
             + [f"{found['utubes'] * found['tasks_each'] / seconds:,.0f}"]
             + ["" if time is None else f"{time:.2f}" for time in theirs]
         )
+    return rows
+
+
+def _verb_rows(verbs: Sequence[dict[str, Any]]) -> list[list[str]]:
+    rows = [["verb", "n", "s", "", "cpu ms", "commits"]]
+    for found in verbs:
+        commits = "" if found["commits"] is None else str(found["commits"])
+        cpu = "" if found["cpu_s"] is None else f"{found['cpu_s'] * 1_000:.1f}"
+        rows.append([found["verb"], str(found["n"]), *_times(found), cpu, commits])
     return rows
 
 

@@ -38,6 +38,7 @@ class Results:
     series: list[dict[str, Any]] = field(default_factory=list)
     age: list[dict[str, Any]] = field(default_factory=list)
     drained: list[dict[str, Any]] = field(default_factory=list)
+    verbs: list[dict[str, Any]] = field(default_factory=list)
     processes: dict[str, Any] | None = None
     start: dict[str, Any] | None = None
 
@@ -88,6 +89,26 @@ class Results:
         """Add consumers that have emptied sub-queues."""
         self.drained.append(as_dict(found))
 
+    def add_verb(
+        self,
+        name: str,
+        seconds: Sequence[float],
+        *,
+        cpu: Sequence[float] = (),
+        commits: int | None = None,
+    ) -> None:
+        """Add calls of another verb on one task.
+
+        Args:
+            name: As it is shown.
+            seconds: Of each call.
+            cpu: Processor time of each call, where it was measured.
+            commits: Of one call, where they are known.
+        """
+        cpu_s = round(statistics.median(cpu), 6) if cpu else None
+        found = {"verb": name, **_seconds(seconds), "cpu_s": cpu_s, "commits": commits}
+        self.verbs.append(found)
+
     def add_processes(self, processes: int, found: Shared) -> None:
         """Add processes that have shared a tube."""
         self.processes = {
@@ -116,6 +137,7 @@ class Results:
             "series": self.series,
             "age": self.age,
             "utubes": self.drained,
+            "verbs": self.verbs,
             "processes": self.processes,
             "start": self.start,
             "targets": list(goals(self)),

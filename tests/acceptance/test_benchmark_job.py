@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processes
 
 VERBS = ["put", "take", "ack"]
+#: What is measured natively besides, and the commits of one call.
+OTHER_VERBS = [
+    ("release", 1),
+    ("touch", 1),
+    ("kick", 1),
+    ("exchange", 1),
+    ("put, tube with a capacity", 1),
+    ("put, tube made again", 1),
+    ("take of a sub-queue", 1),
+    ("waiting take, after another process's put", None),
+]
 #: Enough to have something to show. The default session, whose every call lasts seconds, is left out.
 ROUNDS = 1
 #: Runs a program that finds no pyspark.
@@ -29,7 +40,18 @@ WITHOUT_SPARK = (
     "sys.argv = sys.argv[1:]; sys.path.insert(0, sys.argv[0].rpartition('/')[0]); "
     "runpy.run_path(sys.argv[0], run_name='__main__')"
 )
-PARTS = {"versions", "load", "stopped", "cores", "series", "age", "utubes", "processes", "start"}
+PARTS = {
+    "versions",
+    "load",
+    "stopped",
+    "cores",
+    "series",
+    "age",
+    "utubes",
+    "verbs",
+    "processes",
+    "start",
+}
 LIBRARIES = {"tubeq_spark", "python", "deltalake", "pyarrow"}
 SIZES = ("--quick", f"--n={ROUNDS}", "--batches=2,10000", "--commits=3", "--most-tasks=500")
 
@@ -141,9 +163,15 @@ def test_quick_native_run_without_spark_yields_every_part_with_the_floor_beside_
         assert 0 < one["least"] <= one["most"]
     for what in ("put", "floor"):
         assert (report["start"][what]["n"], report["start"][what]["median_s"] > 0) == (ROUNDS, True)
-    assert len(report["targets"]) == 3 + 2
+    assert [(one["verb"], one["commits"]) for one in report["verbs"]] == OTHER_VERBS
+    for one in report["verbs"]:
+        low, high = one["quartiles_s"]
+        assert one["n"] == ROUNDS
+        assert 0 <= low <= one["median_s"] <= high
+        assert (one["cpu_s"] is None) == (one["commits"] is None)
+    assert len(report["targets"]) == 3 + 3
     assert str(tmp_path) not in found.read_text()
-    for word in ("queue / floor", "aged / fresh", "take + ack", "tubeq put", *VERBS):
+    for word in ("queue / floor", "aged / fresh", "take + ack", "tubeq put", "exchange", *VERBS):
         assert word in result.stdout
 
 
@@ -165,7 +193,7 @@ def test_quick_run_of_both_engines_yields_each_beside_a_floor_of_its_own(tmp_pat
     assert report["versions"].keys() == {*LIBRARIES, "java", "spark", "delta"}
     check_of_engine(report, "native", None, "arrow")
     check_of_engine(report, "spark", "recommended", "df")
-    assert (report["processes"], report["start"]) == (None, None)
+    assert (report["verbs"], report["processes"], report["start"]) == ([], None, None)
     assert len(report["targets"]) == 2 * 3
     for word in ("native", "spark recommended"):
         assert word in result.stdout

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tests.concurrency.s3_store import served
+from tests.queries import select
 from tubeq_spark import CommitUnknownError, TubeqError
+from tubeq_spark.storage.expression import row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -62,7 +64,7 @@ class Bench:
         """All tasks as stored, as in `"ar bt"`: data and state, in the order of put."""
         table = self.tube._ctx.table
         rows = self.queue._context.engine.rows(
-            f"SELECT task_id, data, state FROM {table.name} WHERE {table.mine()}"
+            select(table.name, "task_id", "data", "state", where=table.mine())
         )
         found = sorted((row["task_id"], json.loads(row["data"]) + row["state"]) for row in rows)
         return " ".join(text for _, text in found)
@@ -154,7 +156,7 @@ def opened(bench: Bench, _: object) -> tuple[str, int]:
         tube.put("a")
         taken = letters([tube.take(0), tube.take(0)])
         slots = queue._context.engine.rows(
-            f"SELECT slot FROM {queue._context.sessions._table} WHERE kind = 'slot'"
+            select(queue._context.sessions._table, "slot", where=row().kind == "slot")
         )
     return taken, len(slots)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.concurrency.s3_store import served
+from tests.queries import counted
 from tubeq_spark import CommitUnknownError, NotTakenError, StoreError
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class Worker:
 
     def _look_up(self) -> None:
         ctx = self.tube._ctx
-        ctx.queue.engine.rows(f"SELECT count(*) AS n FROM {ctx.table.name}")
+        ctx.queue.engine.rows(counted(ctx.table.name))
 
 
 def recovered(tube: Tube) -> list[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.both_engines import needs_spark
 from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.quoting import path_of
 from tubeq_spark.storage.uninterrupted import THREAD_NAME
@@ -284,13 +285,11 @@ def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[s
     # By an engine of its own, which remembers nothing of the table; the faster one.
     from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
 
-    names, table, where = ", ".join(columns), tube._ctx.table, tube._ctx.table.mine()
-    source = table.name
+    table, found = tube._ctx.table, named(*columns)
     if now_us is not None:
-        state = predicates.effective_state(now_us, tube._ctx.max_attempts)
-        source = f"(SELECT * EXCEPT (state), {state} AS state FROM {table.name})"
-        where += " AND state IS NOT NULL"
-    return NativeEngine().rows(f"SELECT {names} FROM {source} WHERE {where}")
+        found["state"] = predicates.effective_state(now_us, tube._ctx.max_attempts)
+    rows = NativeEngine().rows(Select(table.name, found, table.mine()))
+    return [row for row in rows if now_us is None or row["state"] is not None]
 
 
 def stored(tube: Tube) -> str:

@@ -8,6 +8,8 @@ import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat
 from tubeq_spark import QueueConfig
+from tubeq_spark.storage.query import Select, count, named
+from tubeq_spark.storage.sql.quoting import path_table
 
 if TYPE_CHECKING:
     import uuid
@@ -45,9 +47,8 @@ class Place:
 
     def rows(self) -> dict[str, int]:
         """How many rows of sessions there are, by kind."""
-        kinds = (
-            f"SELECT kind, count(*) AS rows FROM delta.`{self.place}/_tubeq_sessions` GROUP BY kind"
-        )
+        table = path_table(f"{self.place}/_tubeq_sessions")
+        kinds = Select(table, {**named("kind"), "rows": count()}, by=["kind"])
         return {row["kind"]: row["rows"] for row in self.sweeper._context.engine.rows(kinds)}
 
     def puts(self) -> int:

@@ -20,8 +20,10 @@ from deltalake.exceptions import CommitFailedError
 
 from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import ids_of
+from tests.queries import counted, select
 from tubeq_spark import StoreError
 from tubeq_spark.storage import writers
+from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.opened_location import OpenedLocation
@@ -203,8 +205,8 @@ def test_query_when_it_reads_lets_other_threads_of_the_process_run() -> None:
         options = store.options | {"timeout": "5s", "retry_timeout": "5s", "max_retries": "1"}
         engine = NativeEngine(options)
 
-        assert engine.rows(f"SELECT count(*) AS n FROM {path_table(uri)}") == [{"n": 2}]
-        assert engine.rows(f"SELECT a FROM {path_table(uri)} WHERE a > 1") == [{"a": 2}]
+        assert engine.rows(counted(path_table(uri))) == [{"n": 2}]
+        assert engine.rows(select(path_table(uri), "a", where=row().a > 1)) == [{"a": 2}]
     finally:
         server.shutdown()
         serving.join()

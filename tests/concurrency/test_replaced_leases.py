@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.concurrency.support import Probe, end_heartbeat, ids_of
+from tests.queries import select
 from tubeq_spark import QueueConfig
 from tubeq_spark.rules import ids
+from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.sql.quoting import path_table
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -49,8 +52,9 @@ class Place:
 
     def bounds(self) -> list[int]:
         """The bounds that are stored, in order."""
-        slots = f"SELECT bound FROM delta.`{self.place}/_tubeq_sessions` WHERE kind = 'slot'"
-        return sorted(row["bound"] for row in self.sweeper._context.engine.rows(slots))
+        table = path_table(f"{self.place}/_tubeq_sessions")
+        slots = select(table, "bound", where=row().kind == "slot")
+        return sorted(each["bound"] for each in self.sweeper._context.engine.rows(slots))
 
     def each_number_came_once(self) -> bool:
         return len(set(self.put)) == len(self.put)

@@ -14,6 +14,7 @@ from tests.concurrency.lost_answers import letters
 from tests.concurrency.s3_store import COMMIT, Store, served
 from tests.concurrency.silence import WAYS, Ledger, Worker, recovered
 from tests.concurrency.support import FOR_EVER, end_heartbeat
+from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.native import patience, sending, store_clock, writer
@@ -61,7 +62,7 @@ def tube(queue: Queue) -> Tube:
 def table(tube: Tube) -> str:
     """All tasks as stored."""
     name = tube._ctx.table
-    rows = tube._ctx.queue.engine.rows(f"SELECT data, state FROM {name.name} WHERE {name.mine()}")
+    rows = tube._ctx.queue.engine.rows(select(name.name, "data", "state", where=name.mine()))
     return " ".join(sorted(row["data"].strip('"') + row["state"] for row in rows))
 
 

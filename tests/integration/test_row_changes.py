@@ -25,7 +25,9 @@ from tubeq_spark.rules.row_changes import (
     Touch,
 )
 from tubeq_spark.rules.stored_task import StoredTask
+from tubeq_spark.storage.expression import Column
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
+from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.sql.row_change_text import clause_of
 from tubeq_spark.storage.sql.tube_table import TubeTable
 from tubeq_spark.task import TaskState
@@ -111,9 +113,10 @@ def changed(spark: SparkSession, change: Change, rows: list[StoredTask]) -> list
     assert sets is not None
     columns = set(as_table(GRID[:1]).column_names) | {"taken_at"}
     assert set(sets) <= columns, "no column that is not compared"
-    after = [f"{sets.get(name, f't.{name}')} AS {name}" for name in as_table(GRID[:1]).column_names]
+    names = as_table(GRID[:1]).column_names
+    after = [f"{text_of(sets.get(name, Column(name, 't')))} AS {name}" for name in names]
     spark.createDataFrame(as_table(rows)).createOrReplaceTempView("tubeq_grid")
-    read = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
+    read = ", ".join(f"{text_of(value)} AS {name}" for name, value in COLUMNS.items())
     found = spark.sql(
         f"SELECT {read} FROM (SELECT {', '.join(after)} FROM tubeq_grid t) ORDER BY task_id"
     )

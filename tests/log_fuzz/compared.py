@@ -13,10 +13,12 @@ from deltalake import DeltaTable
 from tests.log_fuzz.library import paths
 from tests.native.logs import versions
 from tests.other_readers import FINDS
+from tests.queries import everything, select
 from tubeq_spark.admin.tubes import context_of
+from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.sql.quoting import path_table, string
+from tubeq_spark.storage.sql.quoting import path_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +65,7 @@ def _of_rows(
     world: World, name: str, rows: Counter[str], spark: SparkSession | None
 ) -> Iterator[str]:
     path = str(world.path(name))
-    select = f"SELECT * FROM {path_table(path)}"
+    select = everything(path_table(path))
     found = {
         "ours": NativeEngine().arrow(select),
         "the queue's": context_of(world.tube(name)).queue.engine.arrow(select),
@@ -111,12 +113,12 @@ def _of_filters(world: World, name: str, table: DeltaTable, truth: pa.Table) -> 
             continue
         if found != wanted:
             yield f"{reader} finds {found} for {wanted} in {name} by {column} = {value!r}"
-    literal = string(value) if isinstance(value, str) else value
-    sql = f"SELECT task_id FROM {path_table(str(world.path(name)))} WHERE {column} = {literal}"
+    table_name = path_table(str(world.path(name)))
+    query = select(table_name, "task_id", where=row()[column] == value)
     for reader, engine in (("ours", NativeEngine()), ("the library", NativeEngine(local=False))):
-        found = _ids(engine.arrow(sql))
+        found = _ids(engine.arrow(query))
         if found != wanted:
-            yield f"{reader} finds {found} for {wanted} in {name} by {sql}"
+            yield f"{reader} finds {found} for {wanted} in {name} by {column} = {value!r}"
     yield from _of_moments(world, name, table, truth)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from tests.queries import everything
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.commit_note import Note
@@ -15,6 +16,7 @@ from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.writer import Writer
+from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import INSERTED, insert_schema
 from tubeq_spark.storage.sql import schema
 from tubeq_spark.storage.sql.capacity import Admission
@@ -165,13 +167,15 @@ class Place:
 
     def stored(self, columns: str = "segment, task_id, state") -> list[tuple[Any, ...]]:
         """The rows of the tube, in the order of their ids."""
-        found = self.engine.rows(f"SELECT {columns} FROM {self.tube} ORDER BY task_id, segment")
-        return [tuple(row.values()) for row in found]
+        names = columns.split(", ")
+        keys = named(*names, "task_id", "segment")
+        found = self.engine.rows(Select(self.tube, keys, order=("task_id", "segment")))
+        return [tuple(row[name] for name in names) for row in found]
 
     def everything(self) -> list[list[str]]:
         """The rows of all tables, as text, in no order of theirs."""
         names = (self.tube, self.registered, self.locked, self.sessions_table)
-        return [sorted(map(str, self.engine.rows(f"SELECT * FROM {name}"))) for name in names]
+        return [sorted(map(str, self.engine.rows(everything(name)))) for name in names]
 
     def version(self, table: str) -> int:
         return int(self.engine.tables.history_rows(table, 1)[0]["version"])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.queries import counted
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, Queue, StoreError
 from tubeq_spark.storage.sql.quoting import path_of
@@ -72,7 +73,7 @@ def tube(tmp_path: Path) -> Iterator[Tube]:
 
 
 def stored(tube: Tube) -> int:
-    return int(tube._ctx.queue.engine.rows(f"SELECT count(*) AS n FROM {tube.table}")[0]["n"])
+    return int(tube._ctx.queue.engine.rows(counted(tube.table))[0]["n"])
 
 
 def reopened(tube: Tube) -> None:

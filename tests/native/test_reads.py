@@ -12,6 +12,7 @@ import pytest
 from deltalake import convert_to_deltalake
 
 from tests.native.support import NOW, OWNER, Place, at
+from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.membership import Member
@@ -267,7 +268,7 @@ def test_a_table_that_is_not_there_is_missing(place: Place, tmp_path: Path) -> N
     engine, name = place.engine, path_table(str(tmp_path / "nothing"))
     assert not engine.tables.is_table(name)
     with pytest.raises(EngineError, match=r"exist|tube") as missing:
-        engine.rows(f"SELECT 1 FROM {name}")
+        engine.rows(counted(name))
     assert is_missing_table(missing.value)
     with pytest.raises(EngineError, match=r"exist|tube"):
         Place(tmp_path, -1).put(5, [1])
@@ -275,7 +276,7 @@ def test_a_table_that_is_not_there_is_missing(place: Place, tmp_path: Path) -> N
 
 def test_a_query_that_fails_is_told_as_an_error_of_the_storage(place: Place) -> None:
     with pytest.raises(StoreError, match="storage could not be read"):
-        place.engine.rows(f"SELECT nothing FROM {place.tube}")
+        place.engine.rows(select(place.tube, "nothing"))
 
 
 def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from tests.queries import everything
 from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.sql.quoting import path_table
@@ -67,7 +68,7 @@ def _told(
 
 def _read_by_us(table: Path) -> tuple[int, Iterable[dict[str, object]]]:
     version = reading.newest(table / "_delta_log", None).version
-    return version, map(_plain, NativeEngine().rows(f"SELECT * FROM {path_table(str(table))}"))
+    return version, map(_plain, NativeEngine().rows(everything(path_table(str(table)))))
 
 
 def _read_by_deltalake(table: Path) -> tuple[int, Iterable[dict[str, object]]]:

@@ -26,10 +26,11 @@ from tubeq_spark import (
 )
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.committer import Committer, CommitterFile
+from tubeq_spark.storage.expression import STALE, TRUE, Column
 from tubeq_spark.storage.lock_file import LockFile
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
-from tubeq_spark.storage.statement import STALE, Affected, Append, Clause, Statement
+from tubeq_spark.storage.statement import Affected, Append, Clause, Statement
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 OPERATION_ID = 4711
 JVM = Committer("app", 1)
 STATEMENTS = {
-    "merge": Statement("t", "TRUE", [Clause(None)], OPERATION_ID, tasks=2),
+    "merge": Statement("t", TRUE, [Clause(None)], OPERATION_ID, Column("segment"), tasks=2),
     "append": Append("t", None, OPERATION_ID, size=2),  # type: ignore[arg-type]
 }
 #: Two rows, as the statement itself or the history tells.

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.ended_log import EndedLog
+    from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.sql.schema import NewTable
-    from tubeq_spark.storage.statement import Affected, Append, Source, Statement
+    from tubeq_spark.storage.statement import Affected, Append, Statement
 
 __all__ = ["Engine", "Extent", "Tables"]
 
@@ -175,20 +176,12 @@ class Engine(Protocol):
         """Whether it can be reached; asked anew where the last read did not get there."""
         ...
 
-    def rows(self, sql: str) -> list[dict[str, Any]]:
+    def rows(self, query: Query) -> list[dict[str, Any]]:
         """The rows of a small query."""
         ...
 
-    def arrow(
-        self, sql: str, sources: Mapping[str, Source] | None = None, expected: int = 0
-    ) -> pa.Table:
-        """The rows of a query with a limit; about `expected` rows are read.
-
-        Args:
-            sql: The query.
-            sources: As of a `Statement`.
-            expected: How many rows it reads, about.
-        """
+    def arrow(self, query: Query, expected: int = 0) -> pa.Table:
+        """The rows of a query with a limit; about `expected` rows are read."""
         ...
 
     def look_ahead(self, table: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -10,11 +10,13 @@ from tubeq_spark.rules.arrow_values import with_dicts
 from tubeq_spark.rules.lifecycle import TIMERS
 from tubeq_spark.rules.stored_task import StoredTask, Unreadable
 from tubeq_spark.storage.arrow_arrays import array, repeated
+from tubeq_spark.storage.expression import Column, Micros, Moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tubeq_spark.rules.options import NewTask
+    from tubeq_spark.storage.expression import Expression
 
 __all__ = [
     "COLUMNS",
@@ -28,21 +30,21 @@ __all__ = [
 ]
 
 #: How each attribute of a StoredTask is selected.
-COLUMNS = {
-    "segment": "segment",
-    "task_id": "task_id",
-    "state": "state",
-    "pri": "pri",
-    "utube": "utube",
-    "data": "data",
-    "created": "unix_micros(created)",
-    "ttl": "ttl",
-    "ttr": "ttr",
-    "next_event": "unix_micros(next_event)",
-    "expires_at": "unix_micros(expires_at)",
-    "owner": "owner",
-    "attempts": "attempts",
-    "take_id": "claim",
+COLUMNS: Final[Mapping[str, Expression]] = {
+    "segment": Column("segment"),
+    "task_id": Column("task_id"),
+    "state": Column("state"),
+    "pri": Column("pri"),
+    "utube": Column("utube"),
+    "data": Column("data"),
+    "created": Micros(Column("created")),
+    "ttl": Column("ttl"),
+    "ttr": Column("ttr"),
+    "next_event": Micros(Column("next_event")),
+    "expires_at": Micros(Column("expires_at")),
+    "owner": Column("owner"),
+    "attempts": Column("attempts"),
+    "take_id": Column("claim"),
 }
 
 
@@ -123,9 +125,10 @@ INSERTED = {
 _MOMENTS = ("created", "next_event", "expires_at")
 
 
-def stored_column(name: str, column: str) -> str:
+def stored_column(name: str, of: str = "") -> Expression:
     """A source column as it is stored: moments come as microseconds."""
-    return f"timestamp_micros({column})" if name in _MOMENTS else column
+    column = Column(name, of)
+    return Moment(column) if name in _MOMENTS else column
 
 
 def stored_rows(rows: pa.Table, tube: int) -> pa.Table:

@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tubeq_spark.storage.ended import Ended
+    from tubeq_spark.storage.expression import Column, Expression, Literal, Type
 
-    #: What a statement reads beside its table.
+    #: Rows of a caller's: those that the driver holds, or a DataFrame.
     Source: TypeAlias = DataFrame | pa.Table
 
-__all__ = ["FAIL", "STALE", "Affected", "Append", "Clause", "Statement"]
-
-#: What a statement fails with whose rows are no longer as they were when it was decided.
-STALE = "tubeq:stale"
-#: In place of a column's value: the statement as a whole fails with that.
-FAIL = f"raise_error('{STALE}')"
+__all__ = ["ONE_ROW", "Affected", "Append", "Clause", "Given", "Rows", "Statement", "Using"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +36,54 @@ class Affected:
 
 
 @dataclass(frozen=True, slots=True)
+class Rows:
+    """A source of rows that were decided on.
+
+    Attributes:
+        columns: Their types by name; none: there is one row, which says nothing.
+        values: At least one row.
+    """
+
+    columns: Mapping[str, Type]
+    values: Sequence[Sequence[Any]]
+
+
+#: A source that says nothing: its statement has one row to insert, or more than one clause.
+ONE_ROW = Rows({}, [()])
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A source of rows that somebody else has made.
+
+    Attributes:
+        rows: The rows.
+        columns: Their columns, in order.
+        constants: Columns that they have besides, the same for all.
+        beside: Rows beside them, by the names of all columns; what is not named is NULL.
+    """
+
+    rows: Source
+    columns: Sequence[str]
+    constants: Mapping[str, Literal] = field(default_factory=dict)
+    beside: Sequence[Mapping[str, Literal]] = ()
+
+
+Using: TypeAlias = Rows | Given
+
+
+@dataclass(frozen=True, slots=True)
 class Clause:
     """What becomes of some of the rows that a statement finds, or does not find.
 
     Attributes:
-        sets: The columns that it sets, by SQL expressions; `None` removes the row.
-        when: A condition beside that of the statement; "": all that no earlier clause applies to.
+        sets: The columns that it sets; `None` removes the row.
+        when: A condition beside that of the statement; `None`: all that no earlier clause applies to.
         inserts: Whether it is about rows of the source that match none of the table.
     """
 
-    sets: Mapping[str, str] | None
-    when: str = ""
+    sets: Mapping[str, Expression] | None
+    when: Expression | None = None
     inserts: bool = False
 
 
@@ -57,32 +91,30 @@ class Clause:
 class Statement:
     """A change of one table in one commit: of each row that it finds by the first clause that applies.
 
-    With a source it is a MERGE; without, an UPDATE or a DELETE of its one clause. In its texts
-    `{name}` stands for one of `sources`, `{note}` for its note; a row of the table is `t` and one of
-    the source `s`.
+    With a source it is a MERGE; without, an UPDATE or a DELETE of its one clause. In its expressions a row
+    of the table is `t` and one of the source `s`; without a source the columns may have no alias.
 
     Attributes:
         table: SQL name of the table.
-        where: Which rows it finds, an SQL condition.
+        where: Which rows it finds.
         clauses: What becomes of them.
         operation_id: A number that only this statement's condition holds: its operation id.
-        using: Where the rows of its source come from, in SQL; "": it has none.
+        noted: The partition column (with its alias) that a condition with the note is about.
+        using: Its source; `None`: it has none.
         partitions: The values of partition columns that it reads and writes, those of the rows as it
             leaves them included: of each column that is named no row with another value.
-        sources: What it reads beside its table, by the names in its text: rows that the driver
-            holds, or a DataFrame of the caller's.
         size: How many rows it changes, about.
         tasks: How many tasks it is about, where that is not the rows that it changes.
         ended: How many of them come to their end; `None`: none, or they do not count.
     """
 
     table: str
-    where: str
+    where: Expression
     clauses: Sequence[Clause]
     operation_id: int
-    using: str = ""
+    noted: Column
+    using: Using | None = None
     partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    sources: Mapping[str, Source] = field(default_factory=dict)
     size: int = 0
     tasks: int | None = None
     ended: Ended | None = None
@@ -103,6 +135,7 @@ class Append:
             their schema that of the table.
         said: What its commit says besides.
         is_total: Whether `once` is a total, which stays for ever.
+        stored: What is stored of the rows of a DataFrame, by column; `None`: they are as they are stored.
     """
 
     table: str
@@ -113,6 +146,7 @@ class Append:
     replaces: str | None = None
     said: str = ""
     is_total: bool = False
+    stored: Mapping[str, Expression] | None = None
 
     @property
     def tasks(self) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,20 +10,20 @@ import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.refusals import no_spark
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError
+from tubeq_spark.storage.arrow.select import answer, innermost
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.columns import nulls, records
+from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
-from tubeq_spark.storage.native.dialect import translated
-from tubeq_spark.storage.native.expressions import UnknownTextError
-from tubeq_spark.storage.native.grouped_select import GroupedSelect
+from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
-from tubeq_spark.storage.native.plain_select import PlainSelect
-from tubeq_spark.storage.native.queries import MANY, Exchange, Query
+from tubeq_spark.storage.native.queries import MANY, Exchange, RunningQuery
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import EngineError
+from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.native.writer import Renders
+    from tubeq_spark.storage.query import Query, Select
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["NativeEngine"]
@@ -44,8 +45,6 @@ T = TypeVar("T")
 
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
-#: What a query about groups has and no plain one: a query that is read in the wrong way is not known.
-_GROUPED = re.compile(r"\bGROUP BY\b|^SELECT (?:DISTINCT\b|\w+\()", re.IGNORECASE)
 
 
 class NativeEngine:
@@ -99,58 +98,44 @@ class NativeEngine:
 
     # -- queries ------------------------------------------------------------------------------
 
-    def rows(self, sql: str) -> list[dict[str, Any]]:
+    def rows(self, query: Query) -> list[dict[str, Any]]:
         """The rows of a small query."""
-        return records(self.arrow(sql))
+        return records(self.arrow(query))
 
-    def arrow(
-        self, sql: str, sources: Mapping[str, Source] | None = None, expected: int = 0
-    ) -> pa.Table:
-        """The rows of a query, as Arrow.
-
-        Args:
-            sql: The query, in Spark's dialect.
-            sources: As of a `Statement`.
-            expected: How many rows it reads, about.
-        """
+    def arrow(self, query: Query, expected: int = 0) -> pa.Table:
+        """The rows of a query, as Arrow; about `expected` rows are read."""
         with self.reading():
-            plain = None if sources or expected >= MANY else self._plain(sql)
-            return self._run(sql, sources or {}, expected, {}) if plain is None else plain
+            if isinstance(query, Union):
+                # Each is about another table.
+                return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
+            few = self._few(query) if expected < MANY else None
+            return self._run(lambda r: r.query(query), expected, {}) if few is None else few
 
-    def _plain(self, sql: str) -> pa.Table | None:
-        """The rows of a plain query about a small table; `None`: it is another one."""
+    def _few(self, query: Select) -> pa.Table | None:
+        """The rows of a query about a small table, by Arrow; `None`: it is left to DataFusion."""
+        inner = innermost(query)
+        table = self._handles.of(str(inner.table))
+        newest, local = table.seen(), table.local
+        if newest is None or local is None:
+            return None
+        listed = SmallFiles.listed(local, newest, {}, inner.where)
+        rows = None if listed is None else self._handles.files.rows(listed)
+        if rows is None:
+            return None
         try:
-            select = GroupedSelect.of(sql) if _is_grouped(sql) else PlainSelect.of(sql)
-            table = self._handles.of(select.table)
-            newest, local = table.seen(), table.local
-            if newest is None or local is None:
-                return None
-            listed = SmallFiles.listed(local, newest, {}, select.where)
-            if listed is None:
-                return None
-            # Before anything is read: whether it is known here.
-            select.answer(nulls(listed.schema))
-            rows = self._handles.files.rows(listed)
-            return None if rows is None else select.answer(rows)
-        except (UnknownTextError, pa.ArrowException):
+            return answer(query, rows)
+        except (NotByArrowError, pa.ArrowException):
             return None
 
-    def _run(
-        self,
-        sql: str,
-        sources: Mapping[str, Source],
-        expected: int,
-        handles: Mapping[str, DeltaTable],
-    ) -> pa.Table:
-        """Run a query.
+    def _run(self, render: Renders, expected: int, handles: Mapping[str, DeltaTable]) -> pa.Table:
+        """Run a query by DataFusion.
 
         Args:
-            sql: The query.
-            sources: The rows that it names.
+            render: Writes the query.
             expected: How many rows it reads, about.
             handles: Snapshots that it is to read, by the tables' names; else it reads the newest.
         """
-        query = Query(self._exchange, expected)
+        running = RunningQuery(self._exchange, expected)
         known: set[str] = set()
 
         def named(name: str) -> str:
@@ -158,21 +143,22 @@ class NativeEngine:
             if name not in known:
                 known.add(name)
                 if name in handles:
-                    query.over(table.alias, handles[name])
+                    running.over(table.alias, handles[name])
                 else:
                     with table.queried() as newest:
-                        query.over(table.alias, newest)
+                        running.over(table.alias, newest)
                 if table.is_far:
                     # All files of a table are read by the client that was registered for it last.
                     with table.reader() as reader:
-                        query.over(f"{table.alias}_reader", reader)
+                        running.over(f"{table.alias}_reader", reader)
             return table.alias
 
-        text = translated(sql, named)
+        renderer = DataFusionRenderer(named)
+        text = render(renderer)
         with ExitStack() as stack:
             for name in known:
                 stack.enter_context(self._handles.of(name).expected())
-            return query.rows(text, _held(sources))
+            return running.rows(text, _held(renderer.sources))
 
     def look_ahead(self, table: str) -> None:
         """Move the snapshot on that the next statement decides on."""
@@ -236,7 +222,9 @@ class NativeEngine:
         if isinstance(statement, Append):
             # It is written as a whole or not at all.
             return Affected(inserted=statement.size)
-        if statement.using or any(clause.sets is not None for clause in statement.clauses):
+        if statement.using is not None or any(
+            clause.sets is not None for clause in statement.clauses
+        ):
             msg = f"the history does not say what version {version} of the table has changed"
             raise StoreError(msg)
         with self.reading(), self._handles.of(statement.table).newest() as newest:
@@ -252,11 +240,6 @@ class NativeEngine:
     def _history(self, table: str, limit: int | None) -> list[dict[str, Any]]:
         with self.reading(), self._handles.of(table).newest() as newest:
             return newest.history(limit)
-
-
-def _is_grouped(sql: str) -> bool:
-    """Whether a query is about groups of rows, and not about each of them."""
-    return _GROUPED.search(sql) is not None
 
 
 def _held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:

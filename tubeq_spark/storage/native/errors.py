@@ -10,8 +10,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.storage.expression import STALE
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.statement import STALE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

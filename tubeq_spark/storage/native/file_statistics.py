@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage.native.expressions import UnknownTextError, literal
-from tubeq_spark.storage.native.tokens import parts
+from tubeq_spark.storage.expression import And, Column, Compared, In, Literal, Or, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
-    from tubeq_spark.storage.native.tokens import Piece
 
     #: Tells of a file whether it may have rows.
     MayHold: TypeAlias = Callable[[DataFile], bool]
@@ -32,32 +31,29 @@ _ASKS: dict[str, Sequence[tuple[str, Callable[[Any, Any], bool]]]] = {
     ">=": [(_GREATEST, operator.ge)],
     "=": [(_LEAST, operator.le), (_GREATEST, operator.ge)],
 }
-#: Words by which what stands beside an AND is no condition of its own.
-_OTHERWISE = frozenset({"BETWEEN", "CASE", "NOT"})
 
 
-def files_of(condition: Sequence[Piece], schema: pa.Schema) -> MayHold:
+def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
     """What tells of a file whether it may have rows of a condition.
 
     Comparisons of columns with literals, and these by AND and OR, are looked up; of anything else any
     file may have some, and any file without statistics.
 
     Args:
-        condition: The condition's pieces, without blanks.
+        condition: The condition; `None`: there is none.
         schema: The columns of the table.
     """
-    words = [piece.upper() if isinstance(piece, str) else "" for piece in condition]
-    if not _OTHERWISE.isdisjoint(words):
-        return _any
-    for word, combined in (("OR", any), ("AND", all)):
-        if word in words:
-            ends = [n for n, other in enumerate(words) if other == word]
-            beside = zip([-1, *ends], [*ends, len(words)], strict=True)
-            asked = [files_of(condition[a + 1 : b], schema) for a, b in beside]
-            return _combined(asked, combined)
-    if len(condition) == 1 and isinstance(condition[0], list):
-        return files_of(condition[0], schema)
-    return _compared(condition, schema)
+    match condition:
+        case And(parts):
+            return _combined([files_of(part, schema) for part in parts], all)
+        case Or(parts):
+            return _combined([files_of(part, schema) for part in parts], any)
+        case In(Column(name), values, False):
+            return _combined([_between(name, "=", value, schema) for value in values], any)
+        case Compared(sign, Column(name), Literal() as value) if sign in _ASKS:
+            return _between(name, sign, value, schema)
+        case _:
+            return _any
 
 
 def _any(_file: DataFile) -> bool:
@@ -65,33 +61,18 @@ def _any(_file: DataFile) -> bool:
 
 
 def _combined(asked: Sequence[MayHold], combined: Callable[[Any], bool]) -> MayHold:
+    asked = [may_hold for may_hold in asked if may_hold is not _any or combined is any]
     return lambda file: combined(may_hold(file) for may_hold in asked)
 
 
-def _compared(condition: Sequence[Piece], schema: pa.Schema) -> MayHold:
-    """What tells it of a comparison; of another condition any file may have rows."""
-    match condition:
-        case [str(column), str(word), [*wanted]] if word.upper() == "IN":
-            found = [_between(column, "=", part, schema) for part in parts(wanted)]
-            return _combined(found, any) if found else _any
-        case [str(column), str(sign), *value] if sign in _ASKS:
-            return _between(column, sign, value, schema)
-    return _any
-
-
-def _between(column: str, sign: str, value: Sequence[Piece], schema: pa.Schema) -> MayHold:
+def _between(column: str, sign: str, wanted: Literal, schema: pa.Schema) -> MayHold:
     """What tells whether the least and the greatest value of a column allow a comparison."""
     place = schema.get_field_index(column)
-    try:
-        found = literal(value)
-        is_moment = pa.types.is_timestamp(found.type)
-        # As numbers: for a moment Arrow asks pandas, wherever that is installed.
-        wanted = (found.cast(pa.int64()) if is_moment else found).as_py()
-    except (UnknownTextError, pa.ArrowException, ValueError, OverflowError):
-        return _any
-    if place < 0 or wanted is None:
+    value = wanted.value
+    if place < 0 or value is None:
         return _any
     asked = _ASKS[sign]
+    is_moment = wanted.type is Type.TIMESTAMP
     if is_moment != pa.types.is_timestamp(schema.field(place).type):
         return _any
     if is_moment:
@@ -103,13 +84,13 @@ def _between(column: str, sign: str, value: Sequence[Piece], schema: pa.Schema) 
     def may_hold(file: DataFile) -> bool:
         # Short, as each file is asked.
         if column in file.partition:
-            value = file.partition[column]
-            return all(_may(value, compared, wanted) for _, compared in asked)
+            found = file.partition[column]
+            return all(_may(found, compared, value) for _, compared in asked)
         if file.is_null(column):
             return False
         for which, compared in asked:
             bound = file.bound(which, column)
-            if not _may(bound if read is None else read(bound), compared, wanted):
+            if not _may(bound if read is None else read(bound), compared, value):
                 return False
         return True
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.rules.refusals import no_spark
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError, holds, of_table
 from tubeq_spark.storage.arrow_arrays import array
-from tubeq_spark.storage.native import expressions
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.table import Change
-from tubeq_spark.storage.native.statement_query import condition
 from tubeq_spark.storage.native.swap import decide
 from tubeq_spark.storage.native.writer import APPENDS, is_of_whole_partitions, whole
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.partitions import Partition
     from tubeq_spark.storage.native.small_files import SmallFiles
-    from tubeq_spark.storage.native.writer import RunsQueries, Writer
+    from tubeq_spark.storage.native.writer import Renders, RunsQueries, Writer
     from tubeq_spark.storage.statement import Append, Statement
 
 __all__ = ["LocalWriter"]
@@ -48,10 +47,9 @@ class LocalWriter:
             if is_of_whole_partitions(statement, snapshot.shape.by):
                 return self._remove(table, local, snapshot, statement, note)
 
-            def run(sql: str) -> pa.Table:
+            def run(render: Renders) -> pa.Table:
                 with table.at(snapshot.version) as newest:
-                    handles = {statement.table: newest}
-                    return self._query(sql, statement.sources, statement.size, handles)
+                    return self._query(render, statement.size, {statement.table: newest})
 
             decision = decide(statement, _Target(local, snapshot, self._files), run)
             if decision.rows is not None:
@@ -96,7 +94,7 @@ class LocalWriter:
         """Commit that whole partitions go; no row is read."""
         try:
             gone = _files_that_go(snapshot, statement)
-        except (expressions.UnknownTextError, pa.ArrowException):
+        except (NotByArrowError, pa.ArrowException):
             return self._library.execute(table, statement, note)
         if not gone:
             return Affected()
@@ -151,7 +149,7 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
     """The files whose partitions a statement removes.
 
     Raises:
-        UnknownTextError: Only the library can tell.
+        NotByArrowError: Only the library can tell.
         pa.ArrowException: It cannot be computed.
     """
     files = snapshot.within(statement.partitions)
@@ -160,9 +158,10 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
         name: array([file.partition[name] for file in files], schema.field(name).type)
         for name in snapshot.shape.by
     }
-    lookup = expressions.of_table(pa.table(columns))
-    holds = expressions.holds(expressions.read(condition(statement)), lookup, len(files))
-    return [file for file, goes in zip(files, holds.to_pylist(), strict=True) if goes]
+    if not files:
+        return []
+    going = holds(statement.where, of_table(pa.table(columns)), len(files))
+    return [file for file, goes in zip(files, going.to_pylist(), strict=True) if goes]
 
 
 def _total(snapshot: Snapshot, statement: Statement, affected: Affected) -> tuple[str, int] | None:

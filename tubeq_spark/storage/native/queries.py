@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import shutil
 import tempfile
 import threading
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-__all__ = ["MANY", "Exchange", "Query"]
+__all__ = ["MANY", "Exchange", "RunningQuery"]
 
 #: From so many rows on it pays to read by all cores.
 MANY = 50_000
@@ -43,10 +42,9 @@ _SMALL = _SETTINGS | {
     "datafusion.execution.parquet.enable_page_index": "false",
     "datafusion.execution.parquet.bloom_filter_on_read": "false",
 }
-_SOURCE = re.compile(r"\{(\w+)\}")
 
 
-class Query:
+class RunningQuery:
     """What one query reads."""
 
     def __init__(self, exchange: Exchange, rows: int = 0) -> None:
@@ -59,17 +57,16 @@ class Query:
         self._builder.register(alias, table)
 
     def rows(self, text: str, sources: Mapping[str, pa.Table]) -> pa.Table:
-        """Run a query; `{name}` in its text stands for one of the sources."""
+        """Run a query; `tubeq_{name}` in its text is one of the sources."""
         with ExitStack() as stack:
             for name, rows in sources.items():
                 file = stack.enter_context(self._exchange.file(rows))
                 place = str(file).replace("'", "''")
                 made = f"CREATE EXTERNAL TABLE tubeq_{name} STORED AS ARROW LOCATION '{place}'"
                 self._builder.execute(made).read_all()
-            named = _SOURCE.sub(lambda m: f"tubeq_{m[1]}" if m[1] in sources else m[0], text)
             # By Arrow's own stream: the library's reader keeps all threads of the process from running
             # while it reads, those that renew leases included.
-            found = pa.RecordBatchReader.from_stream(self._builder.execute(named))
+            found = pa.RecordBatchReader.from_stream(self._builder.execute(text))
             try:
                 return plain(found.read_all())
             except (pa.ArrowException, OSError) as error:

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from pyarrow.parquet import FileMetaData, ParquetFile
 
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
-    from tubeq_spark.storage.native.tokens import Piece
 
 __all__ = ["Listed", "SmallFiles"]
 
@@ -63,7 +63,7 @@ class SmallFiles:
         table: LocalTable,
         version: Snapshot,
         near: Mapping[str, Sequence[int]],
-        where: Sequence[Piece] = (),
+        where: Expression | None = None,
     ) -> Listed | None:
         """The files of a version of the table that are to be read.
 

@@ -1,42 +1,41 @@
 """Decides what a statement makes of a snapshot's rows: what a MERGE, UPDATE or DELETE would.
 
-The rows of the partitions that it names are joined with its source by one query, which says of each
-row which clause applies and what it becomes. What changed replaces the partitions that it is in.
+What is said of each row of the partitions that a statement names is which clause applies and what the row
+becomes: by Arrow where these are few, else by one query. What changed replaces the partitions that it is in.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.arrow_arrays import array, scalar
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError
+from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS, changed, has_source
+from tubeq_spark.storage.arrow_arrays import array, empty, scalar
+from tubeq_spark.storage.expression import Fail
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
-from tubeq_spark.storage.native.expressions import UnknownTextError
-from tubeq_spark.storage.native.projection import inserted_unless, projected
-from tubeq_spark.storage.native.rewriting import has_source, rewritten
-from tubeq_spark.storage.native.statement_query import (
-    CLAUSE,
-    FROM,
-    ONE_ROW,
-    ROW,
-    STAYS,
-    StatementQuery,
-)
+from tubeq_spark.storage.native.statement_query import StatementQuery
 from tubeq_spark.storage.sql.schema import CHANGE_FEED
-from tubeq_spark.storage.statement import FAIL, Affected
+from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from typing import TypeAlias
 
+    from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
     from tubeq_spark.storage.statement import Statement
 
-__all__ = ["Decision", "Target", "decide"]
+    #: Runs a query that is written by a renderer, on the version that a statement is decided on.
+    Runs: TypeAlias = Callable[[Callable[[DataFusionRenderer], str]], pa.Table]
+
+__all__ = ["Decision", "Runs", "Target", "decide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +84,13 @@ class Target(Protocol):
         ...
 
 
-def decide(statement: Statement, target: Target, run: Callable[[str], pa.Table]) -> Decision:
+def decide(statement: Statement, target: Target, run: Runs) -> Decision:
     """Decide on a version of its table.
 
     Args:
         statement: The statement.
         target: The version.
-        run: Runs a query in Spark's dialect, on that version.
+        run: Runs a query on that version.
 
     Raises:
         RefusedError: A row would get `FAIL`.
@@ -99,33 +98,30 @@ def decide(statement: Statement, target: Target, run: Callable[[str], pa.Table])
         DuplicateError: It is ambiguous.
     """
     schema, by = target.schema, target.by
-    source = f"SELECT * FROM {statement.table} WHERE {partitions.named(statement.partitions)}"
-    if not has_source(statement):
-        _refuse_change_feed(target)
-        rows = target.rows(statement.partitions)
-        rows = cast(run(source), schema) if rows is None else rows
-        try:
-            found = rewritten(statement, rows, by)
-        except (UnknownTextError, pa.ArrowException):
-            whole = replace(statement, using=statement.using or ONE_ROW)
-            found = run(StatementQuery(whole, schema, by, f"({source})").joined())
-        return _Outcome(statement, found, schema, by).decision()
-    there = target.rows(statement.partitions) if statement.using == ONE_ROW else None
-    row = None if there is None else inserted_unless(statement, schema, there)
-    if row is not None:
-        return Decision(Affected(inserted=row.num_rows), row if row.num_rows else None)
     inserts = any(clause.inserts for clause in statement.clauses)
-    text = StatementQuery(statement, schema, by, f"({source})")
-    # What inserts nothing finds out by its query that there is nothing.
-    if not (inserts and by and statement.partitions and target.is_empty(statement.partitions)):
-        _refuse_change_feed(target)
-        return _Outcome(statement, run(text.joined()), schema, by).decision()
-    rows = projected(statement, schema)
-    if rows is not None:
-        return Decision(Affected(inserted=rows.num_rows), rows if rows.num_rows else None)
-    decision = _Outcome(statement, run(text.inserted()), schema, by).decision()
-    # Where no files are, none are replaced.
-    return replace(decision, changed=None)
+    # What inserts nothing finds out that there is nothing.
+    is_new = inserts and by and statement.partitions and target.is_empty(statement.partitions)
+    # The rows, where they are read here: then nothing else is in these partitions.
+    rows = empty(schema) if is_new else target.rows(statement.partitions)
+    query = StatementQuery(statement, schema, by)
+    found = None
+    near = rows
+    if near is None and not has_source(statement):
+        near = cast(run(query.target), schema)
+    if near is not None:
+        with suppress(NotByArrowError, pa.ArrowException):
+            found = changed(statement, near, by)
+    if found is None:
+        found = run(query.inserted if is_new else query.joined)
+    outcome = _Outcome(statement, found, schema, by)
+    affected = outcome.affected()
+    if not affected.total:
+        return Decision(affected)
+    if rows is not None and affected.total == affected.inserted:
+        # Nothing of what is there changes: the new rows come beside it.
+        return Decision(affected, outcome.inserted())
+    _refuse_change_feed(target)
+    return outcome.decision(affected)
 
 
 def _refuse_change_feed(target: Target) -> None:
@@ -150,21 +146,35 @@ class _Outcome:
         self._found = found
         self._clause = found.column(CLAUSE)
 
-    def decision(self) -> Decision:
         counts = {
             entry["values"]: entry["counts"] for entry in pc.value_counts(self._clause).to_pylist()
         }
-        applied = {number: counts[number] for number in counts if number > STAYS}
-        chosen = {number: self._clauses[number - 1] for number in applied}
-        if any(FAIL in (clause.sets or {}).values() for clause in chosen.values()):
+        self._applied = {number: counts[number] for number in counts if number > STAYS}
+        self._chosen = {number: self._clauses[number - 1] for number in self._applied}
+
+    def affected(self) -> Affected:
+        """How many rows change.
+
+        Raises:
+            RefusedError: A row would get `FAIL`.
+        """
+        applied, chosen = self._applied, self._chosen
+        values = (value for clause in chosen.values() for value in (clause.sets or {}).values())
+        if any(isinstance(value, Fail) for value in values):
             raise RefusedError
-        affected = Affected(
+        return Affected(
             sum(n for i, n in applied.items() if chosen[i].inserts),
             sum(n for i, n in applied.items() if not chosen[i].inserts and chosen[i].sets),
             sum(n for i, n in applied.items() if chosen[i].sets is None),
         )
-        if not affected.total:
-            return Decision(affected)
+
+    def inserted(self) -> pa.Table:
+        """The rows that are new."""
+        return cast(self._those(list(self._chosen)), self._schema)
+
+    def decision(self, affected: Affected) -> Decision:
+        """What changes, some rows of the table among it."""
+        chosen = self._chosen
         self._check(affected)
         kept = [i for i, clause in chosen.items() if clause.sets is not None]
         left = [i for i, clause in chosen.items() if not clause.inserts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,18 +11,19 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.arrow_arrays import array
+from tubeq_spark.storage.expression import columns_of
 from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.client_options import to_read
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.commit_properties import is_far, saying
+from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
 from tubeq_spark.storage.native.delta_log.log_files import hook
-from tubeq_spark.storage.native.dialect import translated
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.sending import sent
-from tubeq_spark.storage.native.statement_query import condition
 from tubeq_spark.storage.native.swap import decide
-from tubeq_spark.storage.native.tokens import columns_of
 from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.query import Select
+from tubeq_spark.storage.query import count as counted
 from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.native.handles import Table
-    from tubeq_spark.storage.statement import Append, Source, Statement
+    from tubeq_spark.storage.statement import Append, Statement
 
-__all__ = ["APPENDS", "RunsQueries", "Writer", "is_of_whole_partitions", "whole"]
+__all__ = ["APPENDS", "Renders", "RunsQueries", "Writer", "is_of_whole_partitions", "whole"]
 
 #: A statement that meets another commit on an object store is decided so often, before all is read anew.
 DECISIONS = 5
@@ -41,15 +42,15 @@ DECISIONS = 5
 APPENDS = 50
 
 
+#: Writes a query.
+Renders: TypeAlias = "Callable[[DataFusionRenderer], str]"
+
+
 class RunsQueries(Protocol):
-    """Runs a query in Spark's dialect, on given snapshots of tables."""
+    """Runs a query by DataFusion, on given snapshots of tables."""
 
     def __call__(
-        self,
-        sql: str,
-        sources: Mapping[str, Source],
-        expected: int,
-        handles: Mapping[str, DeltaTable],
+        self, render: Renders, expected: int, handles: Mapping[str, DeltaTable]
     ) -> pa.Table:
         """The rows."""
         ...
@@ -74,10 +75,9 @@ class Writer:
         return self._execute(table, statement, note)
 
     def _execute(self, table: Table, statement: Statement, note: Note) -> Affected:
-        def run(sql: str) -> pa.Table:
-            handles = {statement.table: snapshot}
+        def run(render: Renders) -> pa.Table:
             with errors.reading() if table.is_far else nullcontext():
-                return self._query(sql, statement.sources, statement.size, handles)
+                return self._query(render, statement.size, {statement.table: snapshot})
 
         with table.writing() as snapshot:
             target, before = _Target(snapshot), snapshot.version()
@@ -157,7 +157,8 @@ class Writer:
     def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
         """Commit that whole partitions go; no row is read."""
         said = user_metadata(note, None, statement.operation_id)
-        found, before = translated(condition(statement)), snapshot.version()
+        found = DataFusionRenderer().expression(statement.where)
+        before = snapshot.version()
         total = None
         if statement.ended is not None:
             going = Affected(deleted=self._rows_of(statement, snapshot))
@@ -194,8 +195,8 @@ class Writer:
         """How many rows a statement without a source finds in a version of its table."""
         options = to_read(table.table_uri, self._options)
         then = DeltaTable(table.table_uri, version=version, storage_options=options or None)
-        counting = f"SELECT count(*) AS n FROM {statement.table} t WHERE {condition(statement)}"
-        found = self._query(counting, {}, 0, {statement.table: then})
+        counting = Select(statement.table, {"n": counted()}, statement.where)
+        found = self._query(lambda r: r.query(counting), 0, {statement.table: then})
         return int(found.column("n")[0].as_py())
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
@@ -297,9 +298,9 @@ class _Target:
 
 def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
     """Whether it only removes, and looks at nothing but partition columns."""
-    if statement.using or any(clause.sets is not None for clause in statement.clauses):
+    if statement.using is not None or any(clause.sets is not None for clause in statement.clauses):
         return False
-    return columns_of(condition(statement)) <= set(by)
+    return columns_of(statement.where) <= set(by)
 
 
 def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tubeq_spark.rules.lifecycle import TRANSITIONS
+from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.sql.quoting import bigint, path_of, string
 from tubeq_spark.storage.sql.row_change_text import GONE
 from tubeq_spark.storage.sql.tube_table import SEGMENT_0
@@ -45,8 +46,8 @@ def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
     reader = reader.option("startingVersion", start)
     path = path_of(table.name)
     rows = reader.table(table.name) if path is None else reader.load(path)
-    ours = f"{table.mine()} AND segment <> {bigint(SEGMENT_0)}"
-    gone = f"tube = {bigint(-table.id)} AND state = {GONE}"
+    ours = f"{text_of(table.mine())} AND segment <> {bigint(SEGMENT_0)}"
+    gone = f"tube = {bigint(-table.id)} AND state = {string(GONE)}"
     events = (
         f"CASE WHEN _change_type = 'insert' AND {ours} THEN 'put' "
         f"WHEN _change_type = 'delete' AND {ours} AND state = {_TAKEN} THEN 'ack' "

@@ -8,8 +8,8 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
+from tubeq_spark.storage.expression import STALE
 from tubeq_spark.storage.outcome import Outcome
-from tubeq_spark.storage.statement import STALE
 
 # Conflicts are recognised by their names, since versions of delta-spark differ in what they make of
 # them. These imports let those versions translate that can. A classic installation may lack the

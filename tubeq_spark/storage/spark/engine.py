@@ -20,22 +20,23 @@ from tubeq_spark.storage.spark.changed_rows import changed_rows
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.jvm import frame_of
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
+from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.session_committer import committer_of
 from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS
-from tubeq_spark.storage.spark.statement_text import text_of
 from tubeq_spark.storage.spark.tables import SparkTables, save
 from tubeq_spark.storage.spark.thread_properties import carried
 from tubeq_spark.storage.sql.quoting import string
-from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.statement import Affected, Append, Given, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
     from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.statement import Source
 
 __all__ = ["SparkEngine"]
@@ -173,24 +174,25 @@ class SparkEngine:
     def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
         """Nothing: Spark reads every log as it is."""
 
-    def rows(self, sql: str) -> list[dict[str, Any]]:
+    def rows(self, query: Query) -> list[dict[str, Any]]:
         """The rows of a small query."""
+        renderer = Renderer()
+        text = renderer.query(query)
+        with self._named(self.own, text, renderer.sources) as named:
+            return self.told(named)
+
+    def told(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a small query of Spark's own."""
         return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
 
-    def arrow(
-        self, sql: str, sources: Mapping[str, Source] | None = None, expected: int = 0
-    ) -> pa.Table:
-        """The rows of a query with a limit, as Arrow.
-
-        Args:
-            sql: The query.
-            sources: As of a `Statement`.
-            expected: How many rows it reads, about.
-        """
+    def arrow(self, query: Query, expected: int = 0) -> pa.Table:
+        """The rows of a query with a limit, as Arrow; about `expected` rows are read."""
+        renderer = Renderer()
+        text = renderer.query(query)
         with self.reading():
             spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
-            with self._named(spark, sql, sources or {}) as text:
-                return spark.sql(text).toArrow()
+            with self._named(spark, text, renderer.sources) as named:
+                return spark.sql(named).toArrow()
 
     def files(self, directory: str) -> DataFrame:
         """The `path`s of the JSON and Parquet files in a directory; the files are not opened."""
@@ -215,7 +217,9 @@ class SparkEngine:
         with self._counted():
             if isinstance(statement, Append):
                 return self._append(statement, note)
-            given = _session_of(statement.sources.values())
+            given = None
+            if isinstance(statement.using, Given):
+                given = _session_of(statement.using.rows)
             if given is not None:
                 self.prepare(statement.table)
             spark = given or self._session_for(statement.size)
@@ -236,8 +240,9 @@ class SparkEngine:
 
     def _merge(self, spark: SparkSession, statement: Statement, note: Note) -> Affected | None:
         said = string(f"{note}{statement.ended or ''}")
-        text = text_of(statement).replace("{note}", said)
-        with self._named(spark, text, statement.sources) as sql:
+        renderer = Renderer()
+        text = renderer.statement(statement).replace("{note}", said)
+        with self._named(spark, text, renderer.sources) as sql:
             row = spark.sql(sql).collect()[0].asDict()
         if "num_inserted_rows" not in row:
             count = row["num_affected_rows"]
@@ -263,8 +268,12 @@ class SparkEngine:
                         spark.catalog.dropTempView(view)
 
     def _append(self, statement: Append, note: Note) -> Affected | None:
-        spark = _session_of([statement.rows]) or self._session_for(statement.size)
+        spark = _session_of(statement.rows) or self._session_for(statement.size)
         frame = _as_frame(spark, statement.rows)
+        if statement.stored is not None:
+            text = Renderer().expression
+            columns = [f"{text(value)} AS {name}" for name, value in statement.stored.items()]
+            frame = frame.selectExpr(*columns)
         written = None
         if statement.once is None and statement.size:
             written = Observation()
@@ -323,10 +332,9 @@ class SparkEngine:
             return Affected(*changed_rows(self.own.sql, statement.table, version))
 
 
-def _session_of(sources: Iterable[Source]) -> SparkSession | None:
+def _session_of(source: Source) -> SparkSession | None:
     """That of a source which is a DataFrame of the caller's; a micro-batch has one of its own."""
-    frames = (source for source in sources if not isinstance(source, pa.Table))
-    return next((frame.sparkSession for frame in frames), None)
+    return None if isinstance(source, pa.Table) else source.sparkSession
 
 
 def _as_frame(spark: SparkSession, source: Source) -> DataFrame:

@@ -60,8 +60,7 @@ class _Engine(Protocol):
     @property
     def own(self) -> SparkSession: ...
     def reading(self) -> AbstractContextManager[None]: ...
-    def rows(self, sql: str) -> list[dict[str, Any]]: ...
-    def arrow(self, sql: str) -> pa.Table: ...
+    def told(self, sql: str) -> list[dict[str, Any]]: ...
     def frame(self, sql: str) -> DataFrame: ...
     def collect(self, frame: DataFrame) -> list[Row]: ...
     def files(self, directory: str) -> DataFrame: ...
@@ -192,17 +191,18 @@ class SparkTables:
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
-        empty = self._engine.arrow(f"SELECT {identifier(column)} FROM {table} LIMIT 0")
-        return empty.schema.field(column).type
+        text = f"SELECT {identifier(column)} FROM {table} LIMIT 0"
+        with self._engine.reading():
+            return self._engine.own.sql(text).toArrow().schema.field(column).type
 
     def property(self, table: str, name: str) -> str | None:
         """A table property as it was set."""
-        found = self._engine.rows(f"SHOW TBLPROPERTIES {table}")
+        found = self._engine.told(f"SHOW TBLPROPERTIES {table}")
         return next((row["value"] for row in found if row["key"] == name), None)
 
     def is_catalog_managed(self, table: str) -> bool:
         """Whether the catalog does a table's commits, and alone may clean it up."""
-        detail = self._engine.rows(f"DESCRIBE DETAIL {table}")[0]
+        detail = self._engine.told(f"DESCRIBE DETAIL {table}")[0]
         names = (*(detail["tableFeatures"] or ()), *detail["properties"])
         return any(name.removeprefix(_FEATURE) in _CATALOG_MANAGED for name in names)
 
@@ -226,7 +226,7 @@ class SparkTables:
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """How many bytes the data files of some segments of a tube have, by what Spark knows of files."""
-        found = self._engine.rows(
+        found = self._engine.told(
             "SELECT segment, sum(size) AS size FROM (SELECT DISTINCT segment, _metadata.file_path, "
             f"_metadata.file_size AS size FROM {table} "
             f"WHERE segment IN ({', '.join(map(bigint, segments))})) GROUP BY segment"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.spark.history import read_history
+from tubeq_spark.storage.spark.render import text_of
 from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.quoting import bigint, identifier, limited, string
 
@@ -34,7 +35,7 @@ class TaskFrames:
             payload = ", ".join(f"data.{identifier(name)}" for name in self._table.payload_columns)
         return self.engine.shown(
             f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
-            f"attempts, created FROM {self._table.name} WHERE {self._table.mine()} "
+            f"attempts, created FROM {self._table.name} WHERE {text_of(self._table.mine())} "
             f"AND state = 't' AND claim = {bigint(take_id)} AND owner = {string(owner)}",
             self._table.name,
         )
@@ -47,9 +48,9 @@ class TaskFrames:
         What owners hold who are over is ready.
         """
         source, state, next_event = self._table.name, "state", "next_event"
-        where = self._table.mine()
+        where = text_of(self._table.mine())
         if now_us is not None:
-            effective = predicates.effective_state(now_us, max_attempts, over=over)
+            effective = text_of(predicates.effective_state(now_us, max_attempts, over=over))
             source = f"(SELECT *, {effective} AS now_state FROM {self._table.name})"
             state = "now_state"
             next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"

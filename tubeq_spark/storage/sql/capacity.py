@@ -13,18 +13,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.expression import (
+    FAIL,
+    FALSE,
+    Literal,
+    Type,
+    all_of,
+    any_of,
+    at,
+    case,
+    integer,
+    null,
+    row,
+)
+from tubeq_spark.storage.query import Select, count_if, greatest
 from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.noted import noted
-from tubeq_spark.storage.sql.quoting import bigint, bigints, moment, string
 from tubeq_spark.storage.sql.task_statements import partitions_of
 from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
-from tubeq_spark.storage.statement import FAIL, Clause, Statement
+from tubeq_spark.storage.statement import Clause, Given, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.put_identity import PutIdentity
     from tubeq_spark.storage.statement import Source
 
@@ -33,6 +46,7 @@ __all__ = ["Admission", "Room"]
 #: The source row that removes the rows of old names. Names are in the owner column, which the
 #: sequence's row leaves empty, and none of them is this.
 _PRUNE = "prune"
+_ROW, _T, _S = row(), row("t"), row("s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +84,17 @@ class Admission:
     def look(self, now_us: int, identity: PutIdentity | None = None) -> Room:
         """Count what is stored."""
         tube = self._table.id
-        ours = f"segment = {bigint(SEGMENT_0)} AND tube = {bigint(-tube)}"
-        named = "FALSE" if identity is None else f"owner = {string(identity.name)}"
-        alive = f"{predicates.effective_state(now_us, None)} IS NOT NULL"
-        found = self._engine.rows(
-            f"SELECT max(CASE WHEN {ours} AND owner IS NULL THEN task_id END) AS sequence, "
-            f"max(CASE WHEN {ours} AND {named} THEN task_id END) AS version, "
-            f"count_if(segment = {bigint(SEGMENT_0)} AND {self._table.mine()}) AS tombstones, "
-            f"count_if(segment <> {bigint(SEGMENT_0)} AND {self._table.mine()} AND {alive}) "
-            "AS stored "
-            f"FROM {self._table.name} WHERE tube IN ({bigints([tube, -tube])})"
-        )[0]
+        ours = (_ROW.segment == SEGMENT_0) & (_ROW.tube == -tube)
+        named = FALSE if identity is None else _ROW.owner == identity.name
+        alive = predicates.effective_state(now_us, None).is_not_null()
+        columns = {
+            "sequence": greatest(case((ours & _ROW.owner.is_null(), _ROW.task_id))),
+            "version": greatest(case((ours & named, _ROW.task_id))),
+            "tombstones": count_if((_ROW.segment == SEGMENT_0) & self._table.mine()),
+            "stored": count_if(all_of(_ROW.segment != SEGMENT_0, self._table.mine(), alive)),
+        }
+        select = Select(self._table.name, columns, _ROW.tube.is_in([tube, -tube]))
+        found = self._engine.rows(select)[0]
         return Room(
             found["sequence"] or 0, found["stored"], found["tombstones"] > 0, found["version"]
         )
@@ -112,47 +126,50 @@ class Admission:
         """
         operation_id, tube = self._fresh(), self._table.id
         beside = [self._row(room.sequence + 1, now_us, None)]
-        newer = "FALSE"
+        newer: Expression = FALSE
+        forgotten: Expression = FALSE
         if identity is not None:
             beside.append(self._row(identity.version, now_us, identity.name))
             beside.append(self._row(0, now_us, _PRUNE))
-            newer = f"s.owner = {string(identity.name)} AND t.task_id < {bigint(identity.version)}"
-        values = {name: stored_column(name, f"s.{name}") for name in (*INSERTED, "tube", "owner")}
-        values["attempts"] = "CAST(0 AS INT)"
-        same = (
-            f"abs(t.tube) = -s.tube AND (t.owner <=> s.owner OR (s.owner = {string(_PRUNE)} "
-            f"AND t.owner <> {string(identity.name if identity else None)} "
-            f"AND t.created < {moment(forget_us)}))"
-        )
-        expected = f"t.tube = s.tube AND s.owner IS NULL AND t.task_id = {bigint(room.sequence)}"
+            newer = (_S.owner == identity.name) & (_T.task_id < identity.version)
+            forgotten = (_T.owner != identity.name) & (_T.created < at(forget_us))
+        values = {name: stored_column(name, "s") for name in (*INSERTED, "tube", "owner")}
+        values["attempts"] = integer(0)
+        expected = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == room.sequence)
         statement = Statement(
             self._table.name,
-            f"{noted('t.segment')} "
-            f"AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
-            f"AND s.tube < 0L AND {same}",
+            all_of(
+                _T.segment.is_in([SEGMENT_0, *segments, operation_id]),
+                _S.tube < 0,
+                _T.tube.is_in([tube, -tube]),
+                any_of(_T.owner.same_as(_S.owner), (_S.owner == _PRUNE) & forgotten),
+            ),
             [
-                Clause({"task_id": "s.task_id"}, expected),
-                Clause({"task_id": "s.task_id", "created": values["created"]}, newer),
-                Clause(None, f"s.owner = {string(_PRUNE)} AND t.owner IS NOT NULL"),
+                Clause({"task_id": _S.task_id}, expected),
+                Clause({"task_id": _S.task_id, "created": values["created"]}, newer),
+                Clause(None, (_S.owner == _PRUNE) & _T.owner.is_not_null()),
                 Clause({"task_id": FAIL}),
-                Clause(values, f"NOT (s.owner <=> {string(_PRUNE)})", inserts=True),
+                Clause(values, ~_S.owner.same_as(_PRUNE), inserts=True),
             ],
             operation_id,
-            f"(SELECT *, {bigint(tube)} AS tube, CAST(NULL AS STRING) AS owner "
-            f"FROM {{rows}} {' '.join(beside)})",
+            _T.segment,
+            Given(
+                rows,
+                list(INSERTED),
+                {"tube": Literal(tube, Type.BIGINT), "owner": null(Type.STRING)},
+                beside,
+            ),
             partitions_of([SEGMENT_0, *segments]),
-            {"rows": rows},
             size,
             size,
         )
         return statement, (room.sequence == 0) + (identity is not None and room.version is None)
 
-    def _row(self, task_id: int, now_us: int, owner: str | None) -> str:
-        values = dict.fromkeys(INSERTED, "NULL")
-        values |= {
-            "segment": bigint(SEGMENT_0),
-            "task_id": bigint(task_id),
-            "created": bigint(now_us),
+    def _row(self, task_id: int, now_us: int, owner: str | None) -> dict[str, Literal]:
+        return {
+            "segment": Literal(SEGMENT_0, Type.BIGINT),
+            "task_id": Literal(task_id, Type.BIGINT),
+            "created": Literal(now_us, Type.BIGINT),
+            "tube": Literal(-self._table.id, Type.BIGINT),
+            "owner": Literal(owner, Type.STRING),
         }
-        columns = ", ".join(values.values())
-        return f"UNION ALL SELECT {columns}, {bigint(-self._table.id)}, {string(owner)}"

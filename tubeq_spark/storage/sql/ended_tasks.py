@@ -11,7 +11,8 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.ended import told_total
 from tubeq_spark.storage.ended_log import RENEWALS, said_read
-from tubeq_spark.storage.sql.quoting import bigint
+from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.query import Select, count
 from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ class EndedTasks:
 
     def _ended_by(self, note: EndedNote) -> int:
         if note.gone is not None:
-            gone = f"segment = {bigint(note.gone)} AND tube = {bigint(-self._table.id)}"
-            rows = self._engine.rows(f"SELECT count(*) AS n FROM {self._table.name} WHERE {gone}")
+            gone = (row().segment == note.gone) & (row().tube == -self._table.id)
+            rows = self._engine.rows(Select(self._table.name, {"n": count()}, gone))
             return int(rows[0]["n"])
         if note.count is None:
             log.warning(

@@ -14,15 +14,16 @@ from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.rules import ids
 from tubeq_spark.rules.membership import SlotLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.sql.noted import noted
-from tubeq_spark.storage.sql.quoting import bigint, integer, string
+from tubeq_spark.storage.expression import Literal, Type, all_of, integer, literal, row
+from tubeq_spark.storage.query import Select, count, greatest, last_by, named
 from tubeq_spark.storage.sql.system_table import SystemTable
-from tubeq_spark.storage.statement import Affected, Clause, Statement
+from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Rows, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.storage.commit_loop import CommitLoop
+    from tubeq_spark.storage.expression import Expression, Row
 
 __all__ = ["Slots"]
 
@@ -33,13 +34,16 @@ _BUCKETS = 64
 _GUESSES = 2
 
 
-def _slots(alias: str = "", bucket: int | None = None) -> str:
+_ROW, _T, _S = row(), row("t"), row("s")
+
+
+def _slots(of: Row = _ROW, bucket: int | None = None) -> Expression:
     """Rows of slots, of all or of those in one bucket."""
-    first, end = integer(_FIRST_BUCKET), integer(_FIRST_BUCKET + _BUCKETS)
-    where = f"{alias}bucket >= {first} AND {alias}bucket < {end}"
+    is_slot = of.kind == "slot"
     if bucket is not None:
-        where = f"{alias}bucket = {integer(bucket)}"
-    return f"{where} AND {alias}kind = 'slot'"
+        return (of.bucket == integer(bucket)) & is_slot
+    first, end = integer(_FIRST_BUCKET), integer(_FIRST_BUCKET + _BUCKETS)
+    return all_of(of.bucket >= first, of.bucket < end, is_slot)
 
 
 def _bucket_of(slot: int) -> int:
@@ -98,25 +102,32 @@ class Slots(SystemTable):
         Returns:
             How many rows went.
         """
-        highest = (
-            "SELECT bucket, slot, max(bound) AS bound, count(*) AS leases "
-            f"FROM {self._table} WHERE {_slots()} GROUP BY bucket, slot"
-        )
+        columns = {**named("bucket", "slot"), "bound": greatest(_ROW.bound), "leases": count()}
+        highest = Select(self._table, columns, _slots(), by=["bucket", "slot"])
+        types = {"bucket": Type.INT, "slot": Type.INT, "bound": Type.BIGINT}
 
-        def removal(operation_id: int) -> Statement:
-            return Statement(
+        def decide(operation_id: int) -> tuple[int, Statement | None]:
+            found = self._engine.rows(highest)
+            if not found:
+                return 0, None
+            # A lease that was added meanwhile has a higher bound than its slot had: it stays.
+            statement = Statement(
                 self._table,
-                f"{noted('t.bucket')} "
-                f"AND {_slots('t.')} AND t.bucket = s.bucket AND t.slot = s.slot "
-                f"AND t.seq <> {bigint(operation_id)}",
-                [Clause(None, "t.bound < s.bound"), Clause({"bound": "t.bound"})],
+                all_of(
+                    _slots(_T),
+                    _T.bucket == _S.bucket,
+                    _T.slot == _S.slot,
+                    _T.seq != operation_id,
+                ),
+                [Clause(None, _T.bound < _S.bound), Clause({"bound": _T.bound})],
                 operation_id,
-                f"({highest})",
+                _T.bucket,
+                Rows(types, [tuple(each[name] for name in types) for each in found]),
                 {"bucket": range(_FIRST_BUCKET, _FIRST_BUCKET + _BUCKETS)},
             )
+            return sum(each["leases"] - 1 for each in found), statement
 
-        replaced = f"SELECT sum(leases - 1) AS n FROM ({highest})"
-        return self._remove("fold_slots", loop, replaced, least, removal)
+        return self._remove("fold_slots", loop, least, decide)
 
     def _lease_any(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
         """Lease a slot without having looked at it; `None` when somebody uses it."""
@@ -156,10 +167,12 @@ class Slots(SystemTable):
 
     def _leased(self, bucket: int | None = None) -> dict[int, SlotLease]:
         """All slots that were ever leased, or those of a bucket."""
-        rows = self._engine.rows(
-            "SELECT slot, max_by(member, bound) AS member, max(bound) AS bound "
-            f"FROM {self._table} WHERE {_slots(bucket=bucket)} GROUP BY slot"
-        )
+        columns = {
+            "slot": _ROW.slot,
+            "member": last_by(_ROW.member, _ROW.bound),
+            "bound": greatest(_ROW.bound),
+        }
+        rows = self._engine.rows(Select(self._table, columns, _slots(bucket=bucket), by=["slot"]))
         return {r["slot"]: SlotLease(r["slot"], r["member"], r["bound"]) for r in rows}
 
     def _choose(self, leased: Mapping[int, SlotLease], tick: int) -> SlotLease:
@@ -193,23 +206,26 @@ class Slots(SystemTable):
         """Insert a lease unless the slot has a higher bound than was seen or supposed."""
         operation_id = self._operation_id()
         bucket = _bucket_of(after.slot)
-        slot = integer(after.slot)
         row = {
             "bucket": integer(bucket),
-            "kind": "'slot'",
-            "slot": slot,
-            "member": string(after.holder),
-            "bound": bigint(after.bound),
-            "seq": "0L",
+            "kind": literal("slot"),
+            "slot": integer(after.slot),
+            "member": Literal(after.holder, Type.STRING),
+            "bound": literal(after.bound),
+            "seq": literal(0),
         }
         statement = Statement(
             self._table,
-            f"{noted('t.bucket')} AND t.bucket = {integer(bucket)} AND t.kind = 'slot' "
-            f"AND t.slot = {slot} AND t.bound > {bigint(seen.bound)} "
-            f"AND t.seq <> {bigint(operation_id)}",
+            all_of(
+                _slots(_T, bucket),
+                _T.slot == integer(after.slot),
+                _T.bound > seen.bound,
+                _T.seq != operation_id,
+            ),
             [Clause(row, inserts=True)],
             operation_id,
-            "(SELECT 1 AS one)",
+            _T.bucket,
+            ONE_ROW,
             {"bucket": [bucket]},
         )
         return Plan(statement, finish)

@@ -12,18 +12,34 @@ from tubeq_spark.rules import refusals
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.rules.refusals import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.expression import (
+    Contains,
+    Lower,
+    Micros,
+    all_of,
+    any_of,
+    at,
+    integer,
+    literal,
+    row,
+)
 from tubeq_spark.storage.location import TUBES
 from tubeq_spark.storage.outcome import is_missing_table
-from tubeq_spark.storage.sql.noted import noted
-from tubeq_spark.storage.sql.quoting import bigint, moment, path_of, string
+from tubeq_spark.storage.query import Select, count_if, greatest, named
+from tubeq_spark.storage.sql.quoting import path_of
 from tubeq_spark.storage.sql.schema import FORMAT_VERSION
 from tubeq_spark.storage.sql.system_table import SystemTable
-from tubeq_spark.storage.statement import Affected, Clause, Statement
+from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tubeq_spark.storage.expression import Expression, Row
+
 __all__ = ["Registry", "TubeRecord", "TubeStatus"]
+
+
+_ROW, _T = row(), row("t")
 
 
 class TubeStatus(StrEnum):
@@ -72,10 +88,11 @@ class Registry(SystemTable):
             QueueNotFoundError: There is no registry any more.
             StoreError: A newer version of this package wrote the tables.
         """
+        columns = named("name", "id", "type", "options", "status", "format_version")
+        columns["created"] = Micros(_ROW.created)
         try:
             rows = self._engine.rows(
-                "SELECT name, id, type, options, status, format_version, unix_micros(created) AS created "
-                f"FROM {self._table} WHERE status <> {string(TubeStatus.DROPPED.value)}"
+                Select(self._table, columns, _ROW.status != TubeStatus.DROPPED.value)
             )
         except Exception as error:
             if not is_missing_table(error):
@@ -83,11 +100,11 @@ class Registry(SystemTable):
             raise no_queue(
                 (path_of(self._table) or self._table).removesuffix(f"/{TUBES}")
             ) from error
-        newest = max((row["format_version"] for row in rows), default=FORMAT_VERSION)
+        newest = max((each["format_version"] for each in rows), default=FORMAT_VERSION)
         if newest > FORMAT_VERSION:
             msg = f"these tables have format version {newest}; this package knows {FORMAT_VERSION}"
             raise StoreError(msg)
-        return [_record(row) for row in rows]
+        return [_record(each) for each in rows]
 
     def find(self, name: str) -> TubeRecord | None:
         """The tube whose name is `name` but for its case, if any."""
@@ -122,34 +139,44 @@ class Registry(SystemTable):
         Returns:
             False when the name is (or, as *live*, ever was) in use; nothing was written then.
         """
-        others = f" AND t.status <> {string(TubeStatus.DROPPED.value)}"
-        if new.status is TubeStatus.LIVE:
-            others = ""
-        name = string(new.name)
+        columns = {
+            "last": greatest(_ROW.id),
+            "taken": count_if(_has_name(_ROW, new)),
+        }
 
         def attempt() -> Plan[bool]:
             operation_id = self._operation_id()
-            # The id is read in the same transaction: two creators cannot get the same one.
-            source = f"(SELECT {name} AS name, coalesce(max(id), 0) + 1 AS id FROM {self._table})"
-            row = {
-                "name": "s.name",
-                "id": "s.id",
-                "type": string(new.type),
-                "options": string(_options_text(new)),
-                "status": string(new.status.value),
-                "created": moment(new.created_us),
-                "format_version": f"CAST({FORMAT_VERSION} AS INT)",
+            found = self._engine.rows(Select(self._table, columns))[0]
+            if found["taken"]:
+                return Plan(None, lambda _: False)
+            number = (found["last"] or 0) + 1
+            record: dict[str, Expression] = {
+                "name": literal(new.name),
+                "id": literal(number),
+                "type": literal(new.type),
+                "options": literal(_options_text(new)),
+                "status": literal(new.status.value),
+                "created": at(new.created_us),
+                "format_version": integer(FORMAT_VERSION),
             }
-            where = (
-                f"{noted('t.id')} AND lower(t.name) = lower(s.name) "
-                f"AND t.id <> {bigint(operation_id)}{others}"
-            )
+            # Nobody may have registered the name, or a tube of this id, since they were looked at.
             statement = Statement(
-                self._table, where, [Clause(row, inserts=True)], operation_id, source
+                self._table,
+                any_of(_has_name(_T, new), _T.id >= number) & (_T.id != operation_id),
+                [Clause(record, inserts=True)],
+                operation_id,
+                _T.id,
+                ONE_ROW,
             )
-            return Plan(statement, lambda affected: affected.inserted == 1)
+            return Plan(statement, self._one_inserted)
 
         return self._loop.run("create_tube", self._table_lock, attempt)
+
+    @staticmethod
+    def _one_inserted(affected: Affected) -> bool:
+        if affected.inserted != 1:
+            raise Stale
+        return True
 
     def move(
         self,
@@ -171,7 +198,7 @@ class Registry(SystemTable):
             TubeNotFoundError: Its status is none of `before`, or its owner another one.
         """
         operation = "create_tube" if TubeStatus.CREATING in before else "drop"
-        self._change(operation, record, before, {"status": string(after.value)}, owner)
+        self._change(operation, record, before, {"status": literal(after.value)}, owner)
 
     def own(self, record: TubeRecord, owner: str) -> TubeRecord:
         """Make a temporary tube end with another session. One commit.
@@ -180,7 +207,7 @@ class Registry(SystemTable):
             TubeNotFoundError: It is no longer live.
         """
         owned = replace(record, owner=owner)
-        change = {"options": string(_options_text(owned))}
+        change = {"options": literal(_options_text(owned))}
         self._change("own", record, (TubeStatus.LIVE,), change)
         return owned
 
@@ -189,11 +216,9 @@ class Registry(SystemTable):
         operation: str,
         record: TubeRecord,
         before: Sequence[TubeStatus],
-        change: dict[str, str],
+        change: Mapping[str, Expression],
         owner: str | None = None,
     ) -> None:
-        owned = "" if owner is None else f" AND instr(options, {string(owner)}) > 0"
-
         def attempt() -> Plan[None]:
             current = self.find(record.name)
             if (
@@ -205,12 +230,15 @@ class Registry(SystemTable):
                 msg = f"tube {record.name!r} is no longer {before[0].value}"
                 raise TubeNotFoundError(msg)
             operation_id = self._operation_id()
-            statuses = ", ".join(string(status.value) for status in before)
-            where = (
-                f"{noted('id')} AND id = {bigint(record.id)} AND status IN ({statuses})"
-                f"{owned} AND id <> {bigint(operation_id)}"
+            where = all_of(
+                _ROW.id == record.id,
+                _ROW.status.is_in(status.value for status in before),
+                _ROW.id != operation_id,
             )
-            return Plan(Statement(self._table, where, [Clause(change)], operation_id), self._one)
+            if owner is not None:
+                where &= Contains(_ROW.options, owner)
+            statement = Statement(self._table, where, [Clause(change)], operation_id, _ROW.id)
+            return Plan(statement, self._one)
 
         self._loop.run(operation, self._table_lock, attempt)
 
@@ -220,18 +248,24 @@ class Registry(SystemTable):
             raise Stale
 
 
-def _record(row: Mapping[str, Any]) -> TubeRecord:
+def _has_name(of: Row, new: TubeRecord) -> Expression:
+    """Whether a record keeps a new tube from its name; for a live one even a dropped tube's does."""
+    same = Lower(of.name) == Lower(literal(new.name))
+    return same if new.status is TubeStatus.LIVE else same & (of.status != TubeStatus.DROPPED.value)
+
+
+def _record(found: Mapping[str, Any]) -> TubeRecord:
     # Where the owner of a temporary tube was noted, it stands in the place of a plain "true": older
     # versions of this package read it as that.
-    temporary = json.loads(row["options"]).get("temporary")
+    temporary = json.loads(found["options"]).get("temporary")
     owner = temporary if isinstance(temporary, str) else None
     return TubeRecord(
-        row["name"],
-        row["id"],
-        row["type"],
-        TubeOptions.from_json(row["options"]),
-        TubeStatus(row["status"]),
-        row["created"],
+        found["name"],
+        found["id"],
+        found["type"],
+        TubeOptions.from_json(found["options"]),
+        TubeStatus(found["status"]),
+        found["created"],
         owner,
     )
 

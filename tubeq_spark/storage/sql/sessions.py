@@ -8,23 +8,37 @@ literal bucket that all its rivals read.
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tubeq_spark.rules.membership import Member, SessionView, Survey
 from tubeq_spark.storage.arrow_arrays import array, counts
-from tubeq_spark.storage.commit_loop import CommitLoop, Plan
-from tubeq_spark.storage.sql.noted import noted
-from tubeq_spark.storage.sql.quoting import bigint, integer, moment, string
+from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
+from tubeq_spark.storage.expression import (
+    FAIL,
+    Literal,
+    Micros,
+    Type,
+    all_of,
+    any_of,
+    at,
+    case,
+    integer,
+    literal,
+    null,
+    row,
+)
+from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
 from tubeq_spark.storage.sql.system_table import SystemTable
-from tubeq_spark.storage.statement import Append, Clause, Statement
+from tubeq_spark.storage.statement import ONE_ROW, Affected, Append, Clause, Rows, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Extent
+    from tubeq_spark.storage.expression import Expression, Row
 
 __all__ = ["Sessions"]
 
@@ -35,18 +49,25 @@ _VACUUMED, _TRIED = "vacuum", "vacuum_tried"
 #: What a long statement asks of it.
 _WRITING = "writing"
 _TOTAL_BUCKET = 2_001
+_ROW, _T, _S = row(), row("t"), row("s")
 #: Where members and dead marks are; slots, of which there may be a thousand, are not.
-_MEMBERS = f"bucket < {integer(_BUCKETS)}"
+_MEMBERS = _ROW.bucket < integer(_BUCKETS)
 #: The counters of all members that have been forgotten.
-_IS_TOTAL = f"bucket = {integer(_TOTAL_BUCKET)} AND kind = 'total'"
+_IS_TOTAL = (_ROW.bucket == integer(_TOTAL_BUCKET)) & (_ROW.kind == "total")
 #: More rows and bytes than any file of the table has.
 _ANY = 1 << 40
 _LIVE, _LEFT = "live", "left"
+#: In place of a `seq`: there is no row of the total.
+_NO_TOTAL = -1
 #: Of the rows of one member, or of one session's dead marks.
-_NEWEST = (
-    "max(epoch) AS epoch, max(seq) AS seq, "
-    "max_by(struct(status, unix_micros(lease_until) AS until, epoch), seq) AS last"
-)
+_NEWEST = {
+    "epoch": greatest(_ROW.epoch),
+    "seq": greatest(_ROW.seq),
+    "last": last_by(
+        Struct({"status": _ROW.status, "until": Micros(_ROW.lease_until), "epoch": _ROW.epoch}),
+        _ROW.seq,
+    ),
+}
 
 
 def bucket_of(session: str) -> int:
@@ -61,38 +82,43 @@ class Sessions(SystemTable):
 
     def views(self, session: str | None = None) -> dict[str, SessionView]:
         """What is written about one session, or about all, but for the counters."""
-        where = _MEMBERS
+        where: Expression = _MEMBERS
         if session is not None:
-            where = f"bucket = {integer(bucket_of(session))} AND session = {string(session)}"
+            where = (_ROW.bucket == integer(bucket_of(session))) & (_ROW.session == session)
+        by = ["kind", "session", "member"]
+        kinds = _ROW.kind.is_in(["member", "dead"])
         return _views(
-            self._engine.rows(
-                f"SELECT kind, session, member, {_NEWEST} FROM {self._table} "
-                f"WHERE {where} AND kind IN ('member', 'dead') GROUP BY kind, session, member"
-            )
+            self._engine.rows(Select(self._table, named(*by) | _NEWEST, where & kinds, by))
         )
 
     def survey(self) -> Survey:
         """Everything that a sweep asks of this table, in one read."""
-        rows = self._engine.rows(
-            f"SELECT kind, bucket, session, member, slot, key, {_NEWEST}, count(*) AS n, "
-            "unix_micros(max(at)) AS at, unix_micros(max(lease_until)) AS until FROM ("
-            "SELECT * EXCEPT (member), IF(kind = 'slot', NULL, member) AS member, "
-            f"IF(kind IN ('{_VACUUMED}', '{_TRIED}'), seq, NULL) AS key FROM {self._table}) "
-            "GROUP BY kind, bucket, session, member, slot, key"
-        )
+        keys = {
+            **named("kind", "bucket", "session"),
+            "member": case((_ROW.kind == "slot", null(Type.STRING)), other=_ROW.member),
+            "slot": _ROW.slot,
+            "key": case((_ROW.kind.is_in([_VACUUMED, _TRIED]), _ROW.seq)),
+        }
+        found = {
+            **_NEWEST,
+            "n": count(),
+            "at": Micros(greatest(_ROW.at)),
+            "until": Micros(greatest(_ROW.lease_until)),
+        }
+        rows = self._engine.rows(Select(self._table, keys | found, by=[*keys]))
         kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for row in rows:
-            kinds[row["kind"]].append(row)
+        for each in rows:
+            kinds[each["kind"]].append(each)
         left: dict[str, bool] = defaultdict(lambda: True)
-        for row in kinds["member"]:
-            left[row["session"]] &= row["last"]["status"] == _LEFT
+        for each in kinds["member"]:
+            left[each["session"]] &= each["last"]["status"] == _LEFT
         return Survey(
             _views([*kinds["member"], *kinds["dead"]]),
-            sum(row["n"] - (not left[row["session"]]) for row in kinds["member"]),
-            sum(row["n"] - 1 for row in kinds["slot"]),
-            {row["key"]: row["at"] for row in kinds[_VACUUMED]},
-            {row["key"]: row["at"] for row in kinds[_TRIED]},
-            {row["member"]: (row["until"], row["n"]) for row in kinds[_WRITING]},
+            sum(each["n"] - (not left[each["session"]]) for each in kinds["member"]),
+            sum(each["n"] - 1 for each in kinds["slot"]),
+            {each["key"]: each["at"] for each in kinds[_VACUUMED]},
+            {each["key"]: each["at"] for each in kinds[_TRIED]},
+            {each["member"]: (each["until"], each["n"]) for each in kinds[_WRITING]},
         )
 
     def calls(self, but: str) -> list[Mapping[str, int]]:
@@ -101,20 +127,31 @@ class Sessions(SystemTable):
         Args:
             but: A member that is left out.
         """
+        members = (_MEMBERS & (_ROW.kind == "member")) | _IS_TOTAL
         rows = self._engine.rows(
-            f"SELECT max_by(calls, seq) AS calls FROM {self._table} "
-            f"WHERE ({_MEMBERS} AND kind = 'member' OR {_IS_TOTAL}) AND member <> {string(but)} "
-            "GROUP BY bucket, member"
+            Select(
+                self._table,
+                {"calls": last_by(_ROW.calls, _ROW.seq)},
+                members & (_ROW.member != but),
+                by=["bucket", "member"],
+            )
         )
-        return [row["calls"] or {} for row in rows]
+        return [each["calls"] or {} for each in rows]
 
     def last_written(self, limit: int) -> dict[str, int]:
         """The sessions that wrote last, and when by their own clocks."""
         rows = self._engine.rows(
-            f"SELECT session, unix_micros(max(at)) AS last FROM {self._table} "
-            f"WHERE {_MEMBERS} AND kind = 'member' GROUP BY session ORDER BY last DESC LIMIT {limit}"
+            Select(
+                self._table,
+                {"session": _ROW.session, "last": Micros(greatest(_ROW.at))},
+                _MEMBERS & (_ROW.kind == "member"),
+                by=["session"],
+                order=["last"],
+                descending=True,
+                limit=limit,
+            )
         )
-        return {row["session"]: row["last"] for row in rows}
+        return {each["session"]: each["last"] for each in rows}
 
     def version(self) -> int | None:
         """The newest version of the table, where a look at it is cheap; else `None`."""
@@ -166,75 +203,90 @@ class Sessions(SystemTable):
         Returns:
             False when its epoch bears the dead mark. One commit, over the session's bucket.
         """
-        row = {
-            "kind": "'member'",
-            "member": string(member.member),
-            "seq": bigint(member.seq),
-            "status": f"'{_LIVE}'",
-            "lease_until": moment(member.lease_until),
-            "calls": _map(member.calls),
-            "at": moment(now_us),
+        row: dict[str, Expression] = {
+            "kind": literal("member"),
+            "member": literal(member.member),
+            "seq": literal(member.seq),
+            "status": literal(_LIVE),
+            "lease_until": at(member.lease_until),
+            "calls": Literal(member.calls, Type.COUNTS),
+            "at": at(now_us),
         }
-        return self._insert_unless_dead("renew", member.session, member.epoch, row)
+        statement = self._unless_dead(member.session, member.epoch, row)
+
+        def attempt() -> Plan[bool]:
+            return Plan(statement(self._operation_id()), lambda affected: affected.inserted == 1)
+
+        return self._loop.run("renew", self._table_lock, attempt)
 
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
         """Write the final mark of a session's epoch if none of its members is alive.
 
-        A renewal that commits first is seen (the rows are read in the same transaction); one that
-        comes later finds the mark.
+        A renewal that commits first is seen: it has a row that was not there when the members were
+        looked at. One that comes later finds the mark.
 
         Returns:
-            Whether the epoch bears the mark now. One commit.
+            Whether the epoch bears the mark now. One commit at most.
         """
-        bucket, name = bucket_of(session), string(session)
-        newest = (
-            "SELECT member, max_by(struct(status, lease_until, epoch), seq) AS last "
-            f"FROM {self._table} WHERE bucket = {integer(bucket)} AND kind = 'member' "
-            f"AND session = {name} GROUP BY member"
-        )
-        alive = (
-            f"last.epoch = {bigint(epoch)} AND last.status = '{_LIVE}' AND "
-            f"(last.lease_until IS NULL OR last.lease_until > {moment(now_us - skew_us)})"
-        )
-        source = f"(SELECT 1 AS one FROM ({newest}) HAVING count_if({alive}) = 0)"
-        mark = {"kind": "'dead'", "seq": "0L", "at": moment(now_us)}
-        marked = self._insert_unless_dead("mark_dead", session, epoch, mark, source)
-        if marked:
-            return True
-        # Alive after all, or somebody else was faster.
-        view = self.views(session).get(session)
-        return view is not None and view.dead_epoch >= epoch
-
-    def _insert_unless_dead(
-        self,
-        operation: str,
-        session: str,
-        epoch: int,
-        row: dict[str, str],
-        source: str = "(SELECT 1 AS one)",
-    ) -> bool:
-        bucket = bucket_of(session)
-        named = {
-            "bucket": integer(bucket),
-            "session": string(session),
-            "epoch": bigint(epoch),
-        }
+        mark = {"kind": literal("dead"), "seq": literal(0), "at": at(now_us)}
 
         def attempt() -> Plan[bool]:
-            operation_id = self._operation_id()
-            statement = Statement(
-                self._table,
-                f"{noted('t.bucket')} AND t.bucket = {named['bucket']} AND t.kind = 'dead' "
-                f"AND t.session = {named['session']} AND t.epoch = {named['epoch']} "
-                f"AND t.seq <> {bigint(operation_id)}",
-                [Clause(named | row, inserts=True)],
-                operation_id,
-                source,
-                {"bucket": [bucket]},
+            view = self.views(session).get(session)
+            members = () if view is None else view.members
+            if view is not None and view.dead_epoch >= epoch:
+                return Plan(None, lambda _: True)
+            if any(m.epoch == epoch and m.alive(now_us, skew_us) for m in members):
+                return Plan(None, lambda _: False)
+            seen = [(_T.member == member.member) & (_T.seq <= member.seq) for member in members]
+            unseen = _T.kind == "member"
+            statement = self._unless_dead(
+                session, epoch, mark, unseen & ~any_of(*seen) if seen else unseen
             )
-            return Plan(statement, lambda affected: affected.inserted == 1)
+            return Plan(statement(self._operation_id()), self._one_inserted)
 
-        return self._loop.run(operation, self._table_lock, attempt)
+        return self._loop.run("mark_dead", self._table_lock, attempt)
+
+    @staticmethod
+    def _one_inserted(affected: Affected) -> bool:
+        if affected.inserted != 1:
+            raise Stale
+        return True
+
+    def _unless_dead(
+        self,
+        session: str,
+        epoch: int,
+        row: Mapping[str, Expression],
+        nor: Expression | None = None,
+    ) -> Callable[[int], Statement]:
+        """What writes a row of a session's epoch unless that bears the dead mark.
+
+        Args:
+            session: The session.
+            epoch: The epoch.
+            row: The row, but for its bucket, session and epoch.
+            nor: Rows of the session that must not be there either.
+
+        Returns:
+            Makes the statement of its operation id.
+        """
+        bucket = bucket_of(session)
+        where = (_T.kind == "dead") & (_T.epoch == epoch)
+        named = {"bucket": integer(bucket), "session": literal(session), "epoch": literal(epoch)}
+        return lambda operation_id: Statement(
+            self._table,
+            all_of(
+                _T.bucket == integer(bucket),
+                _T.session == session,
+                where if nor is None else where | nor,
+                _T.seq != operation_id,
+            ),
+            [Clause({**named, **row}, inserts=True)],
+            operation_id,
+            _T.bucket,
+            ONE_ROW,
+            {"bucket": [bucket]},
+        )
 
     # -- maintenance --------------------------------------------------------------------------
 
@@ -266,12 +318,8 @@ class Sessions(SystemTable):
 
     def asked_to_wait(self, table: str, now_us: int) -> bool:
         """Whether a living queue object runs a long statement on a table."""
-        rows = self._engine.rows(
-            f"SELECT 1 FROM {self._table} WHERE bucket = {integer(_VACUUM_BUCKET)} "
-            f"AND kind = '{_WRITING}' AND status = {string(table)} "
-            f"AND lease_until > {moment(now_us)} LIMIT 1"
-        )
-        return bool(rows)
+        where = all_of(_asks(_ROW), _ROW.status == table, _ROW.lease_until > at(now_us))
+        return bool(self._engine.rows(Select(self._table, {"one": literal(1)}, where, limit=1)))
 
     def forget_asks(self, at_us: int, loop: CommitLoop) -> int:
         """Remove what queue objects have asked of VACUUM that asked for no longer than a moment.
@@ -285,27 +333,40 @@ class Sessions(SystemTable):
         Returns:
             How many rows went.
         """
-        rows = f"bucket = {integer(_VACUUM_BUCKET)} AND kind = '{_WRITING}'"
-        ended = (
-            f"SELECT member, count(*) AS asks FROM {self._table} WHERE {rows} GROUP BY member "
-            f"HAVING max(lease_until) <= {moment(at_us)}"
+        columns = {
+            "member": _ROW.member,
+            "asks": count(),
+            "until": greatest(_ROW.lease_until),
+        }
+        ended = Select(
+            self._table,
+            columns,
+            _asks(_ROW),
+            by=["member"],
+            having=_ROW.until <= at(at_us),
         )
 
-        def removal(operation_id: int) -> Statement:
-            return Statement(
+        def decide(operation_id: int) -> tuple[int, Statement | None]:
+            found = self._engine.rows(ended)
+            if not found:
+                return 0, None
+            statement = Statement(
                 self._table,
-                f"{noted('t.bucket')} "
-                f"AND t.bucket = {integer(_VACUUM_BUCKET)} AND t.kind = '{_WRITING}' "
-                f"AND t.member = s.member AND t.lease_until <= {moment(at_us)} "
-                f"AND coalesce(t.seq, 0L) <> {bigint(operation_id)}",
+                all_of(
+                    _asks(_T),
+                    _T.member == _S.member,
+                    _T.lease_until <= at(at_us),
+                    _T.seq.is_null() | (_T.seq != operation_id),
+                ),
                 [Clause(None)],
                 operation_id,
-                f"({ended})",
+                _T.bucket,
+                Rows({"member": Type.STRING}, [(each["member"],) for each in found]),
                 {"bucket": [_VACUUM_BUCKET]},
             )
+            return sum(each["asks"] for each in found), statement
 
-        count = f"SELECT sum(asks) AS n FROM ({ended})"
-        return self._remove("forget_asks", loop, count, 1, removal)
+        return self._remove("forget_asks", loop, 1, decide)
 
     def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove heartbeats that newer ones have replaced and sessions that all members have left.
@@ -320,76 +381,117 @@ class Sessions(SystemTable):
         Returns:
             How many rows went.
         """
-        members = (
-            "SELECT bucket, session, member, max(seq) AS newest, "
-            "max_by(struct(status, calls), seq) AS last, count(*) AS beats "
-            f"FROM {self._table} WHERE {_MEMBERS} AND kind = 'member' "
-            "GROUP BY bucket, session, member"
-        )
-        members = (
-            f"SELECT *, every(last.status = '{_LEFT}') OVER (PARTITION BY bucket, session) AS gone "
-            f"FROM ({members})"
+
+        def decide(operation_id: int) -> tuple[int, Statement | None]:
+            members = self._engine.rows(self._members_to_compact)
+            left: dict[str, bool] = defaultdict(lambda: True)
+            for each in members:
+                left[each["session"]] &= each["last"]["status"] == _LEFT
+            gone = [each for each in members if left[each["session"]]]
+            rows: list[tuple[Any, ...]] = [
+                (
+                    each["bucket"],
+                    "member",
+                    each["member"],
+                    each["newest"] + left[each["session"]],
+                    None,
+                    None,
+                )
+                for each in members
+            ]
+            replaced = sum(each["beats"] - 1 for each in members) + len(gone)
+            if replaced < least:
+                return replaced, None
+            seen, total = self._total()
+            for each in gone:
+                total += Counter(each["last"]["calls"] or {})
+            rows.append((_TOTAL_BUCKET, "total", "total", seen + 2, seen, dict(total)))
+            return replaced, self._compaction(rows, operation_id)
+
+        return self._remove("fold_sessions", loop, least, decide)
+
+    @property
+    def _members_to_compact(self) -> Select:
+        """A query for the newest row of each member, and how many it has."""
+        by = ["bucket", "session", "member"]
+        columns = {
+            **named(*by),
+            "newest": greatest(_ROW.seq),
+            "last": last_by(Struct(named("status", "calls")), _ROW.seq),
+            "beats": count(),
+        }
+        return Select(self._table, columns, _MEMBERS & (_ROW.kind == "member"), by)
+
+    def _total(self) -> tuple[int, Counter[str]]:
+        """The counters of all members that have been forgotten, and the `seq` of their row."""
+        columns = {"seq": greatest(_ROW.seq), "calls": last_by(_ROW.calls, _ROW.seq)}
+        found = self._engine.rows(Select(self._table, columns, _IS_TOTAL))[0]
+        seen = _NO_TOTAL if found["seq"] is None else found["seq"]
+        return seen, Counter(found["calls"] or {})
+
+    def _compaction(self, rows: Sequence[tuple[Any, ...]], operation_id: int) -> Statement:
+        """Removes the rows of members up to a `seq`, and writes the total if it is as it was seen."""
+        columns = {
+            "bucket": Type.INT,
+            "kind": Type.STRING,
+            "member": Type.STRING,
+            "below": Type.BIGINT,
+            "seen": Type.BIGINT,
+            "calls": Type.COUNTS,
+        }
+        written = _S.below - 1
+        total: dict[str, Expression] = {
+            "bucket": _S.bucket,
+            "kind": _S.kind,
+            "member": _S.member,
+            "seq": written,
+            "calls": _S.calls,
+        }
+        return Statement(
+            self._table,
+            all_of(
+                any_of(_T.bucket < integer(_BUCKETS), _T.bucket == integer(_TOTAL_BUCKET)),
+                _T.kind.is_in(["member", "total"]),
+                _T.bucket == _S.bucket,
+                _T.kind == _S.kind,
+                _T.member == _S.member,
+                any_of(_T.kind == "total", _T.seq < _S.below),
+                _T.seq != operation_id,
+            ),
+            [
+                Clause(None, _T.kind == "member"),
+                Clause({"seq": written, "calls": _S.calls}, _T.seq == _S.seen),
+                Clause({"seq": FAIL}),
+                Clause(total, _S.kind == "total", inserts=True),
+            ],
+            operation_id,
+            _T.bucket,
+            Rows(columns, rows),
+            {"bucket": [*range(_BUCKETS), _TOTAL_BUCKET]},
         )
 
-        def removal(operation_id: int) -> Statement:
-            counters = (
-                f"SELECT explode(map_entries(last.calls)) AS entry FROM ({members}) WHERE gone "
-                f"UNION ALL SELECT explode(map_entries(calls)) FROM {self._table} WHERE {_IS_TOTAL}"
-            )
-            totals = (
-                "SELECT map_from_arrays(collect_list(name), collect_list(count)) FROM "
-                f"(SELECT entry.key AS name, sum(entry.value) AS count FROM ({counters}) "
-                "WHERE entry.key IS NOT NULL GROUP BY entry.key)"
-            )
-            source = (
-                "SELECT bucket, 'member' AS kind, member, IF(gone, newest + 1, newest) AS below, "
-                f"CAST(NULL AS MAP<STRING, BIGINT>) AS calls FROM ({members}) UNION ALL "
-                f"SELECT {integer(_TOTAL_BUCKET)}, 'total', 'total', 1L, ({totals})"
-            )
-            total = {"bucket": "s.bucket", "kind": "s.kind", "member": "s.member", "seq": "0L"}
-            return Statement(
-                self._table,
-                f"{noted('t.bucket')} "
-                f"AND (t.bucket < {integer(_BUCKETS)} OR t.bucket = {integer(_TOTAL_BUCKET)}) "
-                "AND t.kind IN ('member', 'total') AND t.bucket = s.bucket AND t.kind = s.kind "
-                f"AND t.member = s.member AND t.seq < s.below AND t.seq <> {bigint(operation_id)}",
-                [
-                    Clause(None, "t.kind = 'member'"),
-                    Clause({"calls": "s.calls"}),
-                    Clause(total | {"calls": "s.calls"}, "s.kind = 'total'", inserts=True),
-                ],
-                operation_id,
-                f"({source})",
-                {"bucket": [*range(_BUCKETS), _TOTAL_BUCKET]},
-            )
 
-        replaced = f"SELECT sum(IF(gone, beats, beats - 1)) AS n FROM ({members})"
-        return self._remove("fold_sessions", loop, replaced, least, removal)
+def _asks(of: Row) -> Expression:
+    """What queue objects ask of VACUUM."""
+    return (of.bucket == integer(_VACUUM_BUCKET)) & (of.kind == _WRITING)
 
 
 def _views(rows: Iterable[Mapping[str, Any]]) -> dict[str, SessionView]:
     members: dict[str, list[Member]] = defaultdict(list)
     dead: dict[str, int] = defaultdict(int)
-    for row in rows:
-        last = row["last"]
-        if row["kind"] == "dead":
-            dead[row["session"]] = max(dead[row["session"]], row["epoch"])
+    for each in rows:
+        last = each["last"]
+        if each["kind"] == "dead":
+            dead[each["session"]] = max(dead[each["session"]], each["epoch"])
             continue
-        members[row["session"]].append(
+        members[each["session"]].append(
             Member(
-                row["session"],
-                row["member"],
+                each["session"],
+                each["member"],
                 last["epoch"],
-                row["seq"],
+                each["seq"],
                 last["status"] == _LIVE,
                 last["until"],
             )
         )
     return {name: SessionView(name, tuple(members[name]), dead[name]) for name in {*members, *dead}}
-
-
-def _map(calls: Mapping[str, int]) -> str:
-    if not calls:
-        return "CAST(map() AS MAP<STRING, BIGINT>)"
-    pairs = ", ".join(f"{string(name)}, {bigint(count)}" for name, count in calls.items())
-    return f"map({pairs})"

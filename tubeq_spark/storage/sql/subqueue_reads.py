@@ -7,23 +7,41 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.chosen import MOST_NAMED
+from tubeq_spark.storage.expression import TRUE, Type, all_of, at, row
+from tubeq_spark.storage.query import (
+    Among,
+    Firsts,
+    Select,
+    any_holds,
+    count,
+    count_if,
+    least,
+    named,
+)
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import SubqueueHead
 from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.inline_rows import rows_source
-from tubeq_spark.storage.sql.quoting import bigints, limited, moment, string
-from tubeq_spark.storage.sql.selections import selection_query, selections_of
+from tubeq_spark.storage.sql.selections import (
+    SELECTED,
+    position,
+    selection_query,
+    selections_of,
+)
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.segment_facts import SegmentSelection
     from tubeq_spark.storage.sql.tube_table import TubeTable
-    from tubeq_spark.storage.statement import Source
 
 __all__ = ["Subqueues"]
+
+_ROW = row()
+_TAKEN = TaskState.TAKEN.value
 
 
 class Subqueues:
@@ -40,13 +58,15 @@ class Subqueues:
         self, now_us: int, max_attempts: int | None, busy: Collection[str | None], limit: int
     ) -> list[SubqueueHead]:
         """The sub-queues with ready tasks that are not busy, by their first task."""
-        others, frames = self._not_among(busy)
+        columns = {
+            "utube": _ROW.utube,
+            "first": least(position()),
+            "n": count(),
+            "in_lease_segment": any_holds(_ROW.state == _TAKEN),
+        }
+        where = self._ready(now_us, max_attempts) & _none_of(busy)
         found = self._engine.arrow(
-            "SELECT utube, min(struct(pri, task_id)) AS first, count(*) AS n, "
-            f"bool_or(state = 't') AS in_lease_segment FROM {self._table.name} t "
-            f"WHERE {self._ready(now_us, max_attempts)} AND {others} "
-            f"GROUP BY utube ORDER BY first {limited(limit)}",
-            frames,
+            Select(self._table.name, columns, where, ["utube"], order=["first"], limit=limit),
             self._seen,
         )
         heads = [
@@ -60,13 +80,11 @@ class Subqueues:
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[StoredTask]:
         """The next tasks of some sub-queues, in the tube's order; arguments as of `selections`."""
-        columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
-        ready, frames = self._ready_among(now_us, max_attempts, quotas)
+        ready = self._ready_among(now_us, max_attempts, quotas, COLUMNS)
+        columns = named(*COLUMNS)
+        firsts = Firsts(ready, self._table.order, quotas)
         found = self._engine.arrow(
-            f"SELECT {columns} FROM ({self._first_of(ready, quotas)}) "
-            f"ORDER BY {self._table.in_order}",
-            frames,
-            sum(quotas.values()),
+            Select(firsts, columns, order=self._table.order), sum(quotas.values())
         )
         return stored_tasks(found)
 
@@ -86,13 +104,13 @@ class Subqueues:
             quotas: At most so many tasks, by sub-queue.
             whole: Whether that is all there was: then nothing need be sorted to find the place.
         """
-        ready, frames = self._ready_among(now_us, max_attempts, quotas)
+        ready = self._ready_among(now_us, max_attempts, quotas, SELECTED | named("utube"))
         if whole:
-            everything = self._selections(ready, quotas, frames)
+            everything = self._selections(ready, quotas)
             # Puts since then may have added more than was asked for.
             if _are_within(everything, quotas):
                 return everything
-        return self._selections(self._first_of(ready, quotas), quotas, frames)
+        return self._selections(Firsts(ready, self._table.order, quotas), quotas)
 
     def all_selections(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
@@ -102,39 +120,36 @@ class Subqueues:
         Returns:
             `None` where they have not: then rows must be told apart by their sub-queues.
         """
-        ready = f"SELECT * FROM {self._table.name} t WHERE {self._ready(now_us, max_attempts)}"
+        where = self._ready(now_us, max_attempts)
+        ready = Select(self._table.name, SELECTED | named("utube"), where)
         # More selections than tasks that were asked for would be too much in any case.
-        selections = self._selections(ready, quotas, {}, limited(sum(quotas.values()) + 1))
+        selections = self._selections(ready, quotas, sum(quotas.values()) + 1)
         return selections if _are_within(selections, quotas) else None
 
     def _selections(
         self,
-        rows: str,
+        rows: Select | Firsts,
         quotas: Mapping[str | None, int],
-        frames: dict[str, Source],
-        at_most: str = "",
+        at_most: int | None = None,
     ) -> list[SegmentSelection]:
-        query = selection_query(rows, "utube, segment", at_most)
-        return selections_of(self._engine.arrow(query, frames, sum(quotas.values())))
+        query = selection_query(rows, ("utube", "segment"), at_most)
+        return selections_of(self._engine.arrow(query, sum(quotas.values())))
 
     def _ready_among(
-        self, now_us: int, max_attempts: int | None, utubes: Collection[str | None]
-    ) -> tuple[str, dict[str, Source]]:
-        """A query for the ready rows of some sub-queues, and the DataFrames that it names."""
-        frames: dict[str, Source] = {}
-        named = predicates.of_utubes(utubes) if len(utubes) <= MOST_NAMED else ""
-        if not named:
-            named, frames = self._exists(utubes)
-        ready = self._ready(now_us, max_attempts)
-        return f"SELECT * FROM {self._table.name} t WHERE {ready} AND {named}", frames
+        self,
+        now_us: int,
+        max_attempts: int | None,
+        utubes: Collection[str | None],
+        columns: Mapping[str, Expression],
+    ) -> Select:
+        """A query for some columns of the ready rows of some sub-queues."""
+        named: Expression = Among(_ROW.utube, utubes, Type.STRING)
+        if len(utubes) <= MOST_NAMED:
+            named = predicates.of_utubes(utubes)
+        return Select(self._table.name, columns, self._ready(now_us, max_attempts) & named)
 
-    def _first_of(self, rows: str, quotas: Mapping[str | None, int]) -> str:
-        """A query for the first of these rows, within the quota of their sub-queue."""
-        place = f"row_number() OVER (PARTITION BY utube ORDER BY {self._table.in_order})"
-        return f"SELECT * FROM (SELECT *, {place} AS tubeq_place FROM ({rows})) WHERE {_within(quotas)}"
-
-    def _ready(self, now_us: int, max_attempts: int | None) -> str:
-        return f"{self._table.mine()} AND {predicates.is_ready(now_us, max_attempts)}"
+    def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
+        return self._table.mine() & predicates.is_ready(now_us, max_attempts)
 
     def stored_under(
         self, take_ids: Collection[int], now_us: int
@@ -146,46 +161,37 @@ class Subqueues:
         """
         if not take_ids:
             return {}
-        found = self._engine.arrow(
-            "SELECT claim, utube, "
-            f"count_if(next_event IS NULL OR next_event > {moment(now_us)}) AS lasting "
-            f"FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"AND claim IN ({bigints(take_ids)}) GROUP BY claim, utube"
-        )
+        lasting = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
+        where = self._taken_rows(_ROW.claim.is_in(take_ids))
+        columns = {**named("claim", "utube"), "lasting": count_if(lasting)}
+        found = self._engine.arrow(Select(self._table.name, columns, where, by=["claim", "utube"]))
         return {(row["claim"], row["utube"]): row["lasting"] == 0 for row in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
         """Take id and sub-queue of all that is stored as taken in some segments."""
-        return self._taken(f"segment IN ({bigints(segments)})")
+        return self._taken(_ROW.segment.is_in(segments))
 
     def taken_under(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
         """Take id and sub-queue of all that is stored as taken under these take ids."""
-        return self._taken(f"claim IN ({bigints(take_ids)})")
+        return self._taken(_ROW.claim.is_in(take_ids))
 
-    def _taken(self, where: str) -> set[tuple[int, str | None]]:
-        found = self._engine.arrow(
-            f"SELECT DISTINCT claim, utube FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND state = 't' AND {where}"
-        )
-        return {(row["claim"], row["utube"]) for row in found.to_pylist()}
+    def _taken(self, where: Expression) -> set[tuple[int, str | None]]:
+        columns, rows = named("claim", "utube"), self._taken_rows(where)
+        found = self._engine.arrow(Select(self._table.name, columns, rows, by=[*columns]))
+        return {(each["claim"], each["utube"]) for each in found.to_pylist()}
 
-    def _not_among(self, utubes: Collection[str | None]) -> tuple[str, dict[str, Source]]:
-        if len(utubes) <= MOST_NAMED:
-            return _none_of(utubes), {}
-        some, frames = self._exists(utubes)
-        return f"NOT {some}", frames
-
-    def _exists(self, utubes: Collection[str | None]) -> tuple[str, dict[str, Source]]:
-        values = [(utube,) for utube in utubes]
-        source, frames = rows_source({"utube": "STRING"}, values)
-        return f"EXISTS (SELECT 1 FROM {source} s WHERE s.utube <=> t.utube)", frames
+    def _taken_rows(self, where: Expression) -> Expression:
+        return all_of(self._table.mine(), _ROW.state == _TAKEN, where)
 
 
-def _none_of(utubes: Collection[str | None]) -> str:
+def _none_of(utubes: Collection[str | None]) -> Expression:
+    """Rows of no sub-queue of these."""
+    if len(utubes) > MOST_NAMED:
+        return ~Among(_ROW.utube, utubes, Type.STRING)
     # One by one: file statistics skip what holds nothing but one of them.
-    others = [f"utube <> {string(utube)}" for utube in utubes if utube is not None]
-    named = " AND ".join(others) or "TRUE"
-    return f"utube IS NOT NULL AND {named}" if None in utubes else f"(utube IS NULL OR ({named}))"
+    others = [_ROW.utube != utube for utube in utubes if utube is not None]
+    named = all_of(*others) if others else TRUE
+    return _ROW.utube.is_not_null() & named if None in utubes else _ROW.utube.is_null() | named
 
 
 def _are_within(selections: Iterable[SegmentSelection], quotas: Mapping[str | None, int]) -> bool:
@@ -193,14 +199,3 @@ def _are_within(selections: Iterable[SegmentSelection], quotas: Mapping[str | No
     for selection in selections:
         found[selection.utube] += selection.count
     return all(count <= quotas.get(utube, 0) for utube, count in found.items())
-
-
-def _within(quotas: Mapping[str | None, int]) -> str:
-    """Rows within the quota of their sub-queue; nearly all have the same."""
-    usual = max(quotas.values())
-    others = "".join(
-        f"WHEN utube <=> {string(utube)} THEN {quota} "
-        for utube, quota in quotas.items()
-        if quota != usual
-    )
-    return f"tubeq_place <= {f'CASE {others}ELSE {usual} END' if others else usual}"

@@ -10,19 +10,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.ended import Ended
+from tubeq_spark.storage.expression import (
+    FAIL,
+    TRUE,
+    Type,
+    all_of,
+    any_of,
+    at,
+    case,
+    literal,
+    null,
+    row,
+)
 from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.inline_rows import rows_source
-from tubeq_spark.storage.sql.noted import noted
-from tubeq_spark.storage.sql.quoting import bigint, bigints, moment
 from tubeq_spark.storage.sql.row_change_text import taking
 from tubeq_spark.storage.sql.task_statements import partitions_of
-from tubeq_spark.storage.statement import FAIL, Clause, Statement
+from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.storage.chosen import Acked, SubqueueShare
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.sql.tube_table import TubeTable
 
 __all__ = ["SubqueueStatements"]
@@ -32,6 +42,9 @@ __all__ = ["SubqueueStatements"]
 _FENCE_OFFSET = 1 << 62
 #: In place of a task id, which is never negative: a task that is not named.
 _UNNAMED = -1
+_T, _S = row("t"), row("s")
+#: What a take moves of a sub-queue: everything up to a position, under a take id.
+_SHARES = {"utube": Type.STRING, "pri": Type.INT, "task_id": Type.BIGINT, "claim": Type.BIGINT}
 
 
 class SubqueueStatements:
@@ -62,19 +75,20 @@ class SubqueueStatements:
         operation_id = self._fresh()
         take_ids = list(dict.fromkeys(share.take_id for share in shares))
         fences = [take_id - _FENCE_OFFSET for take_id in take_ids]
-        columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
         places = [(s.utube, s.last.pri, s.last.task_id, s.take_id) for s in shares]
-        source, frames = rows_source(columns, places)
         near = [*segments, *take_ids, *fences]
         return Statement(
             self._table.name,
-            f"{noted('t.segment')} AND t.segment IN ({bigints([*near, operation_id])}) "
-            f"AND t.utube <=> s.utube AND ({self._takeable(now_us)})",
-            [self._fail_if_fenced, Clause(taking(self._table, "s.claim", lease))],
+            all_of(
+                _T.segment.is_in([*near, operation_id]),
+                _T.utube.same_as(_S.utube),
+                self._takeable(now_us),
+            ),
+            [self._fail_if_fenced, Clause(taking(self._table, _S.claim, lease))],
             operation_id,
-            source,
+            _T.segment,
+            Rows(_SHARES, places),
             partitions_of(near),
-            frames,
             size,
             size,
         )
@@ -98,12 +112,17 @@ class SubqueueStatements:
         near = [*segments, lease_segment, fence]
         return Statement(
             self._table.name,
-            f"{noted('t.segment')} AND t.segment IN ({bigints([*near, operation_id])}) "
-            f"AND (({self._table.mine('t.')} AND {predicates.is_takeable(now_us, 't.')}) "
-            f"OR ({self._is_fence} AND t.segment = {bigint(fence)}))",
-            [self._fail_if_fenced, Clause(taking(self._table, bigint(lease_segment), lease))],
+            all_of(
+                _T.segment.is_in([*near, operation_id]),
+                any_of(
+                    self._table.mine(_T) & predicates.is_takeable(now_us, _T),
+                    self._is_fence & (_T.segment == fence),
+                ),
+            ),
+            [self._fail_if_fenced, Clause(taking(self._table, literal(lease_segment), lease))],
             operation_id,
-            "(SELECT 1 AS one)",
+            _T.segment,
+            ONE_ROW,
             partitions_of(near),
             size=size,
             tasks=size,
@@ -132,64 +151,67 @@ class SubqueueStatements:
             size: How many rows it changes, about.
         """
         operation_id = self._fresh()
-        gone = dict.fromkeys(row.segment for row in acked)
+        gone = dict.fromkeys(each.segment for each in acked)
         fences = dict.fromkeys(share.take_id - _FENCE_OFFSET for share in shares)
-        columns = {"utube": "STRING", "pri": "INT", "task_id": "BIGINT", "claim": "BIGINT"}
         rows: list[tuple[Any, ...]]
         rows = [(s.utube, s.last.pri, s.last.task_id, s.take_id, None) for s in shares]
-        rows += [(row.utube, None, row.task_id, None, row.segment) for row in acked]
-        named = [row.task_id for row in acked if row.task_id is not None]
-        utube, is_acked = "t.utube", "TRUE"
+        rows += [(each.utube, None, each.task_id, None, each.segment) for each in acked]
+        named = [each.task_id for each in acked if each.task_id is not None]
+        utube: Expression = _T.utube
+        is_acked: Expression = TRUE
         clauses = [
-            Clause(None, "s.acked IS NOT NULL"),
+            Clause(None, _S.acked.is_not_null()),
             self._fail_if_fenced,
-            Clause(taking(self._table, bigint(lease_segment), lease, "s.claim")),
+            Clause(taking(self._table, literal(lease_segment), lease, _S.claim)),
             Clause(
                 {"segment": FAIL},
-                f"s.acked IS NOT NULL AND NOT s.task_id <=> {bigint(_UNNAMED)}",
+                _S.acked.is_not_null() & ~_S.task_id.same_as(_UNNAMED),
                 inserts=True,
             ),
         ]
         if named:
             # What is not named is matched by a row without a sub-queue.
             rows += [(None, None, _UNNAMED, None, segment) for segment in gone]
-            unnamed = f"(t.segment IN ({bigints(gone)}) AND t.task_id NOT IN ({bigints(named)}))"
-            utube = f"CASE WHEN {unnamed} THEN NULL ELSE t.utube END"
-            is_acked = f"IF({unnamed}, {bigint(_UNNAMED)}, t.task_id) = s.task_id"
-            guard = f"s.acked IS NOT NULL AND s.task_id = {bigint(_UNNAMED)}"
+            unnamed = _T.segment.is_in(gone) & _T.task_id.not_in(named)
+            utube = case((unnamed, null(Type.STRING)), other=_T.utube)
+            is_acked = case((unnamed, _UNNAMED), other=_T.task_id) == _S.task_id
+            guard = _S.acked.is_not_null() & (_S.task_id == _UNNAMED)
             clauses.insert(0, Clause({"task_id": FAIL}, guard))
-        source, frames = rows_source(columns | {"acked": "BIGINT"}, rows)
         near = [*gone, *segments, lease_segment, *fences]
         return Statement(
             self._table.name,
-            f"{noted('t.segment')} AND t.segment IN ({bigints([*near, operation_id])}) "
-            f"AND {utube} <=> s.utube "
-            f"AND (({self._table.mine('t.')} AND t.segment = s.acked AND {is_acked}) "
-            f"OR (s.acked IS NULL AND ({self._takeable(now_us)})))",
+            all_of(
+                _T.segment.is_in([*near, operation_id]),
+                utube.same_as(_S.utube),
+                any_of(
+                    all_of(self._table.mine(_T), _T.segment == _S.acked, is_acked),
+                    _S.acked.is_null() & self._takeable(now_us),
+                ),
+            ),
             clauses,
             operation_id,
-            source,
+            _T.segment,
+            Rows(_SHARES | {"acked": Type.BIGINT}, rows),
             partitions_of(near),
-            frames,
             size,
             size,
             Ended(self._table.id),
         )
 
-    def _takeable(self, now_us: int) -> str:
+    def _takeable(self, now_us: int) -> Expression:
         """What may be taken up to a share's position, and the fence of its take id."""
-        place = "t.task_id <= s.task_id"
+        place: Expression = _T.task_id <= _S.task_id
         if self._table.order != ("task_id",):
-            place = f"(t.pri < s.pri OR (t.pri = s.pri AND {place}))"
-        return (
-            f"({self._table.mine('t.')} AND {place} AND {predicates.is_takeable(now_us, 't.')}) "
-            f"OR ({self._is_fence} AND t.segment = s.claim - {bigint(_FENCE_OFFSET)})"
+            place = (_T.pri < _S.pri) | ((_T.pri == _S.pri) & place)
+        return any_of(
+            all_of(self._table.mine(_T), place, predicates.is_takeable(now_us, _T)),
+            self._is_fence & (_T.segment == _S.claim - _FENCE_OFFSET),
         )
 
     @property
-    def _is_fence(self) -> str:
+    def _is_fence(self) -> Expression:
         """Whether a row is a fence."""
-        return f"t.tube = {bigint(-self._table.id)}"
+        return _T.tube == -self._table.id
 
     @property
     def _fail_if_fenced(self) -> Clause:
@@ -198,20 +220,26 @@ class SubqueueStatements:
     def fence(self, held: Sequence[tuple[int, str | None]], now_us: int) -> Statement:
         """Make every take under these take ids fail, for these sub-queues, for ever."""
         operation_id = self._fresh()
-        tube, at = bigint(-self._table.id), moment(now_us)
-        columns = {"segment": "BIGINT", "utube": "STRING"}
         values = [(take_id - _FENCE_OFFSET, utube) for take_id, utube in held]
-        source, frames = rows_source(columns, values)
         segments = sorted({take_id - _FENCE_OFFSET for take_id, _ in held})
-        row = {"segment": "s.segment", "tube": tube, "utube": "s.utube", "created": at}
+        fence = {
+            "segment": _S.segment,
+            "tube": literal(-self._table.id),
+            "utube": _S.utube,
+            "created": at(now_us),
+        }
         return Statement(
             self._table.name,
-            f"{noted('t.segment')} AND t.segment IN ({bigints([*segments, operation_id])}) "
-            f"AND t.segment = s.segment AND t.tube = {tube} AND t.utube <=> s.utube",
-            [Clause(row, inserts=True)],
+            all_of(
+                _T.segment.is_in([*segments, operation_id]),
+                _T.segment == _S.segment,
+                self._is_fence,
+                _T.utube.same_as(_S.utube),
+            ),
+            [Clause(fence, inserts=True)],
             operation_id,
-            source,
+            _T.segment,
+            Rows({"segment": Type.BIGINT, "utube": Type.STRING}, values),
             partitions_of(segments),
-            frames,
             len(held),
         )

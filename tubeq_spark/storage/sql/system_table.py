@@ -43,26 +43,26 @@ class SystemTable:
         self,
         operation: str,
         loop: CommitLoop,
-        count: str,
         least: int,
-        removal: Callable[[int], Statement],
+        decide: Callable[[int], tuple[int, Statement | None]],
     ) -> int:
         """Remove rows that are in the way, if there are enough of them.
 
         Args:
             operation: Its name.
             loop: May give up at the first conflict.
-            count: A query for how many there are, as `n`.
             least: So many are enough.
-            removal: The statement that removes them, given its operation id.
+            decide: Reads how many there are, and makes the statement that removes them of its operation
+                id; `None`: there are none.
 
         Returns:
             How many rows went. At most one commit.
         """
 
         def attempt() -> Plan[int]:
-            if (self._engine.rows(count)[0]["n"] or 0) < least:
+            count, statement = decide(self._operation_id())
+            if statement is None or count < least:
                 return Plan(None, lambda _: 0)
-            return Plan(removal(self._operation_id()), lambda affected: affected.deleted)
+            return Plan(statement, lambda affected: affected.deleted)
 
         return loop.run(operation, self._table_lock, attempt)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
+from tubeq_spark.storage.query import Select, Union, count, count_if, least
 from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.quoting import bigint, moment
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -18,6 +20,7 @@ __all__ = ["Depth", "counts", "depth"]
 
 #: Tubes that one query counts: each is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
+_ROW = row()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +61,26 @@ def depth(
         over: Owners whose sessions are over: what they hold is ready.
     """
     due = predicates.is_due(now_us)
-    ending = f"state = 't' AND next_event > {moment(now_us)} AND next_event <= {moment(soon_us)}"
-    found = engine.rows(
-        f"SELECT {predicates.effective_state(now_us, max_attempts, over=over)} AS state, count(*) AS n, "
-        f"unix_micros(min(created)) AS oldest, count_if({ending}) AS ending, "
-        f"count_if({due}) AS due, "
-        f"unix_micros(min(CASE WHEN {due} THEN {predicates.due_at()} END)) AS since "
-        f"FROM {table.name} WHERE {table.mine()} GROUP BY 1"
+    ending = all_of(
+        _ROW.state == TaskState.TAKEN.value,
+        _ROW.next_event > at(now_us),
+        _ROW.next_event <= at(soon_us),
     )
+    columns = {
+        "state": predicates.effective_state(now_us, max_attempts, over=over),
+        "n": count(),
+        "oldest": Micros(least(_ROW.created)),
+        "ending": count_if(ending),
+        "due": count_if(due),
+        "since": Micros(least(case((due, predicates.due_at())))),
+    }
+    found = engine.rows(Select(table.name, columns, table.mine(), by=["state"]))
     return Depth(
-        {row["state"]: row["n"] for row in found if row["state"] is not None},
-        next((row["oldest"] for row in found if row["state"] == "r"), None),
-        sum(row["ending"] for row in found),
-        sum(row["due"] for row in found),
-        min((row["since"] for row in found if row["since"] is not None), default=None),
+        {each["state"]: each["n"] for each in found if each["state"] is not None},
+        next((each["oldest"] for each in found if each["state"] == "r"), None),
+        sum(each["ending"] for each in found),
+        sum(each["due"] for each in found),
+        min((each["since"] for each in found if each["since"] is not None), default=None),
     )
 
 
@@ -95,17 +104,18 @@ def counts(
     found: dict[int, dict[str, int]] = {table.id: {} for table, _ in tubes}
     for first in range(0, len(tubes), _COUNTED_TOGETHER):
         some = tubes[first : first + _COUNTED_TOGETHER]
-        for row in engine.rows(" UNION ALL ".join(_counting(*tube, now_us, over) for tube in some)):
-            if row["state"] is not None:
-                found[row["tube"]][row["state"]] = row["n"]
+        for each in engine.rows(Union([_counting(*tube, now_us, over) for tube in some])):
+            if each["state"] is not None:
+                found[each["tube"]][each["state"]] = each["n"]
     return found
 
 
 def _counting(
     table: TubeTable, max_attempts: int | None, now_us: int, over: Collection[str]
-) -> str:
-    state = predicates.effective_state(now_us, max_attempts, over=over)
-    return (
-        f"SELECT {bigint(table.id)} AS tube, {state} AS state, count(*) AS n "
-        f"FROM {table.name} WHERE {table.mine()} GROUP BY 2"
-    )
+) -> Select:
+    columns = {
+        "tube": literal(table.id),
+        "state": predicates.effective_state(now_us, max_attempts, over=over),
+        "n": count(),
+    }
+    return Select(table.name, columns, table.mine(), by=["state"])

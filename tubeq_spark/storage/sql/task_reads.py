@@ -7,36 +7,65 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.rules.shown_table import shown_table
 from tubeq_spark.storage.chosen import MOST_NAMED
+from tubeq_spark.storage.expression import (
+    FALSE,
+    Micros,
+    Type,
+    all_of,
+    any_of,
+    case,
+    integer,
+    row,
+)
+from tubeq_spark.storage.query import (
+    Among,
+    Select,
+    any_holds,
+    collected,
+    count,
+    count_if,
+    greatest,
+    least,
+    named,
+    total,
+)
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import DueGroup, SegmentSpan, Waiting
 from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
-from tubeq_spark.storage.sql.inline_rows import rows_source
-from tubeq_spark.storage.sql.quoting import bigint, bigints, integer, limited, string
 from tubeq_spark.storage.sql.row_change_text import GONE
-from tubeq_spark.storage.sql.selections import selection_query, selections_of
+from tubeq_spark.storage.sql.selections import (
+    SELECTED,
+    position,
+    selection_query,
+    selections_of,
+)
 from tubeq_spark.storage.sql.task_counts import counts
 from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.segment_facts import SegmentSelection
 
 __all__ = ["Tasks"]
 
 T = TypeVar("T")
-
+_ROW = row()
+_TAKEN = TaskState.TAKEN.value
 
 #: Where too few tasks were found, so many times as many are looked for among those that follow.
 _WIDER = 8
 #: Task ids have 63 bits; any other number is no task's.
 _IDS = 1 << 63
+#: So many segments of leftovers are removed at a time.
+_LEFTOVERS = 10_000
 
 
 class Tasks:
@@ -48,18 +77,30 @@ class Tasks:
         self._table = table
         self._heads = HeadHint()
 
-    def select(self, where: str, order: str = "", limit: int | None = None) -> str:
-        """A query for whole rows."""
-        columns = ", ".join(f"{sql} AS {name}" for name, sql in COLUMNS.items())
-        text = f"SELECT {columns} FROM {self._table.name} WHERE {self._table.mine()} AND {where}"
-        text += f" ORDER BY {order}" if order else ""
-        return text + (f" {limited(limit)}" if limit is not None else "")
+    def _select(
+        self,
+        columns: Mapping[str, Expression],
+        where: Expression | None = None,
+        *,
+        by: Sequence[str] | None = None,
+        having: Expression | None = None,
+        order: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> Select:
+        """A query over the rows of the tube."""
+        mine = self._table.mine() if where is None else self._table.mine() & where
+        return Select(self._table.name, columns, mine, by, having, order, limit)
 
     def read(
-        self, where: str, order: str = "", limit: int | None = None, expected: int = 0
+        self,
+        where: Expression,
+        order: Sequence[str] = (),
+        limit: int | None = None,
+        expected: int = 0,
     ) -> list[StoredTask]:
         """Whole rows, about so many; the caller knows their number or sets a limit."""
-        return stored_tasks(self.engine.arrow(self.select(where, order, limit), expected=expected))
+        select = self._select(COLUMNS, where, order=order, limit=limit)
+        return stored_tasks(self.engine.arrow(select, expected))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
         """The rows of these tasks, as stored."""
@@ -67,19 +108,17 @@ class Tasks:
         if not ids:
             return []
         if len(ids) <= MOST_NAMED:
-            return self.read(f"task_id IN ({bigints(ids)})")
+            return self.read(_ROW.task_id.is_in(ids))
         # A range lets file statistics skip what a join alone would read.
-        near = f"task_id BETWEEN {bigint(min(ids))} AND {bigint(max(ids))}"
-        source, frames = rows_source({"wanted": "BIGINT"}, [(number,) for number in ids])
-        named = f"task_id IN (SELECT wanted FROM {source})"
-        return stored_tasks(self.engine.arrow(self.select(f"{near} AND {named}"), frames))
+        near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
+        return self.read(near & Among(_ROW.task_id, ids, Type.BIGINT))
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""
         ready = self._ready(now_us, max_attempts)
 
-        def read(where: str, expected: int) -> list[StoredTask]:
-            return self.read(where, self._table.in_order, limit, expected)
+        def read(where: Expression, expected: int) -> list[StoredTask]:
+            return self.read(where, self._table.order, limit, expected)
 
         return self._at_head(ready, limit, read, len)
 
@@ -96,7 +135,11 @@ class Tasks:
         )
 
     def _at_head(
-        self, ready: str, limit: int, read: Callable[[str, int], T], size: Callable[[T], int]
+        self,
+        ready: Expression,
+        limit: int,
+        read: Callable[[Expression, int], T],
+        size: Callable[[T], int],
     ) -> T:
         """Read what is ready without reading segments that cannot hold the next `limit` tasks."""
         hint = self._heads
@@ -109,7 +152,7 @@ class Tasks:
                 bound = hint.bound(wanted)
                 if bound is None:
                     break
-                found = read(f"{ready} AND {self._table.up_to(bound)}", hint.expected(limit))
+                found = read(ready & self._table.up_to(bound), hint.expected(limit))
                 if size(found) >= limit:
                     return found
                 hint.passed(bound)
@@ -122,41 +165,39 @@ class Tasks:
             hint.forget()
         return read(ready, hint.expected(limit))
 
-    def _look(self, ready: str) -> list[SegmentHead]:
+    def _look(self, ready: Expression) -> list[SegmentHead]:
+        columns = {"first": least(position()), "n": count()}
         found = self.engine.arrow(
-            f"SELECT min(struct(pri, task_id)) AS first, count(*) AS n FROM {self._table.name} "
-            f"WHERE {self._table.mine()} AND {ready} GROUP BY segment ORDER BY first "
-            f"LIMIT {HEAD_SEGMENTS}"
+            self._select(columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS)
         )
-        return [SegmentHead(OrderPosition(**row["first"]), row["n"]) for row in found.to_pylist()]
+        return [
+            SegmentHead(OrderPosition(**each["first"]), each["n"]) for each in found.to_pylist()
+        ]
 
     def buried(self, now_us: int, last: OrderPosition, limit: int) -> list[StoredTask]:
         """The first `limit` buried tasks, up to a position in the order."""
-        where = f"{predicates.is_buried(now_us)} AND {self._table.up_to(last)}"
-        return self.read(where, self._table.in_order, limit)
+        where = predicates.is_buried(now_us) & self._table.up_to(last)
+        return self.read(where, self._table.order, limit)
 
     def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
         """Where the first `limit` buried tasks are."""
         return self.segments(predicates.is_buried(now_us), limit)
 
-    def segments(self, where: str, limit: int, expected: int = 0) -> list[SegmentSelection]:
+    def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
-        rows = (
-            f"SELECT segment, pri, task_id, state, ttr FROM {self._table.name} "
-            f"WHERE {self._table.mine()} AND {where} "
-            f"ORDER BY {self._table.in_order} {limited(limit)}"
-        )
-        return selections_of(self.engine.arrow(selection_query(rows), expected=expected))
+        rows = self._select(SELECTED, where, order=self._table.order, limit=limit)
+        return selections_of(self.engine.arrow(selection_query(rows), expected))
 
     def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
         """All tasks that were taken under these take ids and still are, wherever they moved."""
-        holder = "" if owner is None else f" AND owner = {string(owner)}"
-        where = f"state = 't' AND claim IN ({bigints(take_ids)}){holder}"
-        return self.read(where, self._table.in_order)
+        where = (_ROW.state == _TAKEN) & _ROW.claim.is_in(take_ids)
+        if owner is not None:
+            where &= _ROW.owner == owner
+        return self.read(where, self._table.order)
 
     def due_tasks(self, now_us: int, limit: int) -> list[StoredTask]:
         """Tasks that time has changed and nobody has written down, by their ids."""
-        return self.read(predicates.is_due(now_us), "task_id", limit)
+        return self.read(predicates.is_due(now_us), ["task_id"], limit)
 
     def in_state(
         self,
@@ -178,27 +219,31 @@ class Tasks:
             limit: How many.
         """
         effective = predicates.effective_state(now_us, max_attempts, over=over)
-        where = f"{effective} = {string(state.value)}"
+        where: Expression = effective == state.value
         if after is not None:
-            where += f" AND NOT ({self._table.up_to(after)})"
-        return self.read(where, self._table.in_order, limit)
+            where &= ~self._table.up_to(after)
+        return self.read(where, self._table.order, limit)
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
         """All rows of these lease segments, in order."""
-        return self.read(f"segment IN ({bigints(lease_segments)})", self._table.in_order)
+        return self.read(_ROW.segment.is_in(lease_segments), self._table.order)
 
     def is_behind(self, segments: Sequence[int], now_us: int, max_attempts: int | None) -> bool:
         """Whether a ready task comes before the last of its sub-queue in some lease segments."""
-        mine = self._table.mine()
-        found = self.engine.rows(
-            "SELECT 1 AS one FROM (SELECT utube, max(struct(pri, task_id)) AS last "
-            f"FROM {self._table.name} WHERE {mine} AND segment IN ({bigints(segments)}) "
-            f"GROUP BY utube) s JOIN (SELECT * FROM {self._table.name} "
-            f"WHERE {mine} AND {self._ready(now_us, max_attempts)}) t "
-            "ON t.utube <=> s.utube AND (t.pri < s.last.pri "
-            "OR (t.pri = s.last.pri AND t.task_id < s.last.task_id)) LIMIT 1"
-        )
-        return bool(found)
+        columns = {"utube": _ROW.utube, "last": greatest(position())}
+        held = self.engine.arrow(
+            self._select(columns, _ROW.segment.is_in(segments), by=["utube"])
+        ).to_pylist()
+        lasts = {each["utube"]: OrderPosition(**each["last"]) for each in held}
+        if not lasts:
+            return False
+        columns = {"utube": _ROW.utube, "first": least(position())}
+        near: Expression = Among(_ROW.utube, list(lasts), Type.STRING)
+        if len(lasts) <= MOST_NAMED:
+            near = predicates.of_utubes(lasts)
+        ready = self._ready(now_us, max_attempts) & near
+        firsts = self.engine.arrow(self._select(columns, ready, by=["utube"])).to_pylist()
+        return any(OrderPosition(**each["first"]) < lasts[each["utube"]] for each in firsts)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
         """What is left of a take, as a program sees it (columns of `Batch.table`).
@@ -208,48 +253,43 @@ class Tasks:
             owner: Who holds its tasks.
             expected: How many there are, about.
         """
-        found = self.engine.arrow(
-            "SELECT task_id, data, pri, utube, ttl, ttr, attempts, unix_micros(created) AS created "
-            f"FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"AND claim = {bigint(take_id)} AND owner = {string(owner)}",
-            expected=expected,
-        )
+        columns = named("task_id", "data", "pri", "utube", "ttl", "ttr", "attempts")
+        columns["created"] = Micros(_ROW.created)
+        found = self.engine.arrow(self._select(columns, _held(take_id, owner)), expected)
         typed = self._table.payload_columns is not None
         return shown_table(found, self._table.order, typed=typed)
 
     def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
         """Segment and task id of all rows of these lease segments."""
         found = self.engine.arrow(
-            f"SELECT segment, task_id FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND segment IN ({bigints(lease_segments)})"
+            self._select(named("segment", "task_id"), _ROW.segment.is_in(lease_segments))
         )
         segments, task_ids = (column.to_pylist() for column in found.columns)
         return list(zip(segments, task_ids, strict=True))
 
     def count_in(self, segment: int) -> int:
         """How many tasks a segment holds, or of tasks that are gone."""
-        mine = f"abs(tube) = {bigint(self._table.id)} AND segment = {bigint(segment)}"
-        count: int = self.engine.rows(f"SELECT count(*) AS n FROM {self._table.name} WHERE {mine}")[
-            0
-        ]["n"]
-        return count
+        tubes = _ROW.tube.is_in([self._table.id, -self._table.id])
+        where = tubes & (_ROW.segment == segment)
+        found = self.engine.rows(Select(self._table.name, {"n": count()}, where))
+        return int(found[0]["n"])
 
     def count_of(self, take_id: int, owner: str) -> int:
         """How many tasks of a take its owner holds, wherever they moved."""
-        found = self.engine.rows(
-            f"SELECT count(*) AS n FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND state = 't' AND claim = {bigint(take_id)} AND owner = {string(owner)}"
-        )
-        count: int = found[0]["n"]
-        return count
+        found = self.engine.rows(self._select({"n": count()}, _held(take_id, owner)))
+        return int(found[0]["n"])
 
     def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
         """Segments with tasks up to an id (all when `None`)."""
-        older = "" if bound is None else f" HAVING min(task_id) <= {bigint(bound)}"
+        columns = {
+            "segment": _ROW.segment,
+            "first": least(_ROW.task_id),
+            "last": greatest(_ROW.task_id),
+            "in_lease_segment": any_holds(_ROW.state == _TAKEN),
+        }
+        older = None if bound is None else _ROW.first <= bound
         found = self.engine.rows(
-            "SELECT segment, max(task_id) AS last, bool_or(state = 't') AS in_lease_segment "
-            f"FROM {self._table.name} WHERE {self._table.mine()} "
-            f"GROUP BY segment{older} ORDER BY segment LIMIT {limit}"
+            self._select(columns, by=["segment"], having=older, order=["segment"], limit=limit)
         )
         return [SegmentSpan(r["segment"], r["last"], r["in_lease_segment"]) for r in found]
 
@@ -258,17 +298,22 @@ class Tasks:
 
         So many of them that together they have at most `most` rows.
         """
+        columns = {
+            "segment": _ROW.segment,
+            "n": count(),
+            "first": least(_ROW.task_id),
+            "taken": count_if(_ROW.state == _TAKEN),
+        }
+        tiny_ones = (_ROW.n <= rows) & (_ROW.taken == 0)
         found = self.engine.rows(
-            "SELECT segment, count(*) AS n, min(task_id) AS first FROM "
-            f"{self._table.name} WHERE {self._table.mine()} GROUP BY segment "
-            f"HAVING n <= {rows} AND count_if(state = 't') = 0 ORDER BY first LIMIT {rows}"
+            self._select(columns, by=["segment"], having=tiny_ones, order=["first"], limit=rows)
         )
-        tiny, total = [], 0
-        for row in found:
-            total += row["n"]
-            if total > most:
+        tiny, size = [], 0
+        for each in found:
+            size += each["n"]
+            if size > most:
                 break
-            tiny.append(row["segment"])
+            tiny.append(each["segment"])
         return tiny
 
     def leftover_segments(self) -> list[int]:
@@ -278,16 +323,21 @@ class Tasks:
         Rows that are gone have been told of in the change feed, which has them in files of its own.
         """
         found = self.engine.rows(
-            f"SELECT DISTINCT segment FROM {self._table.name} WHERE {self._is_leftover()} LIMIT 10000"
+            Select(
+                self._table.name,
+                named("segment"),
+                self._is_leftover(),
+                by=["segment"],
+                limit=_LEFTOVERS,
+            )
         )
-        return [row["segment"] for row in found]
+        return [each["segment"] for each in found]
 
-    def _is_leftover(self) -> str:
-        return (
-            f"(abs(tube) < {bigint(self._table.id)} "
-            f"OR (tube = {bigint(-self._table.id)} AND state = {GONE})) "
-            f"AND segment <> {bigint(SEGMENT_0)}"
-        )
+    def _is_leftover(self) -> Expression:
+        tube = self._table.id
+        before = (_ROW.tube < tube) & (_ROW.tube > -tube)
+        gone = (_ROW.tube == -tube) & (_ROW.state == GONE)
+        return (before | gone) & (_ROW.segment != SEGMENT_0)
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
         """All that a sweep looks for, in one read of narrow columns.
@@ -297,27 +347,36 @@ class Tasks:
             rows: A segment of at most so many tasks is tiny.
         """
         mine = self._table.mine()
-        taken = f"{mine} AND state = 't'"
-        segments = (
-            f"SELECT count_if({mine}) AS n, count_if({mine} AND {predicates.is_due(now_us)}) AS due, "
-            f"count_if({taken}) AS taken, collect_set(CASE WHEN {taken} THEN owner END) AS owners, "
-            f"bool_or({self._is_leftover()}) AS leftover FROM {self._table.name} GROUP BY segment"
-        )
-        found = self.engine.rows(
-            "SELECT sum(due) AS due, array_distinct(flatten(collect_set(owners))) AS owners, "
-            "count_if(leftover) AS leftovers, "
-            f"count_if(n > 0 AND n <= {integer(rows)} AND taken = 0) AS tiny FROM ({segments})"
-        )[0]
+        # A lease segment has nothing but taken tasks, of one owner.
+        columns = {
+            "segment": _ROW.segment,
+            "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
+            "n": count_if(mine),
+            "due": count_if(mine & predicates.is_due(now_us)),
+            "leftover": any_holds(self._is_leftover()),
+        }
+        segments = Select(self._table.name, columns, by=["segment", "owner"])
+        is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
+        columns = {
+            "due": total(_ROW.due),
+            "owners": collected(_ROW.owner),
+            "leftovers": count_if(_ROW.leftover),
+            "tiny": count_if(is_tiny),
+        }
+        found = self.engine.rows(Select(segments, columns))[0]
         return Waiting(found["due"] or 0, tuple(found["owners"]), found["leftovers"], found["tiny"])
 
     def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
         """What time has changed and nobody has written down, in at most `limit` groups."""
-        worn = "FALSE" if max_attempts is None else f"attempts >= {integer(max_attempts)}"
+        columns = {
+            **named("segment", "state"),
+            "over": predicates.is_over(now_us),
+            "worn": (_ROW.state == _TAKEN) & _is_worn(max_attempts),
+            "n": count(),
+        }
+        by = ["segment", "state", "over", "worn"]
         found = self.engine.arrow(
-            f"SELECT segment, state, {predicates.is_over(now_us)} AS over, "
-            f"state = 't' AND {worn} AS worn, count(*) AS n FROM {self._table.name} "
-            f"WHERE {self._table.mine()} AND {predicates.is_due(now_us)} "
-            f"GROUP BY 1, 2, 3, 4 ORDER BY segment LIMIT {limit}"
+            self._select(columns, predicates.is_due(now_us), by=by, order=["segment"], limit=limit)
         )
         return [
             DueGroup(r["segment"], TaskState(r["state"]), r["over"], r["worn"], r["n"])
@@ -328,20 +387,19 @@ class Tasks:
         self, owner: str | None, max_attempts: int | None, limit: int
     ) -> tuple[list[int], int]:
         """Lease segments of one owner, or of all; and how many of their tasks are worn out."""
-        mine = "" if owner is None else f" AND owner = {string(owner)}"
-        worn = "FALSE" if max_attempts is None else f"attempts >= {integer(max_attempts)}"
+        where: Expression = _ROW.state == _TAKEN
+        if owner is not None:
+            where &= _ROW.owner == owner
+        columns = {"segment": _ROW.segment, "worn": count_if(_is_worn(max_attempts))}
         found = self.engine.rows(
-            f"SELECT segment, count_if({worn}) AS worn FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND state = 't'{mine} GROUP BY segment ORDER BY segment LIMIT {limit}"
+            self._select(columns, where, by=["segment"], order=["segment"], limit=limit)
         )
-        return [row["segment"] for row in found], sum(row["worn"] for row in found)
+        return [each["segment"] for each in found], sum(each["worn"] for each in found)
 
     def worn_in(self, segments: Collection[int], max_attempts: int) -> list[int]:
         """The ids of the tasks in some segments that were taken so often."""
-        found = self.engine.arrow(
-            f"SELECT task_id FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND segment IN ({bigints(segments)}) AND attempts >= {integer(max_attempts)}"
-        )
+        worn = _ROW.segment.is_in(segments) & (_ROW.attempts >= integer(max_attempts))
+        found = self.engine.arrow(self._select(named("task_id"), worn))
         ids: list[int] = found.column("task_id").to_pylist()
         return ids
 
@@ -351,29 +409,25 @@ class Tasks:
 
     def owners(self, limit: int) -> list[str]:
         """Who holds tasks, in ended leases too."""
-        found = self.engine.rows(
-            f"SELECT DISTINCT owner FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"LIMIT {limit}"
-        )
-        return [row["owner"] for row in found]
+        taken = _ROW.state == _TAKEN
+        found = self.engine.rows(self._select(named("owner"), taken, by=["owner"], limit=limit))
+        return [each["owner"] for each in found]
 
     def first_pri(self, below: int) -> int | None:
         """The first `pri` of what is not done, of those below a number: statistics skip the rest."""
-        return self._outer_pri("min", f"pri < {integer(below)}")
+        return self._outer_pri(least(_ROW.pri), _ROW.pri < integer(below))
 
     def last_pri(self, above: int, but: int) -> int | None:
         """The last `pri` of what is not done but for one task, of those above a number."""
-        return self._outer_pri("max", f"pri > {integer(above)} AND task_id <> {bigint(but)}")
+        others = (_ROW.pri > integer(above)) & (_ROW.task_id != but)
+        return self._outer_pri(greatest(_ROW.pri), others)
 
-    def _outer_pri(self, function: str, where: str) -> int | None:
-        found = self.engine.rows(
-            f"SELECT {function}(pri) AS pri FROM {self._table.name} WHERE {self._table.mine()} "
-            f"AND state <> {string(TaskState.DONE.value)} AND {where}"
-        )
-        pri: int | None = found[0]["pri"]
-        return pri
+    def _outer_pri(self, pri: Expression, where: Expression) -> int | None:
+        stored = _ROW.state != TaskState.DONE.value
+        found: int | None = self.engine.rows(self._select({"pri": pri}, stored & where))[0]["pri"]
+        return found
 
-    def _ready(self, now_us: int, max_attempts: int | None) -> str:
+    def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
         return predicates.is_ready(now_us, max_attempts)
 
     def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:
@@ -381,17 +435,29 @@ class Tasks:
 
         An exchange goes on under a take id that was there before; else it is that of the lease segment.
         """
-        named = bigints(sorted(lease_segments))
-        found = self.engine.rows(
-            f"SELECT DISTINCT claim FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"AND owner = {string(owner)} AND (segment IN ({named}) OR claim IN ({named}))"
+        numbers = sorted(lease_segments)
+        where = all_of(
+            _ROW.state == _TAKEN,
+            _ROW.owner == owner,
+            any_of(_ROW.segment.is_in(numbers), _ROW.claim.is_in(numbers)),
         )
-        return {row["claim"] for row in found}
+        found = self.engine.rows(self._select(named("claim"), where, by=["claim"]))
+        return {each["claim"] for each in found}
 
     def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
         """Where the tasks of a take are by now, as far as `owner` still holds them."""
+        held = _held(take_id, owner)
         found = self.engine.rows(
-            f"SELECT DISTINCT segment FROM {self._table.name} WHERE {self._table.mine()} AND state = 't' "
-            f"AND claim = {bigint(take_id)} AND owner = {string(owner)} LIMIT {MOST_NAMED}"
+            self._select(named("segment"), held, by=["segment"], limit=MOST_NAMED)
         )
-        return sorted(row["segment"] for row in found)
+        return sorted(each["segment"] for each in found)
+
+
+def _held(take_id: int, owner: str) -> Expression:
+    """What its owner still holds of a take."""
+    return all_of(_ROW.state == _TAKEN, _ROW.claim == take_id, _ROW.owner == owner)
+
+
+def _is_worn(max_attempts: int | None) -> Expression:
+    """Whether a task was taken as often as it may be."""
+    return FALSE if max_attempts is None else _ROW.attempts >= integer(max_attempts)

@@ -28,14 +28,22 @@ from tubeq_spark.rules.row_changes import (
 )
 from tubeq_spark.storage.chosen import Chosen
 from tubeq_spark.storage.ended import Ended
+from tubeq_spark.storage.expression import (
+    FAIL,
+    TRUE,
+    Literal,
+    Type,
+    all_of,
+    case,
+    integer,
+    literal,
+    row,
+)
 from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
 from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.inline_rows import rows_source
-from tubeq_spark.storage.sql.noted import noted
-from tubeq_spark.storage.sql.quoting import bigint, bigints
 from tubeq_spark.storage.sql.row_change_text import clause_of, condition_of
 from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
-from tubeq_spark.storage.statement import FAIL, Append, Clause, Statement
+from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Given, Rows, Statement
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -44,6 +52,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.order import OrderPosition
     from tubeq_spark.rules.row_changes import Change, Which
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.put_identity import PutIdentity
     from tubeq_spark.storage.statement import Source
 
@@ -51,7 +60,9 @@ __all__ = ["Statements", "partitions_of"]
 
 #: In place of a task id, which is never negative: every row of a segment, and a row that no source
 #: row names though the source names all of its segment.
-_EVERY, _UNNAMED = bigint(-1), bigint(-2)
+_EVERY, _UNNAMED = -1, -2
+_T, _S = row("t"), row("s")
+_TAKEN = TaskState.TAKEN.value
 
 
 class Statements:
@@ -70,41 +81,36 @@ class Statements:
 
     def put(self, rows: Source, size: int, segments: Sequence[int]) -> Statement:
         """Insert `size` rows (columns of `INSERTED`) into segments that nobody has used."""
-        values = {name: stored_column(name, f"s.{name}") for name in INSERTED}
-        values |= {"tube": "s.tube", "attempts": "CAST(0 AS INT)"}
+        values = {name: stored_column(name, "s") for name in INSERTED}
+        values |= {"tube": _S.tube, "attempts": integer(0)}
         # Nothing is in the new segments, and nothing but a tombstone in segment 0: a match
         # means that the tube is gone, and then nothing is inserted.
         operation_id = self._fresh()
-        source = f"(SELECT *, {bigint(self._table.id)} AS tube FROM {{rows}})"
         return Statement(
             self._table.name,
-            f"{noted('t.segment')} "
-            f"AND t.segment IN ({bigints([SEGMENT_0, *segments, operation_id])}) "
-            "AND t.tube = s.tube",
+            _T.segment.is_in([SEGMENT_0, *segments, operation_id]) & (_T.tube == _S.tube),
             [Clause(values, inserts=True)],
             operation_id,
-            source,
+            _T.segment,
+            Given(rows, list(INSERTED), {"tube": Literal(self._table.id, Type.BIGINT)}),
             partitions_of([SEGMENT_0, *segments]),
-            {"rows": rows},
             size,
             size,
         )
 
     def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
         """Append `count` rows (columns of `INSERTED`), with an identity once for it."""
+        stored: dict[str, Expression] | None = None
         if isinstance(rows, pa.Table):
-            stored: Source = stored_rows(rows, self._table.id)
+            rows = stored_rows(rows, self._table.id)
         else:
-            stored = rows.selectExpr(
-                *[f"{stored_column(name, name)} AS {name}" for name in INSERTED],
-                f"{bigint(self._table.id)} AS tube",
-                "CAST(0 AS INT) AS attempts",
-            )
+            stored = {name: stored_column(name) for name in INSERTED}
+            stored |= {"tube": literal(self._table.id), "attempts": integer(0)}
         once = None
         if identity is not None:
             # The table remembers names, and may have had another tube of this name before.
             once = (f"tubeq/{self._table.id}/{identity.name}", identity.version)
-        return Append(self._table.name, stored, self._fresh(), once, count)
+        return Append(self._table.name, rows, self._fresh(), once, count, stored=stored)
 
     def take(
         self,
@@ -130,12 +136,15 @@ class Statements:
         taken = clause_of(self._table, Every(), Take(lease_segments, lease))
         return Statement(
             self._table.name,
-            f"{noted('t.segment')} "
-            f"AND t.segment IN ({bigints([*segments, *moved_to, operation_id])}) "
-            f"AND {self._table.mine('t.')} AND {takeable}",
-            [replace(taken, when="")],
+            all_of(
+                _T.segment.is_in([*segments, *moved_to, operation_id]),
+                self._table.mine(_T),
+                takeable,
+            ),
+            [replace(taken, when=None)],
             operation_id,
-            "(SELECT 1 AS one)",
+            _T.segment,
+            ONE_ROW,
             partitions_of([*segments, *moved_to]),
             size=size,
             tasks=size,
@@ -148,12 +157,13 @@ class Statements:
     def delete_segments(self, segments: Sequence[int]) -> Statement:
         """Remove whole segments, whatever they hold: only metadata is written."""
         operation_id = self._fresh()
-        where = f"{noted('segment')} AND segment IN ({bigints([*segments, operation_id])})"
+        column = row().segment
         return Statement(
             self._table.name,
-            where,
+            column.is_in([*segments, operation_id]),
             [Clause(None)],
             operation_id,
+            column,
             partitions=partitions_of(segments),
         )
 
@@ -162,24 +172,27 @@ class Statements:
 
         The tombstone refuses every later put: it reads segment 0, too.
         """
-        held = f"{predicates.effective_state(now_us, None, 't.')} = 't'"
+        held = predicates.effective_state(now_us, None, _T) == _TAKEN
         operation_id, gone = self._fresh(), self._fresh()
         # With a change feed a deleted row that was taken would be an ack.
         ended = clause_of(self._table, Every(), Remove(gone)).sets
-        tombstone = {"segment": bigint(SEGMENT_0), "tube": bigint(self._table.id)}
+        tombstone = {"segment": literal(SEGMENT_0), "tube": literal(self._table.id)}
         return Statement(
             self._table.name,
-            f"{noted('t.segment')} AND t.segment <> {bigint(operation_id)} "
-            f"AND {self._table.mine('t.')} "
-            f"AND s.is_tombstone = (t.segment = {bigint(SEGMENT_0)})",
+            all_of(
+                _T.segment != operation_id,
+                self._table.mine(_T),
+                _S.is_tombstone == (_T.segment == SEGMENT_0),
+            ),
             [
-                Clause({"task_id": FAIL}, f"NOT s.is_tombstone AND {held}"),
-                Clause(ended, "NOT s.is_tombstone AND t.state = 't'"),
-                Clause(None, "NOT s.is_tombstone"),
-                Clause(tombstone, "s.is_tombstone", inserts=True),
+                Clause({"task_id": FAIL}, ~_S.is_tombstone & held),
+                Clause(ended, ~_S.is_tombstone & (_T.state == _TAKEN)),
+                Clause(None, ~_S.is_tombstone),
+                Clause(tombstone, _S.is_tombstone, inserts=True),
             ],
             operation_id,
-            "(SELECT TRUE AS is_tombstone UNION ALL SELECT FALSE)",
+            _T.segment,
+            Rows({"is_tombstone": Type.BOOLEAN}, [(True,), (False,)]),
         )
 
     def settle_segments(self, segments: Iterable[int], *changes: tuple[Which, Change]) -> Statement:
@@ -208,34 +221,39 @@ class Statements:
             moves: For each lease segment that loses rows: the fresh one of its rest.
         """
         operation_id = self._fresh()
-        segments = list(dict.fromkeys([*(row.segment for row in rows), *moves.values()]))
+        segments = list(dict.fromkeys([*(each.segment for each in rows), *moves.values()]))
         clauses = [clause_of(self._table, which, change) for which, change in changes]
-        if any(row.complete for row in rows):
-            clauses.insert(0, Clause({"task_id": FAIL}, f"s.task_id = {_UNNAMED}"))
+        if any(each.complete for each in rows):
+            clauses.insert(0, Clause({"task_id": FAIL}, _S.task_id == _UNNAMED))
         if moves:
             clauses.append(clause_of(self._table, InSegments(list(moves)), Move(moves)))
-        clauses.append(Clause({"segment": FAIL}, f"s.task_id <> {_UNNAMED}", inserts=True))
+        clauses.append(Clause({"segment": FAIL}, _S.task_id != _UNNAMED, inserts=True))
         values = [
-            (row.segment, -1 if row.task_id is None else row.task_id, row.chosen) for row in rows
+            (each.segment, _EVERY if each.task_id is None else each.task_id, each.chosen)
+            for each in rows
         ]
         values += [
-            (segment, -2, False) for segment in dict.fromkeys(r.segment for r in rows if r.complete)
+            (segment, _UNNAMED, False)
+            for segment in dict.fromkeys(each.segment for each in rows if each.complete)
         ]
-        columns = {"segment": "BIGINT", "task_id": "BIGINT", "chosen": "BOOLEAN"}
-        source, frames = rows_source(columns, values)
+        columns = {"segment": Type.BIGINT, "task_id": Type.BIGINT, "chosen": Type.BOOLEAN}
         # Without the rest of their lease segments, which moves along; of whole ones it is unknown.
-        whole = any(row.task_id is None for row in rows)
+        whole = any(each.task_id is None for each in rows)
         return Statement(
             self._table.name,
-            f"{noted('t.segment')} AND t.segment IN ({bigints([*segments, operation_id])}) "
-            f"AND t.segment = s.segment AND {_same_task(rows)} AND {self._table.mine('t.')}",
+            all_of(
+                _T.segment.is_in([*segments, operation_id]),
+                _T.segment == _S.segment,
+                _same_task(rows),
+                self._table.mine(_T),
+            ),
             clauses,
             operation_id,
-            source,
+            _T.segment,
+            Rows(columns, values),
             partitions_of(segments, *(change for _, change in changes)),
-            frames,
             len(rows),
-            None if whole else sum(row.chosen for row in rows),
+            None if whole else sum(each.chosen for each in rows),
             self._ended([change for _, change in changes]),
         )
 
@@ -256,17 +274,16 @@ def partitions_of(segments: Iterable[int], *changes: Change) -> dict[str, list[i
     return {"segment": list(dict.fromkeys([*segments, *to]))}
 
 
-def _same_task(rows: Sequence[Chosen]) -> str:
+def _same_task(rows: Sequence[Chosen]) -> Expression:
     """The condition of a `settle` by which a row is one that the source names."""
-    every = dict.fromkeys(row.segment for row in rows if row.task_id is None)
-    complete = dict.fromkeys(row.segment for row in rows if row.complete)
+    every = dict.fromkeys(each.segment for each in rows if each.task_id is None)
+    complete = dict.fromkeys(each.segment for each in rows if each.complete)
     if len(every) == len(rows):
-        return "TRUE"
-    cases = f"WHEN t.segment IN ({bigints(every)}) THEN {_EVERY} " if every else ""
+        return TRUE
+    branches: list[tuple[Expression, int]] = []
+    if every:
+        branches.append((_T.segment.is_in(every), _EVERY))
     if complete:
-        named = bigints(row.task_id for row in rows if row.complete and row.task_id is not None)
-        cases += (
-            f"WHEN t.segment IN ({bigints(complete)}) AND t.task_id NOT IN ({named}) "
-            f"THEN {_UNNAMED} "
-        )
-    return f"{f'CASE {cases}ELSE t.task_id END' if cases else 't.task_id'} = s.task_id"
+        named = (each.task_id for each in rows if each.complete and each.task_id is not None)
+        branches.append((_T.segment.is_in(complete) & _T.task_id.not_in(named), _UNNAMED))
+    return case(*branches, other=_T.task_id) == _S.task_id

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.quoting import bigint
+from tubeq_spark.storage.expression import row, small
 
 if TYPE_CHECKING:
     from tubeq_spark.rules.order import OrderPosition
+    from tubeq_spark.storage.expression import Expression, Row
 
 __all__ = ["SEGMENT_0", "TubeTable"]
 
 #: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
 SEGMENT_0 = 0
+_ROW = row()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +36,13 @@ class TubeTable:
     payload_columns: tuple[str, ...] | None = None
     change_feed: bool = False
 
-    def mine(self, alias: str = "") -> str:
-        """Rows of this tube."""
-        return predicates.of_tube(self.id, alias)
+    def mine(self, of: Row = _ROW) -> Expression:
+        """Rows of this tube, not leftovers of a dropped one of the same name."""
+        return of.tube == self.id
 
-    @property
-    def in_order(self) -> str:
-        """The tube's order, for ORDER BY."""
-        return ", ".join(self.order)
-
-    def up_to(self, position: OrderPosition, alias: str = "") -> str:
+    def up_to(self, position: OrderPosition, of: Row = _ROW) -> Expression:
         """Everything up to a position in the tube's order."""
+        near = of.task_id <= position.task_id
         if self.order == ("task_id",):
-            return f"{alias}task_id <= {bigint(position.task_id)}"
-        return (
-            f"({alias}pri < {position.pri} OR "
-            f"({alias}pri = {position.pri} AND {alias}task_id <= {bigint(position.task_id)}))"
-        )
+            return near
+        return (of.pri < small(position.pri)) | ((of.pri == small(position.pri)) & near)

@@ -10,22 +10,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.segment_layout import hash_of
+from tubeq_spark.storage.expression import (
+    FAIL,
+    Micros,
+    Type,
+    all_of,
+    at,
+    literal,
+    row,
+    small,
+)
+from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.segment_facts import UtubeLock
-from tubeq_spark.storage.sql.inline_rows import rows_source
-from tubeq_spark.storage.sql.noted import noted
-from tubeq_spark.storage.sql.quoting import bigint, bigints, moment, string
-from tubeq_spark.storage.statement import FAIL, Clause, Statement
+from tubeq_spark.storage.statement import Clause, Rows, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.statement import Source
 
 __all__ = ["UtubeLocks", "bucket_of"]
 
 _BUCKETS = 16
+_ROW, _T, _S = row(), row("t"), row("s")
+_SUBQUEUES = {"bucket": Type.INT, "utube": Type.STRING}
 
 
 def bucket_of(utube: str | None) -> int:
@@ -45,15 +55,18 @@ class UtubeLocks:
 
     def all(self) -> list[UtubeLock]:
         """Every utube lock, orphans included."""
-        found = self._engine.arrow(
-            "SELECT utube, claim AS take_id, owner, unix_micros(taken_at) AS taken_at "
-            f"FROM {self._table} WHERE tube_id = {bigint(self._tube)}"
-        )
+        columns = {
+            "utube": _ROW.utube,
+            "take_id": _ROW.claim,
+            "owner": _ROW.owner,
+            "taken_at": Micros(_ROW.taken_at),
+        }
+        found = self._engine.arrow(Select(self._table, columns, _ROW.tube_id == self._tube))
         return [UtubeLock(**row) for row in found.to_pylist()]
 
     def tubes(self) -> set[int]:
         """The ids of all tubes of the location with utube locks, orphans included."""
-        found = self._engine.rows(f"SELECT DISTINCT tube_id FROM {self._table}")
+        found = self._engine.rows(Select(self._table, named("tube_id"), by=["tube_id"]))
         return {row["tube_id"] for row in found}
 
     def acquire(
@@ -73,61 +86,61 @@ class UtubeLocks:
             now_us: The moment.
             operation_id: A number that was never used.
         """
-        columns = {"bucket": "INT", "utube": "STRING", "claim": "BIGINT", "seen": "BIGINT"}
+        columns = _SUBQUEUES | {"claim": Type.BIGINT, "seen": Type.BIGINT}
         rows = [(bucket_of(utube), utube, take_id, seen) for utube, take_id, seen in wanted]
-        source, frames = rows_source(columns, rows)
-        held = {"owner": string(owner), "claim": "s.claim", "taken_at": moment(now_us)}
-        inserted = {"tube_id": bigint(self._tube), "bucket": "s.bucket", "utube": "s.utube"}
+        held: dict[str, Expression]
+        held = {"owner": literal(owner), "claim": _S.claim, "taken_at": at(now_us)}
+        inserted: dict[str, Expression]
+        inserted = {"tube_id": literal(self._tube), "bucket": _S.bucket, "utube": _S.utube}
         clauses = [Clause(inserted | held, inserts=True)]
         if any(seen is not None for _, _, seen in wanted):
-            clauses = [Clause(held, "t.claim = s.seen"), Clause({"claim": FAIL}), *clauses]
+            clauses = [Clause(held, _T.claim == _S.seen), Clause({"claim": FAIL}), *clauses]
         return self._statement(
-            f"t.bucket = s.bucket AND t.utube <=> s.utube AND t.claim <> {bigint(operation_id)}",
+            _T.claim != operation_id,
             clauses,
             operation_id,
             [utube for utube, _, _ in wanted],
-            (source, frames),
-            len(wanted),
+            Rows(columns, rows),
         )
 
     def free(
         self, take_ids: Iterable[int], utubes: Collection[str | None], operation_id: int
     ) -> Statement:
         """Remove utube locks by their take ids, of some sub-queues only."""
-        columns = {"bucket": "INT", "utube": "STRING"}
         rows = [(bucket_of(utube), utube) for utube in utubes]
-        source, frames = rows_source(columns, rows)
         return self._statement(
-            "t.bucket = s.bucket AND t.utube <=> s.utube "
-            f"AND t.claim IN ({bigints([*take_ids, operation_id])})",
+            _T.claim.is_in([*take_ids, operation_id]),
             [Clause(None)],
             operation_id,
             utubes,
-            (source, frames),
-            len(rows),
+            Rows(_SUBQUEUES, rows),
         )
 
     def _statement(
         self,
-        where: str,
+        where: Expression,
         clauses: Sequence[Clause],
         operation_id: int,
         utubes: Collection[str | None],
-        source: tuple[str, dict[str, Source]],
-        size: int,
+        using: Rows,
     ) -> Statement:
         """One that knows the sub-queues, and so reads their buckets only."""
         buckets = _buckets(utubes)
         return Statement(
             self._table,
-            f"{noted('t.tube_id')} AND t.tube_id = {bigint(self._tube)} "
-            f"AND t.bucket IN ({', '.join(map(str, buckets))}) AND {where}",
+            all_of(
+                _T.tube_id == self._tube,
+                _T.bucket.is_in(map(small, buckets)),
+                _T.bucket == _S.bucket,
+                _T.utube.same_as(_S.utube),
+                where,
+            ),
             clauses,
             operation_id,
-            source[0],
+            _T.tube_id,
+            using,
             {"tube_id": [self._tube], "bucket": buckets},
-            source[1],
-            size,
+            len(using.values),
         )
 
     def free_all(
@@ -141,13 +154,15 @@ class UtubeLocks:
             operation_id: A number that was never used.
         """
         buckets = None if utubes is None else _buckets(utubes)
-        near = "" if buckets is None else f" AND bucket IN ({', '.join(map(str, buckets))})"
-        numbers = bigints([*take_ids, operation_id])
+        where = (_ROW.tube_id == self._tube) & _ROW.claim.is_in([*take_ids, operation_id])
+        if buckets is not None:
+            where &= _ROW.bucket.is_in(map(small, buckets))
         return Statement(
             self._table,
-            f"{noted('tube_id')} AND tube_id = {bigint(self._tube)} AND claim IN ({numbers}){near}",
+            where,
             [Clause(None)],
             operation_id,
+            _ROW.tube_id,
             partitions={"tube_id": [self._tube], "claim": list(take_ids)}
             | ({} if buckets is None else {"bucket": buckets}),
         )

@@ -12,10 +12,12 @@ import pyarrow as pa
 
 from tubeq_spark.rules.microseconds import from_us
 from tubeq_spark.rules.put_columns import FIRST_US, LAST_US
-from tubeq_spark.storage.native.literals import MOMENT
+from tubeq_spark.storage.arrow.sources import ARROW_TYPES
+from tubeq_spark.storage.expression import Type
 
 __all__ = ["bounds", "is_ordered"]
 
+_MOMENT = ARROW_TYPES[Type.TIMESTAMP]
 #: Of a longer text only so many characters are told.
 _TEXT = 64
 #: The last character, which has no next one, and those that texts do not have.
@@ -24,7 +26,7 @@ _LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 def is_ordered(kind: pa.DataType) -> bool:
     """Whether values of a type are compared here as everywhere."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or kind == MOMENT)
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or kind == _MOMENT)
 
 
 def bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
@@ -37,7 +39,7 @@ def bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
     Returns:
         Both; `None`: it cannot be told.
     """
-    if least.type == MOMENT:
+    if least.type == _MOMENT:
         # As numbers: for a moment Arrow asks pandas, wherever that is installed.
         return _milliseconds(least, 0), _milliseconds(greatest, 1)
     low, high = least.as_py(), greatest.as_py()

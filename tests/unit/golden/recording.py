@@ -1,0 +1,187 @@
+"""Records the texts that storage/sql makes, with an engine and a commit loop that run nothing."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from tubeq_spark.storage.spark.render import Renderer, text_of
+from tubeq_spark.storage.sql.schema import NewTable
+from tubeq_spark.storage.statement import Affected, Append, Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from tubeq_spark.storage.commit_loop import Plan
+    from tubeq_spark.storage.ended_log import EndedLog
+    from tubeq_spark.storage.query import Query
+
+__all__ = ["Case", "Frame", "Recorder", "entry_of"]
+
+T = TypeVar("T")
+#: The columns of an answer without rows: those that any query is read by.
+_NO_ROWS = pa.schema(
+    {
+        "segment": pa.int64(),
+        "task_id": pa.int64(),
+        "state": pa.string(),
+        "pri": pa.int32(),
+        "utube": pa.string(),
+        "data": pa.string(),
+        "created": pa.int64(),
+        "ttl": pa.int64(),
+        "ttr": pa.int64(),
+        "next_event": pa.int64(),
+        "expires_at": pa.int64(),
+        "owner": pa.string(),
+        "attempts": pa.int32(),
+        "take_id": pa.int64(),
+        "claim": pa.int64(),
+    }
+).empty_table()
+
+
+def lines_of_query(query: Query) -> list[str]:
+    """The text of a query as Spark is given it, and its sources."""
+    renderer = Renderer()
+    return [f"query: {renderer.query(query)}", *_sources(renderer.sources)]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """In place of a DataFrame: it tells what was selected of it."""
+
+    columns: tuple[str, ...]
+
+    def selectExpr(self, *expressions: str) -> Frame:  # noqa: N802  (the name is Spark's)
+        return Frame(expressions)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Calls one method that makes SQL.
+
+    Attributes:
+        title: The method, a colon, and the variant.
+        call: Calls it; the statement that it returns is written down.
+        answers: What the engine answers to its queries, in turn; then nothing is found.
+        affected: What its commits change, in turn; then each inserts one row. An error is raised.
+        ended: What the log tells of ended tasks.
+    """
+
+    title: str
+    call: Callable[[Recorder], object]
+    answers: Sequence[Any] = ()
+    affected: Sequence[Affected | Exception] = ()
+    ended: EndedLog | None = None
+
+
+class Recorder:
+    """What a case is given in place of storage; it is an engine and a commit loop, too."""
+
+    def __init__(self, case: Case) -> None:
+        """Answer as `case` says."""
+        self.lines: list[str] = []
+        self.engine: Any = self
+        self.loop: Any = self
+        self.lock: Any = None
+        self.random = random.Random(7)
+        self.tables = SimpleNamespace(ended_log=lambda *_, **__: case.ended)
+        self._answers = iter(case.answers)
+        self._affected = iter(case.affected)
+        self._numbers = itertools.count(-9001, -1)
+
+    def fresh(self) -> int:
+        """A number that was not used before."""
+        return next(self._numbers)
+
+    # -- as an engine -----------------------------------------------------------------------------
+
+    def rows(self, query: Query) -> list[dict[str, Any]]:
+        self.lines += lines_of_query(query)
+        found: list[dict[str, Any]] = next(self._answers, [])
+        return found
+
+    def arrow(self, query: Query, expected: int = 0) -> pa.Table:
+        self.lines += lines_of_query(query)
+        if expected:
+            self.lines.append(f"expected: {expected}")
+        found = next(self._answers, _NO_ROWS)
+        return found if isinstance(found, pa.Table) else pa.Table.from_pylist(found)
+
+    # -- as a commit loop -------------------------------------------------------------------------
+
+    def run(self, operation: str, _lock: object, attempt: Callable[[], Plan[T]]) -> T:
+        plan = attempt()
+        if plan.statement is None:
+            self.lines.append(f"nothing to commit: {operation}")
+            return plan.finish(Affected())
+        self.lines.append(f"operation: {operation}")
+        self.lines += described(plan.statement)
+        affected = next(self._affected, Affected(inserted=1))
+        if isinstance(affected, Exception):
+            raise affected
+        return plan.finish(affected)
+
+
+def entry_of(case: Case) -> str:
+    """What the golden file has of a case."""
+    recorder = Recorder(case)
+    result = case.call(recorder)
+    for part in result if isinstance(result, (list, tuple)) else (result,):
+        if isinstance(part, (Statement, Append, NewTable)):
+            recorder.lines += described(part)
+    return "\n".join([f"## {case.title}", *recorder.lines]) + "\n"
+
+
+def described(statement: Statement | Append | NewTable) -> list[str]:
+    """The lines about one statement."""
+    if isinstance(statement, NewTable):
+        return [f"statement: {statement.statement}"]
+    return list(_append(statement) if isinstance(statement, Append) else _statement(statement))
+
+
+def _statement(statement: Statement) -> Iterator[str]:
+    renderer = Renderer()
+    yield f"statement: {renderer.statement(statement)}"
+    for column, values in statement.partitions.items():
+        yield f"partitions: {column} in {list(values)}"
+    yield from _sources(renderer.sources)
+    yield f"operation id: {statement.operation_id}"
+    if statement.size:
+        yield f"size: {statement.size}"
+    if statement.tasks is not None:
+        yield f"tasks: {statement.tasks}"
+    if statement.ended is not None:
+        yield f"ended:{statement.ended}"
+
+
+def _append(append: Append) -> Iterator[str]:
+    yield f"append: {append.table}"
+    rows: Any = append.rows
+    if append.stored is not None:
+        rows = rows.selectExpr(*(f"{text_of(v)} AS {n}" for n, v in append.stored.items()))
+    yield from _sources({"rows": rows})
+    yield f"operation id: {append.operation_id}"
+    if append.once is not None:
+        yield f"once: {append.once}"
+    if append.size:
+        yield f"size: {append.size}"
+    if append.said:
+        yield f"said:{append.said}"
+    if append.replaces or append.is_total:
+        yield f"replaces: {append.replaces}, is a total: {append.is_total}"
+
+
+def _sources(sources: Mapping[str, Any]) -> Iterable[str]:
+    for name, source in sources.items():
+        if isinstance(source, Frame):
+            yield f"source: {name}, a DataFrame: {', '.join(source.columns)}"
+        else:
+            columns = ", ".join(f"{part.name} {part.type}" for part in source.schema)
+            yield f"source: {name}, {source.num_rows} rows: {columns}"

@@ -1,0 +1,86 @@
+"""The fixed values that the golden texts are made of."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from tests.unit.golden.recording import Frame
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.microseconds import US, to_us
+from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.arrow_arrays import empty
+from tubeq_spark.storage.rows import INSERTED, insert_schema
+from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.storage.sql.tube_table import TubeTable
+
+__all__ = [
+    "DATA_FRAME",
+    "HEADROOM",
+    "LATER",
+    "LEASE",
+    "MANY",
+    "NAMES",
+    "NEW_ROWS",
+    "NOW",
+    "OWNERS",
+    "POSITION",
+    "TUBES",
+    "stored",
+    "table_of",
+]
+
+NOW = to_us(dt.datetime(2026, 1, 2, 3, 4, 5, 678901, dt.UTC))
+LATER = NOW + 60 * US
+#: More than a statement names in its text.
+MANY = 300
+POSITION = OrderPosition(5, 4_000_000_000_000)
+LEASE = NewLease("session/1", NOW)
+HEADROOM = NewLease("O'Neil {rows}/1", NOW, headroom_us=250_000)
+#: Names that SQL, or a statement's own braces, might take for something else.
+NAMES = (
+    "plain",
+    None,
+    "",
+    "O'Neil",
+    'a "word"',
+    "back\\slash",
+    "{rows} and {note}",
+    "line\nfeed",
+    "zażółć 漢字 🐇",
+    "`tick`; -- /* % ? $1 */",
+)
+#: By their number: none, one, rare ones, and more than a statement names.
+OWNERS: dict[str, tuple[str, ...]] = {
+    "no dead owner": (),
+    "one dead owner": ("session/1",),
+    "dead owners of rare names": tuple(name for name in NAMES if name),
+    f"{MANY} dead owners": tuple(f"session/{number}" for number in range(MANY)),
+}
+
+
+def table_of(*order: str, change_feed: bool = False) -> TubeTable:
+    """A tube in an order."""
+    return TubeTable(path_table("/queues/a q/urls"), 7, order, change_feed=change_feed)
+
+
+#: The order and the change feed each appear both ways.
+TUBES = {
+    "by task_id": table_of("task_id"),
+    "by pri, with a change feed": table_of("pri", "task_id", change_feed=True),
+}
+NEW_ROWS = empty(insert_schema(None))
+DATA_FRAME = Frame(tuple(INSERTED))
+
+
+def stored(count: int, segment: int = 10) -> list[dict[str, Any]]:
+    """Rows as a query for tasks finds them."""
+    columns = dict.fromkeys(
+        ("utube", "ttl", "ttr", "next_event", "expires_at", "owner", "take_id"), None
+    )
+    return [
+        columns
+        | {"segment": segment, "task_id": number, "state": "r", "pri": 0, "data": "1"}
+        | {"created": NOW, "attempts": 0}
+        for number in range(count)
+    ]

@@ -1,0 +1,369 @@
+"""All queries and statements of the system tables, and those that create tables, as cases."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.golden.recording import Case, Recorder
+from tests.unit.golden.sample_values import LATER, MANY, NAMES, NOW
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.rules.ids import SLOTS, tick_at
+from tubeq_spark.rules.membership import Member, SlotLease
+from tubeq_spark.rules.microseconds import US
+from tubeq_spark.rules.options import TubeOptions
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, Location
+from tubeq_spark.storage.sql.id_slots import Slots
+from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.sql.schema import (
+    new_registry,
+    new_sessions,
+    new_system_tables,
+    new_taken_utubes,
+    new_tube_table,
+)
+from tubeq_spark.storage.sql.sessions import Sessions
+from tubeq_spark.storage.sql.utube_locks import UtubeLocks
+from tubeq_spark.storage.statement import Affected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tubeq_spark.storage.sql.system_table import SystemTable
+
+__all__ = ["system_cases"]
+
+PATH = Location("/queues/a q")
+CATALOG = Location("main.que`ues", ("main", "que`ues"))
+
+
+def system_cases() -> Iterator[Case]:
+    """Every case of a system table."""
+    yield from registry()
+    yield from sessions()
+    yield from maintenance_of_sessions()
+    yield from slots()
+    yield from utube_locks()
+    yield from new_tables()
+
+
+def made(kind: type[SystemTable], name: str, recorder: Recorder) -> Any:
+    """One of the system tables."""
+    table = PATH.table(name)
+    return kind(recorder.engine, table, recorder.loop, recorder.lock, recorder.random)
+
+
+# -- the registry --------------------------------------------------------------------------------------
+
+
+def record(name: str = "urls", **changes: Any) -> TubeRecord:
+    """A tube."""
+    values: dict[str, Any] = {
+        "status": TubeStatus.LIVE,
+        "options": TubeOptions(),
+        "created_us": NOW,
+    }
+    return TubeRecord(name, 7, "fifo", **values | changes)
+
+
+def found(record: TubeRecord) -> dict[str, Any]:
+    """A tube as a query finds it."""
+    options = record.options.to_json()
+    if record.owner is not None:
+        options = options.replace('"temporary": true', f'"temporary": "{record.owner}"')
+    return {
+        "name": record.name,
+        "id": record.id,
+        "type": record.type,
+        "options": options,
+        "status": record.status.value,
+        "format_version": 1,
+        "created": record.created_us,
+    }
+
+
+#: The last id of the registry, and how many records have a name.
+FREE, IN_USE_BY_ONE = [{"last": 6, "taken": 0}], [{"last": 6, "taken": 1}]
+
+
+def registry() -> Iterator[Case]:
+    def case(title: str, call: Callable[[Registry], object], *answers: Any) -> Case:
+        return Case(
+            f"Registry.{title}", lambda recorder: call(made(Registry, TUBES, recorder)), answers
+        )
+
+    here = [found(record())]
+    yield case("records: all", lambda table: table.records(), here)
+    yield case("find: one", lambda table: table.find("URLS"), here)
+    yield case("live: one", lambda table: table.live("urls"), here)
+    for status in (TubeStatus.LIVE, TubeStatus.CREATING):
+        yield case(
+            f"add: {status}", lambda table, status=status: table.add(record(status=status)), FREE
+        )
+    yield case("add: of a name in use", lambda table: table.add(record()), IN_USE_BY_ONE)
+    yield case(
+        "add: a name and options of rare characters",
+        lambda table: table.add(
+            record("O'Neil", options=TubeOptions(pri=3, schema="`a'b` STRING, n INT"))
+        ),
+        FREE,
+    )
+    mortal = record(options=TubeOptions(temporary=True), owner="session/1")
+    yield case("add: temporary", lambda table: table.add(mortal), FREE)
+    new = record(status=TubeStatus.CREATING)
+    yield case(
+        "move: from creating to live",
+        lambda table: table.move(new, (TubeStatus.CREATING,), TubeStatus.LIVE),
+        [found(new)],
+    )
+    yield case(
+        "move: from two statuses",
+        lambda table: table.move(
+            record(), (TubeStatus.LIVE, TubeStatus.DROPPING), TubeStatus.DROPPED
+        ),
+        here,
+    )
+    yield case(
+        "move: of an owner",
+        lambda table: table.move(
+            mortal, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner="session/1"
+        ),
+        [found(mortal)],
+    )
+    yield case("own: one", lambda table: table.own(mortal, "session/2"), [found(mortal)])
+
+
+# -- sessions ------------------------------------------------------------------------------------------
+
+MEMBER = Member("a session", "member 1", 2, 3, live=True, lease_until=LATER)
+#: One of each kind of rows that a sweep asks for.
+SURVEY: list[dict[str, Any]] = [
+    {
+        "kind": kind,
+        "bucket": 1,
+        "session": "a session",
+        "member": "member 1",
+        "slot": None,
+        "key": 7,
+        "epoch": 2,
+        "seq": 3,
+        "last": {"status": "live", "until": LATER, "epoch": 2},
+        "n": 2,
+        "at": NOW,
+        "until": LATER,
+    }
+    for kind in ("member", "dead", "slot", "vacuum", "vacuum_tried", "writing")
+]
+
+
+def of_sessions(
+    title: str,
+    call: Callable[[Sessions], object],
+    *answers: Any,
+    affected: Sequence[Affected | Exception] = (),
+) -> Case:
+    return Case(
+        f"Sessions.{title}",
+        lambda recorder: call(made(Sessions, SESSIONS, recorder)),
+        answers,
+        affected,
+    )
+
+
+def sessions() -> Iterator[Case]:
+    yield of_sessions("views: all", lambda table: table.views(), SURVEY[:2])
+    for name in NAMES:
+        if name is not None:
+            yield of_sessions(f"views: {name!r}", lambda table, name=name: table.views(name))
+    yield of_sessions("survey: all", lambda table: table.survey(), SURVEY)
+    for member in ("", "O'Neil"):
+        yield of_sessions(f"calls: {member!r}", lambda table, member=member: table.calls(member))
+    yield of_sessions("last_written: 5", lambda table: table.last_written(5))
+    calls = {"7/urls": 3, "8/O'Neil {note}": 4}
+    counted = Member("O'Neil", "back\\slash", 2, 3, live=False, lease_until=None, calls=calls)
+    for said, member in {"live": MEMBER, "left, with calls": counted}.items():
+        yield of_sessions(f"beat: {said}", lambda table, member=member: table.beat(member, NOW))
+        yield of_sessions(f"renew: {said}", lambda table, member=member: table.renew(member, NOW))
+    for said, until in {"marked": NOW - 9 * US, "alive": LATER}.items():
+        for session in ("a session", "O'Neil"):
+            last = {"status": "live", "until": until, "epoch": 2}
+            yield of_sessions(
+                f"mark_dead: {said}, {session}",
+                lambda table, session=session: table.mark_dead(session, 2, NOW, 2 * US),
+                [SURVEY[0] | {"session": session, "last": last}],
+            )
+    yield of_sessions(
+        "mark_dead: marked before",
+        lambda table: table.mark_dead("a session", 2, NOW, 2 * US),
+        SURVEY[:2],
+    )
+    yield of_sessions(
+        "mark_dead: of nobody", lambda table: table.mark_dead("a session", 2, NOW, 2 * US)
+    )
+
+
+def maintenance_of_sessions() -> Iterator[Case]:
+    for tried in (False, True):
+        yield of_sessions(
+            f"note_vacuum: tried is {tried}",
+            lambda table, tried=tried: table.note_vacuum(7, NOW, tried=tried),
+        )
+    name = PATH.table("O'Neil")
+    yield of_sessions(
+        "ask_to_wait: one", lambda table: table.ask_to_wait("member 1", name, NOW, LATER)
+    )
+    yield of_sessions("asked_to_wait: one", lambda table: table.asked_to_wait(name, NOW))
+    asks = [{"member": "member 1", "asks": 9, "until": NOW}]
+    member = {"bucket": 1, "session": "a session", "member": "member 1", "newest": 9, "beats": 9}
+    members = [
+        member | {"last": {"status": "left", "calls": {"7/urls": 3}}},
+        member | {"session": "O'Neil", "last": {"status": "live", "calls": None}},
+    ]
+    total = [{"seq": 4, "calls": {"7/urls": 2, "8/pages": 1}}]
+    no_total: list[dict[str, Any]] = [{"seq": None, "calls": None}]
+    highest = [{"bucket": 1_000, "slot": 0, "bound": 5, "leases": 9}]
+    yield removal("Sessions.forget_asks", "one", lambda t, loop: t.forget_asks(NOW, loop), asks)
+    yield removal("Sessions.forget_asks", "none", lambda t, loop: t.forget_asks(NOW, loop), [])
+    for said, before in {"first": no_total, "later": total}.items():
+        yield removal("Sessions.compact", said, lambda t, loop: t.compact(5, loop), members, before)
+    yield removal("Sessions.compact", "few", lambda t, loop: t.compact(99, loop), members)
+    for said, least in {"enough": 5, "few": 99}.items():
+        yield removal(
+            "Slots.compact", said, lambda t, loop, least=least: t.compact(least, loop), highest
+        )
+    yield removal("Slots.compact", "none", lambda t, loop: t.compact(0, loop), [])
+
+
+def removal(
+    method: str, said: str, call: Callable[[Any, Any], object], *answers: list[dict[str, Any]]
+) -> Case:
+    """A removal of rows that are in the way, where so many are."""
+    kind = Slots if method.startswith("Slots") else Sessions
+    return Case(
+        f"{method}: {said}",
+        lambda recorder: call(made(kind, SESSIONS, recorder), recorder.loop),
+        answers,
+    )
+
+
+# -- slots ---------------------------------------------------------------------------------------------
+
+TICK = tick_at(NOW)
+HOLDER = "O'Neil"
+#: What a lease that is written without a look is answered where somebody has the slot.
+IN_USE = Affected()
+
+
+def leased(count: int, bound: int) -> list[dict[str, Any]]:
+    """So many slots, all with a bound."""
+    return [{"slot": slot, "member": "member 1", "bound": bound} for slot in range(count)]
+
+
+def slots() -> Iterator[Case]:
+    def case(
+        title: str,
+        call: Callable[[Slots], object],
+        *answers: Any,
+        affected: Sequence[Affected | Exception] = (),
+    ) -> Case:
+        return Case(
+            f"Slots.{title}",
+            lambda recorder: call(made(Slots, SESSIONS, recorder)),
+            answers,
+            affected,
+        )
+
+    def lease(table: Slots) -> object:
+        return table.lease(HOLDER, NOW, 1_000)
+
+    busy = leased(SLOTS, TICK + 5)
+    yield case("lease: the first guess is free", lease)
+    yield case("lease: the second guess is free", lease, affected=[IN_USE])
+    yield case("lease: one of a bucket was never used", lease, affected=[IN_USE, IN_USE])
+    yield case(
+        "lease: one of a bucket is free", lease, leased(3, TICK - 5), affected=[IN_USE, IN_USE]
+    )
+    yield case(
+        "lease: a bucket is in use, another slot is free",
+        lease,
+        busy,
+        leased(3, TICK - 5),
+        affected=[IN_USE, IN_USE],
+    )
+    yield case("lease: all are in use", lease, busy, busy, affected=[IN_USE, IN_USE])
+    yield case(
+        "lease: nobody can tell", lease, affected=[CommitUnknownError("lost", -1) for _ in range(4)]
+    )
+    held = SlotLease(3, "member 1", TICK)
+    for said, answer in {"held": leased(4, TICK), "of another holder": []}.items():
+        yield case(f"extend: {said}", lambda table: table.extend(held, TICK + 9), answer)
+
+
+# -- utube locks ---------------------------------------------------------------------------------------
+
+
+def utube_locks() -> Iterator[Case]:
+    def case(title: str, call: Callable[[UtubeLocks, int], object]) -> Case:
+        return Case(
+            f"UtubeLocks.{title}",
+            lambda recorder: call(
+                UtubeLocks(recorder.engine, PATH.table(TAKEN_UTUBES), 7, recorder.lock),
+                recorder.fresh(),
+            ),
+        )
+
+    some: Mapping[str, Sequence[str | None]] = {
+        "one": ["plain"],
+        "NULL": [None],
+        "rare names": NAMES,
+        f"{MANY}": [str(number) for number in range(MANY)],
+    }
+    yield case("all: any", lambda table, _: table.all())
+    yield case("tubes: any", lambda table, _: table.tubes())
+    for said, names in some.items():
+        for orphans, seen in {"free": None, "orphans": -19}.items():
+            yield case(
+                f"acquire: {said}, {orphans}",
+                lambda table, number, names=names, seen=seen: table.acquire(
+                    [(name, -21, seen) for name in names], HOLDER, NOW, number
+                ),
+            )
+        yield case(
+            f"free: {said}",
+            lambda table, number, names=names: table.free([-21, -22], names, number),
+        )
+        yield case(
+            f"free_all: {said}",
+            lambda table, number, names=names: table.free_all([-21, -22], names, number),
+        )
+    yield case("free_all: any", lambda table, number: table.free_all([-21, -22], None, number))
+
+
+# -- new tables ----------------------------------------------------------------------------------------
+
+
+def new_tables() -> Iterator[Case]:
+    config = QueueConfig(retention_hours=48, key_days=7)
+    for said, place in {"a path": PATH, "a catalog": CATALOG}.items():
+        yield Case(
+            f"schema.new_system_tables: {said}",
+            lambda _, place=place: new_system_tables(place, config, {"tubeq.note": "O'Neil"}),
+        )
+    for local in (False, True):
+        where = "local" if local else "elsewhere"
+        for name, make in {
+            "new_registry": new_registry,
+            "new_sessions": new_sessions,
+            "new_taken_utubes": new_taken_utubes,
+        }.items():
+            yield Case(
+                f"schema.{name}: {where}",
+                lambda _, name=name, make=make, local=local: make(name, config, local=local),
+            )
+        for payload in (None, "STRUCT<url: STRING, n: INT>"):
+            yield Case(
+                f"schema.new_tube_table: {where}, payload {payload}",
+                lambda _, payload=payload, local=local: new_tube_table(
+                    PATH.table("urls"), config, payload, change_feed=local, local=local
+                ),
+            )

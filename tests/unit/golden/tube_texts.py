@@ -1,0 +1,630 @@
+"""All queries and statements of a tube's table, as cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tests.unit.golden.recording import Case, Recorder
+from tests.unit.golden.sample_values import (
+    DATA_FRAME,
+    HEADROOM,
+    LATER,
+    LEASE,
+    MANY,
+    NAMES,
+    NEW_ROWS,
+    NOW,
+    OWNERS,
+    POSITION,
+    TUBES,
+    stored,
+    table_of,
+)
+from tubeq_spark.rules.microseconds import FOREVER_S, LAST_US, US
+from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.rules.row_changes import (
+    Become,
+    Buried,
+    Change,
+    Delay,
+    Due,
+    Event,
+    Every,
+    GiveBack,
+    InSegments,
+    Lapsed,
+    Move,
+    Named,
+    Older,
+    Remove,
+    Renew,
+    Take,
+    Takeable,
+    Touch,
+    Which,
+)
+from tubeq_spark.rules.stored_task import StoredTask
+from tubeq_spark.storage.chosen import Acked, Chosen, SubqueueShare
+from tubeq_spark.storage.ended_log import RENEWALS, EndedLog, EndedNote
+from tubeq_spark.storage.expression import TRUE, row, small
+from tubeq_spark.storage.put_identity import PutIdentity
+from tubeq_spark.storage.sql.capacity import Admission, Room
+from tubeq_spark.storage.sql.ended_tasks import EndedTasks
+from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS
+from tubeq_spark.storage.sql.quoting import identifier, path_table
+from tubeq_spark.storage.sql.subqueue_reads import Subqueues
+from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.sql.task_counts import counts, depth
+from tubeq_spark.storage.sql.task_reads import Tasks
+from tubeq_spark.storage.sql.task_statements import Statements
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tubeq_spark.storage.sql.tube_table import TubeTable
+
+__all__ = ["tube_cases"]
+
+ATTEMPTS = (None, 3)
+
+
+def tube_cases() -> Iterator[Case]:
+    """Every case of a tube."""
+    for name, table in TUBES.items():
+        for cases in (
+            reads,
+            reads_of_ready,
+            reads_of_segments,
+            reads_of_takes,
+            counting,
+            reads_of_subqueues,
+            puts,
+            takes,
+            removals,
+            settlements,
+            changes,
+            statements_of_subqueues,
+            capacity,
+            ended,
+        ):
+            for case in cases(table):
+                yield replace(case, title=f"{case.title}; {name}")
+    yield from rare_names()
+    yield from all_takes()
+    yield from counting_of_many()
+
+
+def rare_names() -> Iterator[Case]:
+    """Tables with names that must be quoted."""
+    for name in (identifier("main", "que`ues", "O'Neil"), path_table("/a `b`/O'Neil 漢字")):
+        table = replace(table_of("task_id"), name=name)
+        yield Case(
+            f"Tasks.owners: of {name}",
+            lambda made, table=table: Tasks(made.engine, table).owners(5),
+        )
+        yield Case(
+            f"Statements.put: to {name}",
+            lambda made, table=table: Statements(table, made.fresh).put(NEW_ROWS, 3, [10]),
+        )
+
+
+# -- reads of tasks ------------------------------------------------------------------------------------
+
+
+def reads(table: TubeTable) -> Iterator[Case]:
+    def case(title: str, call: Callable[[Tasks], object], *answers: Any) -> Case:
+        return Case(f"Tasks.{title}", lambda made: call(Tasks(made.engine, table)), answers)
+
+    yield case("select: all", lambda tasks: tasks.read(TRUE))
+    yield case(
+        "read: in order, with a limit",
+        lambda tasks: tasks.read(row().pri > small(3), ["pri"], 2**40, 9),
+    )
+    yield case("by_ids: none", lambda tasks: tasks.by_ids([]))
+    yield case("by_ids: one, and two that are no ids", lambda tasks: tasks.by_ids([5, -1, 1 << 63]))
+    yield case(f"by_ids: {MANY}", lambda tasks: tasks.by_ids(range(MANY)))
+    yield case("buried: 5", lambda tasks: tasks.buried(NOW, POSITION, 5))
+    yield case("due_tasks: 5", lambda tasks: tasks.due_tasks(NOW, 5))
+    for (names, over), most in product(OWNERS.items(), ATTEMPTS):
+        yield case(
+            f"in_state: ready, {names}, max_attempts {most}",
+            lambda tasks, over=over, most=most: tasks.in_state(
+                TaskState.READY, NOW, most, over, None, 5
+            ),
+        )
+    for state, after in product(TaskState, (None, POSITION)):
+        yield case(
+            f"in_state: {state.name}, {'from the first' if after is None else 'after a position'}",
+            lambda tasks, state=state, after=after: tasks.in_state(state, NOW, 3, (), after, 5),
+        )
+    yield case("first_pri: below 3", lambda tasks: tasks.first_pri(3), [{"pri": 1}])
+    yield case("last_pri: above 3", lambda tasks: tasks.last_pri(3, 11), [{"pri": 9}])
+
+
+def reads_of_ready(table: TubeTable) -> Iterator[Case]:
+    def case(title: str, call: Callable[[Tasks], object], *answers: Any) -> Case:
+        return Case(f"Tasks.{title}", lambda made: call(Tasks(made.engine, table)), answers)
+
+    few, many, most = (heads(n) for n in (1, 9, HEAD_SEGMENTS))
+    selected = [selection(10, 5)]
+    for attempts in ATTEMPTS:
+        yield case(
+            f"ready: few tasks, max_attempts {attempts}",
+            lambda tasks, attempts=attempts: tasks.ready(NOW, 5, attempts),
+            few,
+        )
+        yield case(
+            f"ready_segments: few tasks, max_attempts {attempts}",
+            lambda tasks, attempts=attempts: tasks.ready_segments(NOW, 5, attempts),
+            few,
+        )
+    yield case("ready: up to a place that is known", lambda t: t.ready(NOW, 5, 3), many, stored(5))
+    yield case(
+        "ready_segments: up to a place that is known",
+        lambda tasks: tasks.ready_segments(NOW, 5, 3),
+        many,
+        selected,
+    )
+    # The places lead to nothing twice, so everything is read, and no place is known the next time.
+    yield case("ready: known places that lead to nothing", lambda t: twice(t, 5), many)
+    # The second read passes both places, and one of the new ones, too.
+    yield case(
+        "ready: places that are looked for anew",
+        lambda tasks: twice(tasks, 5),
+        most,
+        stored(5),
+        nothing(),
+        nothing(),
+        most,
+        stored(5),
+    )
+
+
+def twice(tasks: Tasks, limit: int) -> None:
+    for _ in range(2):
+        tasks.ready(NOW, limit, 3)
+
+
+def nothing() -> pa.Table:
+    """An answer without tasks."""
+    return pa.Table.from_pylist(stored(1)).slice(1)
+
+
+def heads(count: int) -> list[dict[str, Any]]:
+    """The first tasks of so many segments."""
+    return [{"first": {"pri": 1, "task_id": 1_000 * n}, "n": 20} for n in range(count)]
+
+
+def selection(segment: int, count: int, utube: str | None = None) -> dict[str, Any]:
+    """A segment as a query for selections tells of it."""
+    return {
+        "segment": segment,
+        "utube": utube,
+        "n": count,
+        "last": {"pri": 0, "task_id": 9},
+        "in_lease_segment": False,
+        "delayed": 0,
+        "ttr": None,
+    }
+
+
+def reads_of_segments(table: TubeTable) -> Iterator[Case]:
+    def case(title: str, call: Callable[[Tasks], object], *answers: Any) -> Case:
+        return Case(f"Tasks.{title}", lambda made: call(Tasks(made.engine, table)), answers)
+
+    yield case("segments: all", lambda tasks: tasks.segments(TRUE, 5, 9))
+    yield case("buried_segments: 5", lambda tasks: tasks.buried_segments(NOW, 5))
+    yield case("count_in: one", lambda tasks: tasks.count_in(-5), [{"n": 3}])
+    for bound in (None, 99):
+        yield case(
+            f"segments_up_to: {bound}", lambda tasks, bound=bound: tasks.segments_up_to(bound, 5)
+        )
+    tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
+    yield case("tiny_segments: of 7 rows", lambda tasks: tasks.tiny_segments(7, 10), tiny)
+    yield case("leftover_segments: any", lambda tasks: tasks.leftover_segments())
+    waiting = {"due": None, "owners": ["session/1"], "leftovers": 0, "tiny": 0}
+    yield case("waiting: of 7 rows", lambda tasks: tasks.waiting(NOW, 7), [waiting])
+    due = [{"segment": 1, "state": "t", "over": False, "worn": False, "n": 1}]
+    for most in ATTEMPTS:
+        yield case(
+            f"due: max_attempts {most}", lambda tasks, most=most: tasks.due(NOW, most, 5), due
+        )
+
+
+def reads_of_takes(table: TubeTable) -> Iterator[Case]:
+    def case(title: str, call: Callable[[Tasks], object], *answers: Any) -> Case:
+        return Case(f"Tasks.{title}", lambda made: call(Tasks(made.engine, table)), answers)
+
+    segments = (-5, -6)
+    yield case("held_under: of anybody", lambda tasks: tasks.held_under(segments))
+    for owner in ("session/1", "O'Neil {rows}"):
+        yield case(
+            f"held_under: of {owner}", lambda tasks, owner=owner: tasks.held_under(segments, owner)
+        )
+    yield case("in_lease_segments: two", lambda tasks: tasks.in_lease_segments(segments))
+    for most in ATTEMPTS:
+        yield case(
+            f"is_behind: max_attempts {most}",
+            lambda tasks, most=most: tasks.is_behind(segments, NOW, most),
+        )
+    yield case("batch: 5 expected", lambda tasks: tasks.batch(-5, "session/1", 5))
+    ids = pa.table({"segment": [-5], "task_id": [1]})
+    yield case("ids_in: two", lambda tasks: tasks.ids_in(segments), ids)
+    yield case("count_of: one", lambda tasks: tasks.count_of(-5, "session/1"), [{"n": 3}])
+    for owner, most in product((None, "session/1"), ATTEMPTS):
+        yield case(
+            f"taken_segments: of {owner}, max_attempts {most}",
+            lambda tasks, owner=owner, most=most: tasks.taken_segments(owner, most, 5),
+        )
+    yield case("worn_in: two", lambda tasks: tasks.worn_in(segments, 3))
+    yield case("owners: 5", lambda tasks: tasks.owners(5))
+    yield case("take_ids_of: two", lambda tasks: tasks.take_ids_of(segments, "session/1"))
+    yield case("lease_segments_of: one", lambda tasks: tasks.lease_segments_of(-5, "session/1"))
+
+
+def counting(table: TubeTable) -> Iterator[Case]:
+    for (names, over), most in product(OWNERS.items(), ATTEMPTS):
+        variant = f"{names}, max_attempts {most}"
+        yield Case(
+            f"task_counts.depth: {variant}",
+            lambda made, over=over, most=most: depth(made.engine, table, NOW, LATER, most, over),
+        )
+        yield Case(
+            f"task_counts.counts: {variant}",
+            lambda made, over=over, most=most: counts(made.engine, [(table, most)], NOW, over),
+            [[{"tube": table.id, "state": "r", "n": 1}]],
+        )
+    for most in ATTEMPTS:
+        yield Case(
+            f"Tasks.counts: max_attempts {most}",
+            lambda made, most=most: Tasks(made.engine, table).counts(NOW, most),
+        )
+
+
+def counting_of_many() -> Iterator[Case]:
+    """More tubes than one query counts."""
+    tubes = [(replace(table_of("task_id"), id=number), 3) for number in range(26)]
+    yield Case("task_counts.counts: 26 tubes", lambda made: counts(made.engine, tubes, NOW))
+
+
+# -- reads of sub-queues -------------------------------------------------------------------------------
+
+
+def named(quota: int = 2) -> dict[str, Mapping[str | None, int]]:
+    """Sub-queues with quotas, by what is said of them."""
+    rare: dict[str | None, int] = dict.fromkeys(NAMES, quota)
+    return {
+        "one": {"plain": quota},
+        "NULL": {None: quota},
+        "rare names": rare,
+        "quotas that differ": rare | {"O'Neil": quota + 1, "plain": 1, None: 1},
+        f"{MANY}": dict.fromkeys(map(str, range(MANY)), quota),
+        f"{MANY} and NULL": {**dict.fromkeys(map(str, range(MANY)), quota), None: quota},
+    }
+
+
+def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
+    def case(title: str, call: Callable[[Subqueues], object], *answers: Any) -> Case:
+        return Case(f"Subqueues.{title}", lambda made: call(Subqueues(made.engine, table)), answers)
+
+    head = {"utube": "plain", "first": {"pri": 0, "task_id": 1}, "n": 5, "in_lease_segment": False}
+    for most in ATTEMPTS:
+        yield case(
+            f"heads: none busy, max_attempts {most}",
+            lambda read, most=most: [read.heads(NOW, most, (), 5) for _ in range(2)],
+            [head],
+        )
+        yield case(
+            f"all_selections: max_attempts {most}",
+            lambda read, most=most: read.all_selections(NOW, most, {"plain": 5, None: 2}),
+        )
+    for said, quotas in named().items():
+        yield case(
+            f"heads: busy: {said}", lambda read, busy=quotas: read.heads(NOW, 3, busy.keys(), 5)
+        )
+        yield case(f"rows: {said}", lambda read, quotas=quotas: read.rows(NOW, 3, quotas))
+        yield case(
+            f"selections: {said}", lambda read, quotas=quotas: read.selections(NOW, None, quotas)
+        )
+    one: Mapping[str | None, int] = {"plain": 2}
+    for said, found in {"within the quota": 2, "beyond the quota": 3}.items():
+        yield case(
+            f"selections: whole, {said}",
+            lambda read: read.selections(NOW, None, one, whole=True),
+            [selection(10, found, "plain")],
+        )
+    yield case("stored_under: none", lambda read: read.stored_under((), NOW))
+    yield case("stored_under: two", lambda read: read.stored_under((-5, -6), NOW))
+    yield case("taken_in: two", lambda read: read.taken_in((-5, -6)))
+    yield case("taken_under: two", lambda read: read.taken_under((-5, -6)))
+
+
+# -- statements of tasks -------------------------------------------------------------------------------
+
+
+def statements(table: TubeTable, title: str, call: Callable[[Statements], object]) -> Case:
+    return Case(f"Statements.{title}", lambda made: call(Statements(table, made.fresh)))
+
+
+def puts(table: TubeTable) -> Iterator[Case]:
+    identity = PutIdentity.of_key("O'Neil")
+    for said, rows in {"Arrow": NEW_ROWS, "a DataFrame": DATA_FRAME}.items():
+        yield statements(table, f"put: {said}", lambda make, rows=rows: make.put(rows, 3, [10, 11]))
+        for name, of in {"no identity": None, "an identity": identity}.items():
+            yield statements(
+                table,
+                f"append: {said}, {name}",
+                lambda make, rows=rows, of=of: make.append(rows, 3, of),
+            )
+
+
+PLACES = [(OrderPosition(1, 100), -21), (OrderPosition(2, 150), -22), (POSITION, -23)]
+
+
+def takes(table: TubeTable) -> Iterator[Case]:
+    for (said, lease), count in product({"": LEASE, ", headroom": HEADROOM}.items(), (1, 3)):
+        yield statements(
+            table,
+            f"take: lease segments: {count}{said}",
+            lambda make, lease=lease, count=count: make.take(
+                [10, 11], PLACES[-count:], lease, NOW, 5
+            ),
+        )
+
+
+def all_takes() -> Iterator[Case]:
+    """Takes in the combinations of order and change feed that no other case has."""
+    others = {
+        "by pri": table_of("pri", "task_id"),
+        "by task_id, with a change feed": table_of("task_id", change_feed=True),
+    }
+    for name, table in others.items():
+        for case in takes(table):
+            yield replace(case, title=f"{case.title}; {name}")
+
+
+def removals(table: TubeTable) -> Iterator[Case]:
+    yield statements(table, "delete_lease_segment: one", lambda make: make.delete_lease_segment(-5))
+    yield statements(table, "delete_segments: two", lambda make: make.delete_segments([-5, 6]))
+    yield statements(table, "drain: all", lambda make: make.drain(NOW))
+
+
+#: The rows of a settlement, by what is said of them.
+ROWS: dict[str, tuple[Sequence[Chosen], Mapping[int, int]]] = {
+    "a task": ([Chosen(-5, 11)], {}),
+    "tasks of two segments": ([Chosen(-5, 11), Chosen(-6, 12), Chosen(-5, 13)], {}),
+    "a whole segment": ([Chosen(-5, None)], {}),
+    "a whole segment and a task": ([Chosen(-5, None), Chosen(-6, 12)], {}),
+    "all tasks of a segment": ([Chosen(-5, n, complete=True) for n in (11, 12)], {}),
+    "a whole segment and all tasks of one": (
+        [Chosen(-5, None), Chosen(-6, 12, complete=True), Chosen(-7, 13)],
+        {},
+    ),
+    "a rest that moves along": ([Chosen(-5, 11), Chosen(-5, 12, chosen=False)], {-5: -31}),
+    "two rests that move along": (
+        [Chosen(-5, 11), Chosen(-5, 12, chosen=False), Chosen(-6, 13)],
+        {-5: -31, -6: -32},
+    ),
+    f"{MANY} tasks": ([Chosen(-5, n) for n in range(MANY)], {}),
+}
+
+
+def settlements(table: TubeTable) -> Iterator[Case]:
+    changes: list[tuple[Which, Change]] = [(Named(), Remove()), (Every(), GiveBack(-41))]
+    for said, (rows, moves) in ROWS.items():
+        yield statements(
+            table,
+            f"settle: {said}",
+            lambda make, rows=rows, moves=moves: make.settle(rows, changes, moves),
+        )
+    yield statements(
+        table,
+        "settle_segments: two, two changes",
+        lambda make: make.settle_segments([-5, -6], (Older(99, taken=True), Remove(-41)), *changes),
+    )
+
+
+# -- what becomes of rows ------------------------------------------------------------------------------
+
+WHICH: dict[str, Which] = {
+    "every": Every(),
+    "named": Named(),
+    "in segments": InSegments([-5, -6]),
+    "due": Due(NOW),
+    "due and over": Due(NOW, over=True),
+    "due and kept": Due(NOW, kept=True),
+    "due, over and kept": Due(NOW, over=True, kept=True),
+    "lapsed": Lapsed(NOW),
+    "takeable": Takeable(POSITION, NOW),
+    "buried": Buried(POSITION, NOW),
+    "older": Older(99),
+    "older and taken": Older(99, taken=True),
+}
+EVENTS = {
+    "no event": None,
+    "an event": Event("kick"),
+    "an event after time": Event("bury", NOW),
+    "an event after time, worn after 3": Event("bury", NOW, 3),
+    "what time brought": Event("", NOW, 3),
+}
+AFTER = StoredTask(
+    10, 11, TaskState.READY, 4, "plain", "1", NOW, 5 * US, US, LATER, LATER, "session/1", 2, -5
+)
+BECOME: dict[str, Change] = {
+    "Become: ready": Become(-41, AFTER),
+    "Become: ready, max_attempts 3": Become(-41, AFTER, max_attempts=3),
+    "Become: for ever": Become(
+        -41, replace(AFTER, ttl=None, next_event=None, expires_at=None, state=TaskState.BURIED)
+    ),
+    "Become: done": Become(
+        -41, replace(AFTER, state=TaskState.DONE, data=None), data=True, event=Event("done")
+    ),
+    **{
+        f"Become: data {data!r}": Become(
+            -41, replace(AFTER, data=data, state=TaskState.DELAYED), data=True
+        )
+        for data in ('"O\'Neil"', '{"n": 1}', "[1,2]", '"漢字"', None)
+    },
+}
+CHANGES: dict[str, Change] = {
+    "Remove: an ack": Remove(),
+    **{f"Remove: {said}": Remove(-41, event) for said, event in EVENTS.items()},
+    **{f"GiveBack: {said}": GiveBack(-41, event=event) for said, event in EVENTS.items()},
+    "GiveBack: max_attempts 3": GiveBack(-41, max_attempts=3),
+    "GiveBack: buried": GiveBack(-41, TaskState.BURIED, event=Event("bury")),
+    "GiveBack: kicked": GiveBack(-41, TaskState.READY, attempts=0, event=Event("kick")),
+    "GiveBack: untaken": GiveBack(-41, TaskState.READY, untaken=True, event=Event("release")),
+    "GiveBack: a state, and no event": GiveBack(-41, TaskState.READY, max_attempts=3),
+    **{
+        f"Delay: {said}, max_attempts {most}": Delay(-41, delay, NOW, most)
+        for (said, delay), most in product(
+            {"5 seconds": 5 * US, "for ever": None, "beyond all time": LAST_US}.items(), ATTEMPTS
+        )
+    },
+    "Touch: one lease segment": Touch({-5: -41}, 5 * US),
+    "Touch: two lease segments": Touch({-5: -41, -6: -42}, int(FOREVER_S) * US),
+    "Renew: one lease segment": Renew({-5: -41}, LEASE),
+    "Renew: two lease segments, headroom": Renew({-5: -41, -6: -42}, HEADROOM),
+    "Move: to one segment": Move(-41),
+    "Move: by segment": Move({-5: -41, -6: -42}),
+    **BECOME,
+    "Take: one lease segment": Take(PLACES[-1:], LEASE),
+    "Take: three lease segments, headroom": Take(PLACES, HEADROOM),
+}
+
+
+def changes(table: TubeTable) -> Iterator[Case]:
+    for said, which in WHICH.items():
+        yield statements(
+            table,
+            f"settle_segments: {said}",
+            lambda make, which=which: make.settle_segments([-5, -6], (which, Move(-41))),
+        )
+    for said, change in CHANGES.items():
+        yield statements(
+            table,
+            f"settle: {said}",
+            lambda make, change=change: make.settle([Chosen(-5, 11)], [(Named(), change)], {}),
+        )
+
+
+# -- statements of sub-queues --------------------------------------------------------------------------
+
+
+def shares() -> dict[str, Sequence[SubqueueShare]]:
+    """What a take moves, by what is said of it."""
+    return {
+        "one": [SubqueueShare("plain", POSITION, -21)],
+        "NULL": [SubqueueShare(None, POSITION, -21)],
+        "rare names": [
+            SubqueueShare(name, OrderPosition(n, n), -21 - n % 3) for n, name in enumerate(NAMES)
+        ],
+        f"{MANY}": [SubqueueShare(str(n), POSITION, -21) for n in range(MANY)],
+    }
+
+
+ACKED: dict[str, Sequence[Acked]] = {
+    "a sub-queue of a segment": [Acked(-5, "plain")],
+    "sub-queues of two segments": [Acked(-5, "plain"), Acked(-5, None), Acked(-6, "O'Neil")],
+    "tasks by their ids": [Acked(-5, "plain", 11), Acked(-5, None, 12), Acked(-6, "plain", 13)],
+    f"{MANY} tasks by their ids": [Acked(-5, "plain", n) for n in range(MANY)],
+}
+
+
+def statements_of_subqueues(table: TubeTable) -> Iterator[Case]:
+    def case(title: str, call: Callable[[SubqueueStatements], object]) -> Case:
+        return Case(
+            f"SubqueueStatements.{title}",
+            lambda made: call(SubqueueStatements(table, made.fresh)),
+        )
+
+    for said, some in shares().items():
+        yield case(
+            f"take: {said}", lambda make, some=some: make.take([10, 11], some, LEASE, NOW, 5)
+        )
+    one = shares()["one"]
+    yield case("take: headroom", lambda make: make.take([10], one, HEADROOM, NOW, 5))
+    for said, lease in {"two segments": LEASE, "headroom": HEADROOM}.items():
+        yield case(
+            f"take_all: {said}",
+            lambda make, lease=lease: make.take_all([10, 11], -21, lease, NOW, 5),
+        )
+    for said, acked in ACKED.items():
+        yield case(
+            f"exchange: {said}",
+            lambda make, acked=acked: make.exchange(acked, [10, 11], one, -31, LEASE, NOW, 5),
+        )
+    rare = shares()["rare names"]
+    yield case(
+        "exchange: shares of rare names, headroom",
+        lambda make: make.exchange(ACKED["tasks by their ids"], [10], rare, -31, HEADROOM, NOW, 5),
+    )
+    for said, held in {
+        "one": [(-21, "plain")],
+        "rare names": [(-21 - n % 2, name) for n, name in enumerate(NAMES)],
+        f"{MANY}": [(-21, str(n)) for n in range(MANY)],
+    }.items():
+        yield case(f"fence: {said}", lambda make, held=held: make.fence(held, NOW))
+
+
+# -- capacity, and ended tasks -------------------------------------------------------------------------
+
+
+def capacity(table: TubeTable) -> Iterator[Case]:
+    identities = {
+        "no identity": None,
+        "an identity": PutIdentity.of_batch("plain", 8),
+        "an identity of rare characters": PutIdentity.of_key("O'Neil {rows} 漢字"),
+    }
+    room = [{"sequence": None, "stored": 5, "tombstones": 0, "version": None}]
+
+    def put(made: Recorder, rows: Any, identity: PutIdentity | None, before: Room) -> object:
+        admission = Admission(made.engine, table, made.fresh)
+        return admission.put(
+            rows, 3, [10, 11], before, now_us=NOW, identity=identity, forget_us=NOW - 5 * US
+        )
+
+    for said, identity in identities.items():
+        yield Case(
+            f"Admission.look: {said}",
+            lambda made, identity=identity: Admission(made.engine, table, made.fresh).look(
+                NOW, identity
+            ),
+            [room],
+        )
+        yield Case(
+            f"Admission.put: {said}",
+            lambda made, identity=identity: put(made, NEW_ROWS, identity, Room(4, 5, False, None)),
+        )
+    yield Case(
+        "Admission.put: the first, a DataFrame",
+        lambda made: put(made, DATA_FRAME, identities["an identity"], Room(0, 0, False, 3)),
+    )
+
+
+#: Notes that tell how many tasks ended, where their rows are, and nothing.
+NOTES = [EndedNote(5, 2), EndedNote(6, None, gone=-41), EndedNote(7, None)]
+
+
+def ended(table: TubeTable) -> Iterator[Case]:
+    logs = {
+        "no notes": EndedLog(3, 0, None, [], 7),
+        "notes": EndedLog(3, 5 * RENEWALS, 0, NOTES, 7),
+        "an old total": EndedLog(3, 5 * RENEWALS + 1, 0, [], 7),
+    }
+    gone = [[{"n": 4}]]
+    for said, log in logs.items():
+        for method in ("count", "sum"):
+            yield Case(
+                f"EndedTasks.{method}: {said}",
+                lambda made, method=method: getattr(
+                    EndedTasks(made.engine, table, made.fresh, 30), method
+                )(),
+                gone,
+                ended=log,
+            )

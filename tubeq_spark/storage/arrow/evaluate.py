@@ -1,0 +1,208 @@
+"""Evaluates expressions over Arrow columns, with the NULLs of SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.storage.arrow.sources import ARROW_TYPES
+from tubeq_spark.storage.arrow_arrays import array, nested, scalar
+from tubeq_spark.storage.expression import (
+    And,
+    Case,
+    Column,
+    Combined,
+    Compared,
+    Concat,
+    Contains,
+    Fail,
+    Greatest,
+    In,
+    IsNull,
+    Literal,
+    Lower,
+    Mapped,
+    Micros,
+    Moment,
+    Not,
+    Or,
+    Quotient,
+    Type,
+)
+from tubeq_spark.storage.query import Aggregate, Among, Struct, node
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.storage.expression import Expression
+
+    #: The values of an expression, or its one value for all rows.
+    Values: TypeAlias = "pa.ChunkedArray | pa.Array | pa.Scalar"
+    #: The column of an alias ("": it has none) and a name.
+    Lookup: TypeAlias = Callable[[str, str], Values]
+
+__all__ = [
+    "Lookup",
+    "NotByArrowError",
+    "Values",
+    "column",
+    "evaluate",
+    "holds",
+    "no_columns",
+    "of_table",
+]
+
+_FALSE, _EMPTY = scalar(False, pa.bool_()), scalar("", pa.string())  # noqa: FBT003  (the value is the point)
+_MOMENT = ARROW_TYPES[Type.TIMESTAMP]
+_COMPARISONS = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_SUMS = {"+": pc.add_checked, "-": pc.subtract_checked}
+
+
+class NotByArrowError(Exception):
+    """Something is left to DataFusion."""
+
+
+def of_table(rows: pa.Table) -> Lookup:
+    """The columns of a table, whatever it is called."""
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+
+    def lookup(_alias: str, name: str) -> pa.ChunkedArray:
+        if name not in columns:
+            raise NotByArrowError(name)
+        return columns[name]
+
+    return lookup
+
+
+def no_columns(_alias: str, name: str) -> Values:
+    """The columns of what has none."""
+    raise NotByArrowError(name)
+
+
+def column(
+    expression: Expression, lookup: Lookup, kind: pa.DataType | None, count: int
+) -> pa.ChunkedArray | pa.Array:
+    """The values of an expression as a column.
+
+    Args:
+        expression: The expression.
+        lookup: The columns.
+        kind: The column's type; `None`: that of the values.
+        count: How many rows there are.
+
+    Raises:
+        NotByArrowError: A column is not there.
+        pa.ArrowException: A value cannot be computed.
+    """
+    found = evaluate(expression, lookup)
+    if kind is not None and found.type != kind:
+        found = found.cast(kind)
+    return pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
+
+
+def holds(condition: Expression, lookup: Lookup, count: int) -> pa.ChunkedArray | pa.Array:
+    """For each of so many rows whether a condition is true, and not NULL. Raises as `column`."""
+    return pc.fill_null(column(condition, lookup, pa.bool_(), count), fill_value=_FALSE)
+
+
+def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, PLR0911, PLR0912  (one of each)
+    """The values of an expression. Raises as `column`."""
+    match node(expression):
+        case Column(name, of):
+            return lookup(of, name)
+        case Literal() as literal:
+            return _literal(literal)
+        case Compared("<=>", left, right):
+            return _same(evaluate(left, lookup), evaluate(right, lookup))
+        case Compared(sign, left, right):
+            return _COMPARISONS[sign](evaluate(left, lookup), evaluate(right, lookup))
+        case And(parts):
+            found = evaluate(parts[0], lookup)
+            for part in parts[1:]:
+                found = pc.and_kleene(found, evaluate(part, lookup))
+            return found
+        case Or(parts):
+            found = evaluate(parts[0], lookup)
+            for part in parts[1:]:
+                found = pc.or_kleene(found, evaluate(part, lookup))
+            return found
+        case Not(part):
+            return pc.invert(evaluate(part, lookup))
+        case IsNull(part, negated):
+            value = evaluate(part, lookup)
+            return pc.is_valid(value) if negated else pc.is_null(value)
+        case In(part, values, negated):
+            found = _is_one_of(evaluate(part, lookup), values)
+            return pc.invert(found) if negated else found
+        case Among(part, wanted, kind):
+            named = array(list(wanted), ARROW_TYPES[kind])
+            return pc.is_in(evaluate(part, lookup), value_set=named)
+        case Combined(sign, left, right):
+            return _SUMS[sign](evaluate(left, lookup), evaluate(right, lookup))
+        case Quotient(part, by):
+            return pc.divide_checked(evaluate(part, lookup), scalar(by, pa.int64()))
+        case Case(branches, other):
+            return _case(branches, other, lookup)
+        case Mapped(part, pairs):
+            keys = array([key for key, _ in pairs], pa.int64())
+            places = pc.index_in(evaluate(part, lookup), value_set=keys)
+            return array([value for _, value in pairs], pa.int64()).take(places)
+        case Greatest(parts):
+            return pc.max_element_wise(*(evaluate(part, lookup) for part in parts))
+        case Concat(parts):
+            texts = (evaluate(part, lookup) for part in parts)
+            return pc.binary_join_element_wise(*texts, _EMPTY)
+        case Lower(part):
+            return pc.utf8_lower(evaluate(part, lookup))
+        case Contains(part, text):
+            return pc.match_substring(evaluate(part, lookup), text)
+        case Micros(part):
+            return pc.cast(evaluate(part, lookup), pa.int64())
+        case Moment(part):
+            return pc.cast(evaluate(part, lookup), _MOMENT)
+        case Fail() | Struct() | Aggregate():
+            msg = f"{type(expression).__name__} is no value of a row"
+            raise NotByArrowError(msg)
+
+
+def _literal(literal: Literal) -> pa.Scalar:
+    kind = ARROW_TYPES[literal.type]
+    if literal.value is None:
+        return pa.nulls(1, kind)[0]
+    if literal.type is Type.COUNTS:
+        return nested([literal.value], kind)[0]
+    return scalar(literal.value, kind)
+
+
+def _same(left: Values, right: Values) -> Values:
+    """Whether two values are equal, or both NULL."""
+    both = pc.and_(pc.is_null(left), pc.is_null(right))
+    return pc.or_(both, pc.fill_null(pc.equal(left, right), fill_value=_FALSE))
+
+
+def _is_one_of(left: Values, values: Sequence[Literal]) -> Values:
+    if len(values) == 1:
+        return pc.equal(left, _literal(values[0]))
+    kind = ARROW_TYPES[values[0].type]
+    wanted = array([value.value for value in values], kind).cast(left.type)
+    found = pc.is_in(left, value_set=wanted)
+    return pc.if_else(pc.is_valid(left), found, pa.nulls(1, pa.bool_())[0])
+
+
+def _case(
+    branches: Sequence[tuple[Expression, Expression]], other: Expression | None, lookup: Lookup
+) -> Values:
+    found = [(evaluate(when, lookup), evaluate(value, lookup)) for when, value in branches]
+    default = pa.nulls(1, found[0][1].type)[0] if other is None else evaluate(other, lookup)
+    for condition, value in reversed(found):
+        default = pc.if_else(pc.fill_null(condition, fill_value=_FALSE), value, default)
+    return default

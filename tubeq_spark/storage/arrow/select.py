@@ -1,0 +1,228 @@
+"""Answers queries over the rows of a table by Arrow, as long as these are not many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
+from tubeq_spark.storage.arrow_arrays import array, nested
+from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.query import Aggregate, Firsts, Function, Select, Struct, has_aggregates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from tubeq_spark.storage.expression import Expression
+
+    #: Values, one a row or one a group, and their type.
+    Typed: TypeAlias = "tuple[list[Any], pa.DataType]"
+
+__all__ = ["MOST", "answer", "innermost"]
+
+#: Of more rows DataFusion makes groups faster than Python.
+MOST = 2_000
+
+
+def innermost(query: Select) -> Select:
+    """The part of a query that reads the table itself."""
+    while not isinstance(query.table, str):
+        query = query.table.rows if isinstance(query.table, Firsts) else query.table
+    return query
+
+
+def answer(query: Select, rows: pa.Table) -> pa.Table:
+    """What a query finds among the rows of its table.
+
+    Raises:
+        NotByArrowError: It is left to DataFusion.
+        pa.ArrowException: A value cannot be computed.
+    """
+    if isinstance(query.table, Select):
+        rows = answer(query.table, rows)
+    elif isinstance(query.table, Firsts):
+        rows = _firsts(query.table, answer(query.table.rows, rows))
+    rows = _matching(rows, query.where)
+    return _grouped(query, rows) if has_aggregates(query) else _plain(query, rows)
+
+
+def _matching(rows: pa.Table, where: Expression | None) -> pa.Table:
+    if where is None or not rows.num_rows:
+        return rows
+    return _taken(rows, pc.indices_nonzero(holds(where, of_table(rows), rows.num_rows)))
+
+
+def _taken(rows: pa.Table, places: pa.Array) -> pa.Table:
+    # Arrow before version 19 has no empty selections, and some of them end the process.
+    return rows.take(places) if len(places) else rows.slice(0, 0)
+
+
+# -- rows --------------------------------------------------------------------------------------------
+
+
+def _plain(query: Select, rows: pa.Table) -> pa.Table:
+    if query.order and rows.num_rows > 1:
+        rows = _taken(rows, _in_order(rows, query.order, query.limit))
+    if query.limit is not None:
+        rows = rows[: query.limit]
+    lookup = of_table(rows)
+    columns = [column(value, lookup, None, rows.num_rows) for value in query.columns.values()]
+    return pa.Table.from_arrays(columns, names=list(query.columns))
+
+
+def _in_order(rows: pa.Table, order: Sequence[str], limit: int | None = None) -> pa.Array:
+    """The places of rows in an order."""
+    if not {*order} <= {*rows.column_names}:
+        raise NotByArrowError(str(order))
+    keys = rows.select(list(order))
+    if any(each.null_count for each in keys.columns):
+        msg = "an order of NULLs"
+        raise NotByArrowError(msg)
+    ascending = [(name, "ascending") for name in order]
+    if limit is None:
+        return pc.sort_indices(keys, sort_keys=ascending)
+    return pc.select_k_unstable(keys, k=min(limit, rows.num_rows), sort_keys=ascending)
+
+
+def _firsts(firsts: Firsts, rows: pa.Table) -> pa.Table:
+    """The first rows of each sub-queue."""
+    if not rows.num_rows:
+        return rows
+    _require_few(rows)
+    rows = rows.take(_in_order(rows, firsts.order))
+    seen: Counter[str | None] = Counter()
+    chosen = []
+    for place, utube in enumerate(rows.column("utube").to_pylist()):
+        seen[utube] += 1
+        if seen[utube] <= firsts.quotas.get(utube, 0):
+            chosen.append(place)
+    return _taken(rows, array(chosen, pa.int64()))
+
+
+def _require_few(rows: pa.Table) -> None:
+    if rows.num_rows > MOST:
+        msg = "many rows"
+        raise NotByArrowError(msg)
+
+
+# -- groups ------------------------------------------------------------------------------------------
+
+
+def _grouped(query: Select, rows: pa.Table) -> pa.Table:
+    _require_few(rows)
+    groups = _Groups(rows, query)
+    columns = {name: groups.column(value) for name, value in query.columns.items()}
+    numbers = list(range(groups.count))
+    if query.having is not None and numbers:
+        found = pa.Table.from_arrays([nested(*each) for each in columns.values()], names=[*columns])
+        numbers = pc.indices_nonzero(holds(query.having, of_table(found), groups.count)).to_pylist()
+    for name in query.order:
+        values = _comparable(columns[name][0], numbers)
+        numbers.sort(key=values.__getitem__, reverse=query.descending)
+    numbers = numbers[: query.limit]
+    arrays = [nested([values[n] for n in numbers], kind) for values, kind in columns.values()]
+    return pa.Table.from_arrays(arrays, names=list(columns))
+
+
+class _Groups:
+    """Rows, by the values of some columns."""
+
+    def __init__(self, rows: pa.Table, query: Select) -> None:
+        self._lookup = of_table(rows)
+        self._rows = rows.num_rows
+        keys = {name: query.columns.get(name, Column(name)) for name in query.by or ()}
+        self._keys = {id(value): self._values(value) for value in keys.values()}
+        groups: dict[tuple[Any, ...], list[int]] = {(): []} if query.by is None else {}
+        for n in range(rows.num_rows):
+            of = tuple(values[n] for values, _ in self._keys.values())
+            groups.setdefault(of, []).append(n)
+        self._groups = list(groups.values())
+        self.count = len(groups)
+
+    def column(self, value: Expression) -> Typed:
+        """A value for each group."""
+        if id(value) in self._keys:
+            values, kind = self._keys[id(value)]
+            return [values[group[0]] for group in self._groups], kind
+        if isinstance(value, Micros):
+            return self.column(value.part)[0], pa.int64()
+        if isinstance(value, Aggregate):
+            return self._aggregated(value)
+        # The same for all rows.
+        found, kind = self._values(value)
+        return [found[group[0]] for group in self._groups], kind
+
+    def _aggregated(self, aggregate: Aggregate) -> Typed:  # noqa: PLR0911  (one of each)
+        of = aggregate.part
+        if of is None:
+            return [len(group) for group in self._groups], pa.int64()
+        values, kind = self._values(of)
+        known = [[n for n in group if values[n] is not None] for group in self._groups]
+        match aggregate.function:
+            case Function.COUNT:
+                return [len(group) for group in known], pa.int64()
+            case Function.COUNT_IF:
+                return [sum(values[n] for n in group) for group in known], pa.int64()
+            case Function.SUM:
+                sums = [sum(values[n] for n in group) if group else None for group in known]
+                return sums, pa.int64()
+            case Function.ANY:
+                return [any(values[n] for n in g) if g else None for g in known], kind
+            case Function.COLLECT:
+                sets = [list(dict.fromkeys(values[n] for n in group)) for group in known]
+                return sets, pa.list_(kind)
+            case Function.MIN:
+                return _best(values, values, known, min), kind
+            case Function.MAX:
+                return _best(values, values, known, max), kind
+            case Function.MAX_BY:
+                return self._last(values, of if aggregate.by is None else aggregate.by), kind
+
+    def _last(self, values: list[Any], by: Expression) -> list[Any]:
+        measures, _ = self._values(by)
+        known = [[n for n in group if measures[n] is not None] for group in self._groups]
+        return _best(values, measures, known, max)
+
+    def _values(self, value: Expression) -> Typed:
+        """A value for each row; moments as numbers."""
+        if isinstance(value, Struct):
+            found = {name: self._values(part) for name, part in value.fields.items()}
+            each = zip(*(values for values, _ in found.values()), strict=True)
+            kind = pa.struct([(name, kind) for name, (_, kind) in found.items()])
+            return [dict(zip(found, row, strict=True)) for row in each], kind
+        values = column(value, self._lookup, None, self._rows)
+        kind = values.type
+        if pa.types.is_timestamp(kind):
+            values = values.cast(pa.int64())
+        return values.to_pylist(), kind
+
+
+def _best(
+    values: Sequence[Any],
+    measures: Sequence[Any],
+    known: Sequence[Sequence[int]],
+    chosen: Callable[..., int],
+) -> list[Any]:
+    """Of each group the value where another one is the least, or the greatest."""
+    measured = _comparable(measures, [n for group in known for n in group])
+    return [values[chosen(g, key=measured.__getitem__)] if g else None for g in known]
+
+
+def _comparable(values: Sequence[Any], wanted: Sequence[int]) -> Mapping[int, Any]:
+    """Values by their numbers as Python compares them.
+
+    Raises:
+        NotByArrowError: Some are NULL, or have no order.
+    """
+    found = {}
+    for n in wanted:
+        value = tuple(values[n].values()) if isinstance(values[n], dict) else values[n]
+        if value is None or isinstance(value, list) or (isinstance(value, tuple) and None in value):
+            msg = "an order of NULLs"
+            raise NotByArrowError(msg)
+        found[n] = value
+    return found

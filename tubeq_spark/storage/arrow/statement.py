@@ -1,0 +1,322 @@
+"""What a statement makes of the rows of its table: which clause applies to each, and the row after it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
+from tubeq_spark.storage.arrow.sources import source_table
+from tubeq_spark.storage.arrow_arrays import array, repeated, scalar
+from tubeq_spark.storage.expression import And, Compared, Fail, aliases_of
+from tubeq_spark.storage.statement import ONE_ROW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from tubeq_spark.storage.arrow.evaluate import Lookup, Values
+    from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.statement import Clause, Statement
+
+__all__ = ["CLAUSE", "FROM", "NOWHERE", "ROW", "STAYS", "changed", "has_source"]
+
+#: The column that says which clause applies to a row, counted from 1.
+CLAUSE = "tubeq_clause"
+#: The column that numbers the rows of the table.
+ROW = "tubeq_row"
+#: The columns that say in which partition a row was before.
+FROM = "tubeq_from_{}"
+#: In place of a clause: a row of the table that stays, and one of the source that goes nowhere.
+STAYS, NOWHERE = 0, -1
+#: So many rows of the table and the source are compared each with each, where nothing tells them apart.
+_PAIRS = 200_000
+#: More rows than these, of the one and of the other, are matched faster by DataFusion.
+_FEWER, _MORE = 20_000, 200_000
+
+
+def has_source(statement: Statement) -> bool:
+    """Whether a statement reads anything but its table."""
+    inserts = any(clause.inserts for clause in statement.clauses)
+    return inserts or statement.using not in (None, ONE_ROW)
+
+
+def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    """The rows of a table after a statement, and the rows that it inserts.
+
+    Args:
+        statement: The statement.
+        rows: The rows of the partitions that it names.
+        by: The table's partition columns.
+
+    Returns:
+        The columns of the table, with `CLAUSE`, `ROW` and `FROM` of each partition column.
+
+    Raises:
+        NotByArrowError: It is left to DataFusion.
+        pa.ArrowException: A value cannot be computed.
+    """
+    if not has_source(statement):
+        places = array(range(rows.num_rows), pa.int64())
+        lookup = of_table(rows)
+        where = holds(statement.where, lookup, rows.num_rows)
+        return _Rows(rows, lookup, places, by).after(statement.clauses, where)
+    return _Matching(statement, rows, by).found()
+
+
+class _Rows:
+    """Rows of a table, each beside a row of the source where there is one."""
+
+    def __init__(self, rows: pa.Table, lookup: Lookup, places: pa.Array, by: Sequence[str]) -> None:
+        self._rows = rows
+        self._lookup = lookup
+        self._places = places
+        self._by = by
+
+    def after(
+        self, clauses: Sequence[Clause], where: pa.ChunkedArray | pa.Array | None = None
+    ) -> pa.Table:
+        """The rows after the first of some clauses that applies, among those that a condition holds for."""
+        rows, count = self._rows, self._rows.num_rows
+        left = _all(count) if where is None else where
+        number: Values = repeated(STAYS, pa.int32(), count)
+        columns = {name: rows.column(name) for name in rows.column_names}
+        for n, clause in enumerate(clauses, 1):
+            if clause.inserts:
+                continue
+            applies = left
+            if clause.when is not None:
+                applies = pc.and_(left, holds(clause.when, self._lookup, count))
+            left = pc.and_not(left, applies)
+            number = pc.if_else(applies, scalar(n, pa.int32()), number)
+            for name, value in (clause.sets or {}).items():
+                if not isinstance(value, Fail):
+                    before = columns[name]
+                    after = column(value, self._lookup, before.type, count)
+                    columns[name] = pc.if_else(applies, after, before)
+        found = pa.table(columns, schema=rows.schema).append_column(CLAUSE, number)
+        found = found.append_column(ROW, self._places)
+        for name in self._by:
+            found = found.append_column(FROM.format(name), rows.column(name))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Rows of the table or of the source, and which of them may match."""
+
+    rows: pa.Table
+    places: pa.Array
+
+    def where(self, conditions: Iterable[Expression]) -> _Side:
+        """Those that some conditions hold for."""
+        side = self
+        for condition in conditions:
+            if not len(side.places):
+                break
+            rows = _rows_at(side.rows, side.places)
+            kept = holds(condition, of_table(rows), rows.num_rows)
+            side = _Side(side.rows, _at(side.places, pc.indices_nonzero(kept)))
+        return side
+
+    def values(self, expressions: Sequence[Expression]) -> list[list[Any]]:
+        """The values of some expressions, of each row that may match."""
+        rows = _rows_at(self.rows, self.places)
+        lookup, count = of_table(rows), rows.num_rows
+        return [column(each, lookup, None, count).to_pylist() for each in expressions]
+
+
+class _Matching:
+    """The rows of a table and those of a source that match."""
+
+    def __init__(self, statement: Statement, rows: pa.Table, by: Sequence[str]) -> None:
+        self._statement = statement
+        self._rows = rows
+        self._schema = rows.schema
+        self._by = by
+        self._source = source_table(statement.using or ONE_ROW)
+        fewer, more = sorted((rows.num_rows, self._source.num_rows))
+        if fewer and (fewer > _FEWER or more > _MORE):
+            msg = "many rows"
+            raise NotByArrowError(msg)
+
+    def found(self) -> pa.Table:
+        """All rows of the table, and those of the source that match none and are inserted."""
+        parts: list[pa.Table] = []
+        new = self._source
+        if self._rows.num_rows:
+            targets, sources = self._pairs()
+            new = self._without(self._source, sources)
+            parts += self._of_table(targets, sources)
+        if new.num_rows and any(clause.inserts for clause in self._statement.clauses):
+            parts.append(self._inserted(new))
+        return pa.concat_tables(parts) if parts else self._inserted(new.slice(0, 0))
+
+    def _of_table(self, targets: pa.Array, sources: pa.Array) -> Iterator[pa.Table]:
+        """The rows of the table, those first that match rows of the source."""
+        if len(targets):
+            together = self._together(targets, sources)
+            matched = _Rows(self._rows.take(targets), together, targets, self._by)
+            yield _once(matched.after(self._statement.clauses))
+        numbers = array(range(self._rows.num_rows), pa.int64())
+        rows = self._without(self._rows.append_column(ROW, numbers), targets)
+        others = rows.drop_columns([ROW])
+        yield _Rows(others, of_table(others), rows.column(ROW), self._by).after([])
+
+    @staticmethod
+    def _without(rows: pa.Table, places: pa.Array) -> pa.Table:
+        if not len(places):
+            return rows
+        without = set(places.to_pylist())
+        kept = [n for n in range(rows.num_rows) if n not in without]
+        return _rows_at(rows, array(kept, pa.int64()))
+
+    def _pairs(self) -> tuple[pa.Array, pa.Array]:
+        """The places of rows of the table and of the source that match."""
+        where = self._statement.where
+        conditions = where.parts if isinstance(where, And) else (where,)
+        alone: dict[str, list[Expression]] = {"t": [], "s": []}
+        keys: list[_Key] = []
+        rest: list[Expression] = []
+        for condition in conditions:
+            aliases = aliases_of(condition)
+            key = _key(condition)
+            if key is not None:
+                keys.append(key)
+            elif len(aliases) == 1:
+                alone[next(iter(aliases))].append(condition)
+            elif aliases:
+                rest.append(condition)
+        table = _Side(self._rows, array(range(self._rows.num_rows), pa.int64()))
+        source = _Side(self._source, array(range(self._source.num_rows), pa.int64()))
+        table, source = table.where(alone["t"]), source.where(alone["s"])
+        targets, sources = _joined(table, source, keys)
+        for condition in rest:
+            if not len(targets):
+                break
+            lookup = self._together(targets, sources)
+            kept = pc.indices_nonzero(holds(condition, lookup, len(targets)))
+            targets, sources = _at(targets, kept), _at(sources, kept)
+        return targets, sources
+
+    def _together(self, targets: pa.Array, sources: pa.Array) -> Lookup:
+        """The columns of both, of rows that are beside each other."""
+        table, source = of_table(self._rows), of_table(self._source)
+
+        def lookup(alias: str, name: str) -> Values:
+            if alias == "s":
+                return _at(source(alias, name), sources)
+            return _at(table(alias, name), targets)
+
+        return lookup
+
+    def _inserted(self, rows: pa.Table) -> pa.Table:
+        """Rows of the source as the first clause that applies inserts them."""
+        schema = self._schema
+        lookup, count = of_table(rows), rows.num_rows
+        left: Values = _all(count)
+        number: Values = repeated(NOWHERE, pa.int32(), count)
+        columns: dict[str, Values] = {f.name: pa.nulls(count, f.type) for f in schema}
+        for n, clause in enumerate(self._statement.clauses, 1):
+            if not clause.inserts:
+                continue
+            applies = left
+            if clause.when is not None:
+                applies = pc.and_(left, holds(clause.when, lookup, count))
+            left = pc.and_not(left, applies)
+            number = pc.if_else(applies, scalar(n, pa.int32()), number)
+            for name, value in (clause.sets or {}).items():
+                if not isinstance(value, Fail):
+                    after = column(value, lookup, schema.field(name).type, count)
+                    columns[name] = pc.if_else(applies, after, columns[name])
+        columns |= {CLAUSE: number, ROW: pa.nulls(count, pa.int64())}
+        for name in self._by:
+            columns[FROM.format(name)] = pa.nulls(count, schema.field(name).type)
+        return pa.Table.from_arrays(list(columns.values()), names=list(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """A value of the table's row and one of the source's that must be equal, or NULL both."""
+
+    table: Expression
+    source: Expression
+    matches_nulls: bool
+
+
+def _key(condition: Expression) -> _Key | None:
+    """The values that a condition compares; `None`: it is another one."""
+    if not isinstance(condition, Compared) or condition.sign not in {"=", "<=>"}:
+        return None
+    aliases = aliases_of(condition.left), aliases_of(condition.right)
+    nulls = condition.sign == "<=>"
+    if aliases == ({"t"}, {"s"}):
+        return _Key(condition.left, condition.right, nulls)
+    return _Key(condition.right, condition.left, nulls) if aliases == ({"s"}, {"t"}) else None
+
+
+def _joined(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array, pa.Array]:
+    """The places of the rows whose keys match, beside each other."""
+    places = table.places.to_pylist(), source.places.to_pylist()
+    if not all(places):
+        found = []
+    elif keys:
+        known = defaultdict(list)
+        for place, key in _keyed(places[0], table.values([k.table for k in keys]), keys):
+            known[key].append(place)
+        found = [
+            (place, other)
+            for other, key in _keyed(places[1], source.values([k.source for k in keys]), keys)
+            for place in known.get(key, ())
+        ]
+    else:
+        if len(places[0]) * len(places[1]) > _PAIRS:
+            msg = "each row with each"
+            raise NotByArrowError(msg)
+        found = list(product(*places))
+    targets, sources = zip(*found, strict=True) if found else ((), ())
+    return array(targets, pa.int64()), array(sources, pa.int64())
+
+
+def _keyed(
+    places: Sequence[int], values: Sequence[Sequence[Any]], keys: Sequence[_Key]
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The places of rows with their keys, but for NULLs that match nothing."""
+    never = [n for n, key in enumerate(keys) if not key.matches_nulls]
+    for place, key in zip(places, zip(*values, strict=True), strict=True):
+        if not any(key[n] is None for n in never):
+            yield place, key
+
+
+def _all(count: int) -> pa.Array:
+    """True, so many times."""
+    return repeated(True, pa.bool_(), count)  # noqa: FBT003  (the value is the point)
+
+
+def _at(values: pa.Array | pa.ChunkedArray, places: pa.Array) -> pa.Array:
+    # Arrow before version 19 has no empty selections.
+    return values.take(places) if len(places) else values.slice(0, 0)
+
+
+def _rows_at(rows: pa.Table, places: pa.Array) -> pa.Table:
+    return rows.take(places) if len(places) else rows.slice(0, 0)
+
+
+def _once(rows: pa.Table) -> pa.Table:
+    """Rows of the table that several of the source match: as they are changed, or once."""
+    numbers = rows.column(ROW).to_pylist()
+    if len(set(numbers)) == len(numbers):
+        return rows
+    clauses = rows.column(CLAUSE).to_pylist()
+    done = {n for n, clause in zip(numbers, clauses, strict=True) if clause != STAYS}
+    chosen = []
+    for place, (number, clause) in enumerate(zip(numbers, clauses, strict=True)):
+        if clause != STAYS or number not in done:
+            done.add(number)
+            chosen.append(place)
+    return rows.take(array(chosen, pa.int64()))

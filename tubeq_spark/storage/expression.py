@@ -1,0 +1,427 @@
+"""Expressions over the columns of a table, as data with operators: what conditions and new values are made of.
+
+An engine has a renderer for them: Spark's writes SQL, the native engine evaluates them over Arrow columns.
+The set of nodes is closed, and each renderer goes through all of it.
+
+    t = row("t")
+    (t.state == "~") & (t.next_event <= at(now_us))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "FAIL",
+    "FALSE",
+    "STALE",
+    "TRUE",
+    "And",
+    "Case",
+    "Column",
+    "Combined",
+    "Compared",
+    "Concat",
+    "Contains",
+    "Expression",
+    "Fail",
+    "Greatest",
+    "In",
+    "IsNull",
+    "Literal",
+    "Lower",
+    "Mapped",
+    "Micros",
+    "Moment",
+    "Not",
+    "Or",
+    "Quotient",
+    "Row",
+    "Type",
+    "Value",
+    "aliases_of",
+    "all_of",
+    "any_of",
+    "at",
+    "case",
+    "columns_of",
+    "integer",
+    "literal",
+    "null",
+    "parts_of",
+    "row",
+    "small",
+]
+
+#: What a statement fails with whose rows are no longer as they were when it was decided.
+STALE = "tubeq:stale"
+
+
+class Type(StrEnum):
+    """The type of a literal, by its name in SQL."""
+
+    BIGINT = "BIGINT"
+    INT = "INT"
+    STRING = "STRING"
+    BOOLEAN = "BOOLEAN"
+    #: In microseconds since 1970.
+    TIMESTAMP = "TIMESTAMP"
+    #: Numbers by names.
+    COUNTS = "MAP<STRING, BIGINT>"
+
+
+class Expression:
+    """A value for each row. Comparing two makes a condition, so expressions have no truth of their own."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        msg = "an expression is neither true nor false; combine conditions by &, | and ~"
+        raise TypeError(msg)
+
+    def __eq__(self, other: Value) -> Compared:  # type: ignore[override]
+        return Compared("=", self, literal(other))
+
+    def __ne__(self, other: Value) -> Compared:  # type: ignore[override]
+        return Compared("<>", self, literal(other))
+
+    def __lt__(self, other: Value) -> Compared:
+        return Compared("<", self, literal(other))
+
+    def __le__(self, other: Value) -> Compared:
+        return Compared("<=", self, literal(other))
+
+    def __gt__(self, other: Value) -> Compared:
+        return Compared(">", self, literal(other))
+
+    def __ge__(self, other: Value) -> Compared:
+        return Compared(">=", self, literal(other))
+
+    def same_as(self, other: Value) -> Compared:
+        """Whether the two are equal, or both NULL; never NULL itself."""
+        return Compared("<=>", self, literal(other))
+
+    def __and__(self, other: Expression) -> Expression:
+        return all_of(self, other)
+
+    def __or__(self, other: Expression) -> Expression:
+        return any_of(self, other)
+
+    def __invert__(self) -> Not:
+        return Not(self)
+
+    def __add__(self, other: Value) -> Combined:
+        return Combined("+", self, literal(other))
+
+    def __sub__(self, other: Value) -> Combined:
+        return Combined("-", self, literal(other))
+
+    def is_null(self) -> IsNull:
+        """Whether the value is NULL."""
+        return IsNull(self)
+
+    def is_not_null(self) -> IsNull:
+        """Whether the value is not NULL."""
+        return IsNull(self, negated=True)
+
+    def is_in(self, values: Iterable[Value]) -> In:
+        """Whether the value is one of some literals, at least one."""
+        return In(self, tuple(map(_literal, values)))
+
+    def not_in(self, values: Iterable[Value]) -> In:
+        """Whether the value is none of some literals, at least one."""
+        return In(self, tuple(map(_literal, values)), negated=True)
+
+
+#: An expression, or a Python value that stands for a literal.
+Value: TypeAlias = Expression | int | str | bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column(Expression):
+    """A column: of the table (`t`), of a statement's source (`s`), or of the only one there is ("")."""
+
+    name: str
+    of: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal(Expression):
+    """A value of a type; `None` is its NULL.
+
+    Attributes:
+        value: The value; moments are microseconds since 1970.
+        type: Its type.
+        is_small: Whether SQL shows the INT as a plain number, which Delta compares with file statistics.
+    """
+
+    value: int | str | bool | Mapping[str, int] | None
+    type: Type
+    is_small: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared(Expression):
+    """A comparison by `=`, `<>`, `<`, `<=`, `>`, `>=` or `<=>`."""
+
+    sign: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class And(Expression):
+    """All conditions hold."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Or(Expression):
+    """One of the conditions holds."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Not(Expression):
+    """A condition does not hold."""
+
+    part: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IsNull(Expression):
+    """Whether a value is NULL, or is not."""
+
+    part: Expression
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class In(Expression):
+    """Whether a value is one of some literals, or none of them."""
+
+    part: Expression
+    values: tuple[Literal, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case(Expression):
+    """The value of the first branch whose condition holds; NULL where there is none."""
+
+    branches: tuple[tuple[Expression, Expression], ...]
+    other: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mapped(Expression):
+    """What a mapping has for a whole number; NULL where it has nothing."""
+
+    part: Expression
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combined(Expression):
+    """A sum (`+`) or a difference (`-`)."""
+
+    sign: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quotient(Expression):
+    """The whole part of a quotient by a number."""
+
+    part: Expression
+    by: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Greatest(Expression):
+    """The greatest of some values; of NULLs alone NULL."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Micros(Expression):
+    """A moment as microseconds since 1970."""
+
+    part: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moment(Expression):
+    """Microseconds since 1970 as a moment."""
+
+    part: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lower(Expression):
+    """A text in small letters."""
+
+    part: Expression
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contains(Expression):
+    """Whether a text has another one in it."""
+
+    part: Expression
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Concat(Expression):
+    """Texts, one after the other."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fail(Expression):
+    """In place of a column's value: the statement as a whole fails with `STALE`."""
+
+
+FAIL: Final = Fail()
+TRUE: Final = Literal(True, Type.BOOLEAN)  # noqa: FBT003  (the value is the point)
+FALSE: Final = Literal(False, Type.BOOLEAN)  # noqa: FBT003
+
+
+class Row:
+    """The columns of a row, as attributes."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: str) -> None:
+        self._of = of
+
+    def __getattr__(self, name: str) -> Column:
+        return Column(name, self._of)
+
+    def __getitem__(self, name: str) -> Column:
+        return Column(name, self._of)
+
+
+def row(of: str = "") -> Row:
+    """The columns of a table's row (`t`), of a source's row (`s`), or of the only one there is ("")."""
+    return Row(of)
+
+
+def literal(value: Value) -> Expression:
+    """A value as an expression: whole numbers are BIGINT; an expression stays as it is."""
+    return value if isinstance(value, Expression) else _literal(value)
+
+
+def _literal(value: Value) -> Literal:
+    if isinstance(value, Literal):
+        return value
+    if isinstance(value, bool):
+        return TRUE if value else FALSE
+    if isinstance(value, int):
+        return Literal(value, Type.BIGINT)
+    if isinstance(value, str):
+        return Literal(value, Type.STRING)
+    msg = f"{value!r} is no literal"
+    raise TypeError(msg)
+
+
+def null(kind: Type) -> Literal:
+    """NULL of a type."""
+    return Literal(None, kind)
+
+
+def integer(value: int | None) -> Literal:
+    """An INT, of a column that is one."""
+    return Literal(value, Type.INT)
+
+
+def small(value: int) -> Literal:
+    """An INT that Delta is to compare with the statistics of files."""
+    return Literal(value, Type.INT, is_small=True)
+
+
+def at(moment_us: int | None) -> Literal:
+    """A moment in microseconds since 1970; `None` is NULL."""
+    return Literal(moment_us, Type.TIMESTAMP)
+
+
+def case(*branches: tuple[Expression, Value], other: Value | None = None) -> Expression:
+    """The value of the first branch whose condition holds, else `other`, else NULL; without branches `other`."""
+    if not branches and other is not None:
+        return literal(other)
+    return Case(
+        tuple((when, literal(value)) for when, value in branches),
+        None if other is None else literal(other),
+    )
+
+
+def all_of(*parts: Expression) -> Expression:
+    """All of at least one condition hold."""
+    flat = _flat(parts, And)
+    return flat[0] if len(flat) == 1 else And(flat)
+
+
+def any_of(*parts: Expression) -> Expression:
+    """One of at least one condition holds."""
+    flat = _flat(parts, Or)
+    return flat[0] if len(flat) == 1 else Or(flat)
+
+
+def _flat(parts: Sequence[Expression], kind: type[And | Or]) -> tuple[Expression, ...]:
+    flat: list[Expression] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, kind) else (part,)
+    return tuple(flat)
+
+
+def parts_of(expression: Expression) -> tuple[Expression, ...]:
+    """The expressions right below one."""
+    match expression:
+        case And(parts) | Or(parts) | Greatest(parts) | Concat(parts):
+            return parts
+        case Compared(_, left, right) | Combined(_, left, right):
+            return left, right
+        case Case(branches, other):
+            found = tuple(part for branch in branches for part in branch)
+            return found if other is None else (*found, other)
+        case In(part, values):
+            return part, *values
+        case (
+            Not(part)
+            | IsNull(part)
+            | Mapped(part)
+            | Quotient(part)
+            | Micros(part)
+            | Moment(part)
+            | Lower(part)
+            | Contains(part)
+        ):
+            return (part,)
+        case _:
+            return ()
+
+
+def columns_of(expression: Expression) -> set[str]:
+    """The names of all columns in an expression."""
+    if isinstance(expression, Column):
+        return {expression.name}
+    return {name for part in parts_of(expression) for name in columns_of(part)}
+
+
+def aliases_of(expression: Expression) -> set[str]:
+    """The aliases of all columns in an expression."""
+    if isinstance(expression, Column):
+        return {expression.of}
+    return {of for part in parts_of(expression) for of in aliases_of(part)}

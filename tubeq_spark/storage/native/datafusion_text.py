@@ -1,0 +1,99 @@
+"""Writes queries and statements as DataFusion reads them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.storage.expression import Literal, Type
+from tubeq_spark.storage.query import Function
+from tubeq_spark.storage.spark.render import Renderer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.query import Aggregate
+    from tubeq_spark.storage.statement import Rows
+
+__all__ = ["DataFusionRenderer"]
+
+#: Of a column of moments, in Arrow's words.
+_MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
+
+
+class DataFusionRenderer(Renderer):
+    """Renders what is another word there than in Spark."""
+
+    def __init__(self, table: Callable[[str], str] = lambda name: name) -> None:
+        """Begin; `table` tells what a table is called there."""
+        super().__init__()
+        self._table = table
+
+    def table(self, name: str) -> str:
+        """What a table is called."""
+        return self._table(name)
+
+    def source(self, name: str) -> str:
+        """What a source is called."""
+        return f"tubeq_{name}"
+
+    def inline(self, rows: Rows) -> str:
+        """Rows as an inline table."""
+        return f"({super().inline(rows)})"
+
+    def literal(self, literal: Literal) -> str:
+        """The text of a literal."""
+        value: Any = literal.value
+        match literal.type:
+            case Type.BIGINT:
+                return "CAST(NULL AS BIGINT)" if value is None else str(int(value))
+            case Type.STRING:
+                if value is None:
+                    return "CAST(NULL AS VARCHAR)"
+                return f"""'{value.replace("'", "''")}'"""
+            case Type.TIMESTAMP:
+                return self.moment("NULL" if value is None else str(int(value)))
+            case _:
+                return super().literal(literal)
+
+    def counts(self, value: Mapping[str, int] | None) -> str:
+        """The text of numbers by names."""
+        if value is None:
+            return "NULL"
+        names = (self.literal(Literal(name, Type.STRING)) for name in value)
+        return f"map([{', '.join(names)}], [{', '.join(map(str, value.values()))}])"
+
+    def quotient(self, part: str, by: int) -> str:
+        """The whole part of a quotient."""
+        return f"{part} / {by}"
+
+    def micros(self, part: str) -> str:
+        """A moment as a number."""
+        return f"CAST({part} AS BIGINT)"
+
+    def moment(self, part: str) -> str:
+        """A number as a moment, exact to the microsecond however far it is."""
+        return f"arrow_cast({part}, {_MOMENT})"
+
+    def struct(self, fields: Mapping[str, Expression]) -> str:
+        """Some values as one."""
+        values = (f"'{name}', {self.expression(value)}" for name, value in fields.items())
+        return f"named_struct({', '.join(values)})"
+
+    def aggregate(self, aggregate: Aggregate) -> str:
+        """A value for each group of rows."""
+        if aggregate.part is None:
+            return "count(*)"
+        part = self.expression(aggregate.part)
+        match aggregate.function:
+            case Function.COUNT_IF:
+                return f"count(*) FILTER (WHERE {part})"
+            case Function.MAX_BY if aggregate.by is not None:
+                return (
+                    f"first_value({part} ORDER BY {self.expression(aggregate.by)} DESC NULLS LAST)"
+                )
+            case Function.COLLECT:
+                chosen = f"array_agg(DISTINCT {part}) FILTER (WHERE {part} IS NOT NULL)"
+                return f"coalesce({chosen}, make_array())"
+            case _:
+                return super().aggregate(aggregate)

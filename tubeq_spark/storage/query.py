@@ -1,0 +1,240 @@
+"""Queries over one table, as data; each engine answers them in its own way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from tubeq_spark.storage.expression import (
+    And,
+    Case,
+    Column,
+    Combined,
+    Compared,
+    Concat,
+    Contains,
+    Expression,
+    Fail,
+    Greatest,
+    In,
+    IsNull,
+    Literal,
+    Lower,
+    Mapped,
+    Micros,
+    Moment,
+    Not,
+    Or,
+    Quotient,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tubeq_spark.storage.expression import Type
+
+__all__ = [
+    "Aggregate",
+    "Among",
+    "Firsts",
+    "Function",
+    "Node",
+    "Query",
+    "Select",
+    "Struct",
+    "Union",
+    "any_holds",
+    "collected",
+    "count",
+    "count_if",
+    "greatest",
+    "has_aggregates",
+    "last_by",
+    "least",
+    "named",
+    "node",
+    "total",
+]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Among(Expression):
+    """Whether a value is one of many, of which NULL may be one.
+
+    More than stand in a text: Spark gets them as a table. A few are `In`.
+    """
+
+    part: Expression
+    values: Collection[int | str | None]
+    type: Type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Struct(Expression):
+    """Some values as one, compared by the first that differs."""
+
+    fields: Mapping[str, Expression]
+
+
+class Function(StrEnum):
+    """What becomes of the rows of a group."""
+
+    COUNT = "count"
+    COUNT_IF = "count_if"
+    MIN = "min"
+    MAX = "max"
+    SUM = "sum"
+    ANY = "bool_or"
+    #: The value of the row whose `by` is the greatest.
+    MAX_BY = "max_by"
+    #: Each value once, in any order; NULLs are none.
+    COLLECT = "collect_set"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregate(Expression):
+    """A value for each group of rows."""
+
+    function: Function
+    part: Expression | None = None
+    by: Expression | None = None
+
+
+def count() -> Aggregate:
+    """How many rows there are."""
+    return Aggregate(Function.COUNT)
+
+
+def count_if(condition: Expression) -> Aggregate:
+    """How many rows a condition holds for."""
+    return Aggregate(Function.COUNT_IF, condition)
+
+
+def least(part: Expression) -> Aggregate:
+    """The least value; NULL of no rows."""
+    return Aggregate(Function.MIN, part)
+
+
+def greatest(part: Expression) -> Aggregate:
+    """The greatest value; NULL of no rows."""
+    return Aggregate(Function.MAX, part)
+
+
+def last_by(part: Expression, by: Expression) -> Aggregate:
+    """The value of the row whose `by` is the greatest."""
+    return Aggregate(Function.MAX_BY, part, by)
+
+
+def total(part: Expression) -> Aggregate:
+    """The sum; NULL of no rows."""
+    return Aggregate(Function.SUM, part)
+
+
+def any_holds(condition: Expression) -> Aggregate:
+    """Whether a condition holds for any row; NULL of no rows."""
+    return Aggregate(Function.ANY, condition)
+
+
+def collected(part: Expression) -> Aggregate:
+    """Each value once; NULLs are none."""
+    return Aggregate(Function.COLLECT, part)
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Rows of a table, or of another query, or one row for each group of them.
+
+    Attributes:
+        table: The table's SQL name, or the query whose rows are read.
+        columns: What is selected, by its names: expressions over the table's columns (without an alias).
+        where: Which rows; `None`: all.
+        by: The columns that tell groups apart, selected ones or of the table; `None`: all rows are one group
+            if an aggregate is selected, else each row stands for itself.
+        having: Which groups, a condition over selected columns; `None`: all.
+        order: Selected columns, or for plain rows columns of the table, that the rows are in the order of.
+        limit: How many rows; `None`: all.
+        descending: Whether the order is turned round.
+    """
+
+    table: str | Select | Firsts
+    columns: Mapping[str, Expression]
+    where: Expression | None = None
+    by: Sequence[str] | None = None
+    having: Expression | None = None
+    order: Sequence[str] = ()
+    limit: int | None = None
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Firsts:
+    """The first rows of each sub-queue.
+
+    Attributes:
+        rows: A plain query, with the column `utube` and those of `order`.
+        order: The columns that the rows are in the order of.
+        quotas: How many rows of each sub-queue; of others none.
+    """
+
+    rows: Select
+    order: Sequence[str]
+    quotas: Mapping[str | None, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The rows of some queries with the same columns."""
+
+    selects: Sequence[Select]
+
+
+Query: TypeAlias = Select | Union
+
+
+def named(*columns: str) -> dict[str, Expression]:
+    """Columns of a table under their own names."""
+    return {name: Column(name) for name in columns}
+
+
+def has_aggregates(select: Select) -> bool:
+    """Whether a query makes one row of many."""
+    return select.by is not None or any(map(_is_aggregate, select.columns.values()))
+
+
+def _is_aggregate(expression: Expression) -> bool:
+    if isinstance(expression, Micros):
+        return _is_aggregate(expression.part)
+    return isinstance(expression, Aggregate)
+
+
+#: Every node there is: a renderer that forgets one does not pass the type checker.
+Node: TypeAlias = (
+    Aggregate
+    | Among
+    | And
+    | Case
+    | Column
+    | Combined
+    | Compared
+    | Concat
+    | Contains
+    | Fail
+    | Greatest
+    | In
+    | IsNull
+    | Literal
+    | Lower
+    | Mapped
+    | Micros
+    | Moment
+    | Not
+    | Or
+    | Quotient
+    | Struct
+)
+
+
+def node(expression: Expression) -> Node:
+    """An expression as one of all nodes."""
+    return cast("Node", expression)

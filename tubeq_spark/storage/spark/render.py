@@ -1,0 +1,357 @@
+"""Writes queries, statements and expressions as Spark SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.arrow.sources import rows_table
+from tubeq_spark.storage.chosen import MOST_NAMED
+from tubeq_spark.storage.expression import (
+    STALE,
+    And,
+    Case,
+    Column,
+    Combined,
+    Compared,
+    Concat,
+    Contains,
+    Fail,
+    Greatest,
+    In,
+    IsNull,
+    Literal,
+    Lower,
+    Mapped,
+    Micros,
+    Moment,
+    Not,
+    Or,
+    Quotient,
+    Type,
+)
+from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, node
+from tubeq_spark.storage.sql.quoting import (
+    bigint,
+    boolean,
+    integer,
+    limited,
+    moment,
+    string,
+)
+from tubeq_spark.storage.statement import Given, Rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.query import Query
+    from tubeq_spark.storage.statement import Clause, Source, Statement, Using
+
+__all__ = ["Renderer", "text_of"]
+
+#: How tightly a node binds; any other one stands for itself.
+_BINDING: dict[type, int] = {
+    Or: 1,
+    And: 2,
+    Not: 3,
+    Compared: 4,
+    In: 4,
+    IsNull: 4,
+    Combined: 5,
+    Quotient: 6,
+}
+_ALONE = 7
+#: What a source is called in the text, in braces.
+_SOURCE = "rows"
+
+
+class Renderer:
+    """Renders one query or statement; `sources` are then what its text names in braces.
+
+    The note of a statement stays in braces, too.
+    """
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.sources: dict[str, Source] = {}
+
+    # -- queries ------------------------------------------------------------------------------
+
+    def query(self, query: Query) -> str:
+        """The text of a query."""
+        if isinstance(query, Union):
+            return " UNION ALL ".join(map(self.query, query.selects))
+        is_distinct = query.by is not None and [*query.by] == [*query.columns]
+        distinct = "DISTINCT " * is_distinct
+        text = f"SELECT {distinct}{self._selected(query)} FROM {self._from(query.table)}"
+        if query.where is not None:
+            text += f" WHERE {self.expression(query.where)}"
+        if query.by is not None and not is_distinct:
+            text += f" GROUP BY {', '.join(self._keys(query))}"
+        if query.having is not None:
+            text += f" HAVING {self.expression(query.having)}"
+        if query.order:
+            text += f" ORDER BY {', '.join(query.order)}{' DESC' * query.descending}"
+        return text if query.limit is None else f"{text} {limited(query.limit)}"
+
+    def table(self, name: str) -> str:
+        """What a table is called."""
+        return name
+
+    def _from(self, table: str | Select | Firsts) -> str:
+        if isinstance(table, str):
+            return self.table(table)
+        return f"({self._firsts(table) if isinstance(table, Firsts) else self.query(table)})"
+
+    def _selected(self, select: Select) -> str:
+        return ", ".join(
+            name
+            if isinstance(value, Column) and value.name == name
+            else f"{self.expression(value)} AS {name}"
+            for name, value in select.columns.items()
+        )
+
+    @staticmethod
+    def _keys(select: Select) -> list[str]:
+        """The columns of a GROUP BY: computed ones by their places."""
+        keys = {name: select.columns.get(name, Column(name)) for name in select.by or ()}
+        if all(isinstance(value, Column) for value in keys.values()):
+            return [*keys]
+        places = {name: str(place) for place, name in enumerate(select.columns, 1)}
+        return [places.get(name, name) for name in keys]
+
+    def _firsts(self, firsts: Firsts) -> str:
+        place = f"row_number() OVER (PARTITION BY utube ORDER BY {', '.join(firsts.order)})"
+        usual = max(firsts.quotas.values())
+        others = "".join(
+            f"WHEN utube <=> {string(utube)} THEN {quota} "
+            for utube, quota in firsts.quotas.items()
+            if quota != usual
+        )
+        quota = f"CASE {others}ELSE {usual} END" if others else str(usual)
+        return (
+            f"SELECT * FROM (SELECT *, {place} AS tubeq_place FROM ({self.query(firsts.rows)})) "
+            f"WHERE tubeq_place <= {quota}"
+        )
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def statement(self, statement: Statement) -> str:
+        """The text of a statement: MERGE, UPDATE or DELETE.
+
+        The note goes into the predicate, which the history of the table shows. A writer sets it as an option;
+        a MERGE, an UPDATE or a DELETE takes it from a setting of the session, which all its threads share,
+        the program's own included. A condition on a partition column costs nothing, and a DELETE of whole
+        partitions stays one of metadata; no optimiser can see through it.
+        """
+        noted = f"CAST({self.expression(statement.noted)} AS STRING) <> {{note}}"
+        where = f"{noted} AND {self._within(statement.where, _BINDING[And])}"
+        if statement.using is not None:
+            clauses = " ".join(map(self._clause, statement.clauses))
+            using = self.using(statement.using)
+            return f"MERGE INTO {statement.table} t USING {using} s ON {where} {clauses}"
+        (clause,) = statement.clauses
+        if clause.sets is None:
+            return f"DELETE FROM {statement.table} t WHERE {where}"
+        return f"UPDATE {statement.table} t SET {self._assignments(clause.sets)} WHERE {where}"
+
+    def _clause(self, clause: Clause) -> str:
+        condition = ""
+        if clause.when is not None:
+            condition = f" AND {self._within(clause.when, _BINDING[And])}"
+        if clause.inserts:
+            sets = clause.sets or {}
+            values = ", ".join(map(self.expression, sets.values()))
+            return f"WHEN NOT MATCHED{condition} THEN INSERT ({', '.join(sets)}) VALUES ({values})"
+        action = "DELETE"
+        if clause.sets is not None:
+            action = f"UPDATE SET {self._assignments(clause.sets)}"
+        return f"WHEN MATCHED{condition} THEN {action}"
+
+    def _assignments(self, sets: Mapping[str, Expression]) -> str:
+        return ", ".join(f"{column} = {self.expression(value)}" for column, value in sets.items())
+
+    def using(self, using: Using) -> str:
+        """Where a statement's source comes from."""
+        if isinstance(using, Given):
+            return self._given(using)
+        if not using.columns:
+            return "(SELECT 1 AS one)"
+        if len(using.values) > MOST_NAMED:
+            return self._source(rows_table(using))
+        # One inline table: a UNION ALL of SELECTs is analysed branch by branch, seconds for 200.
+        return f"(SELECT * FROM {self.inline(using)} AS rows({', '.join(using.columns)}))"
+
+    def inline(self, rows: Rows) -> str:
+        """Rows as an inline table."""
+        kinds = list(rows.columns.values())
+        values = (
+            ", ".join(self.literal(Literal(v, kind)) for v, kind in zip(each, kinds, strict=True))
+            for each in rows.values
+        )
+        return f"VALUES {', '.join(f'({each})' for each in values)}"
+
+    def _given(self, given: Given) -> str:
+        source = self._source(given.rows)
+        if not given.constants and not given.beside:
+            return source
+        constants = (f", {self.literal(v)} AS {n}" for n, v in given.constants.items())
+        columns = [*given.columns, *given.constants]
+        beside = (
+            " UNION ALL SELECT "
+            + ", ".join(self.literal(each[name]) if name in each else "NULL" for name in columns)
+            for each in given.beside
+        )
+        return f"(SELECT *{''.join(constants)} FROM {source}{''.join(beside)})"
+
+    def _source(self, rows: Source) -> str:
+        name = _SOURCE if not self.sources else f"{_SOURCE}{len(self.sources)}"
+        self.sources[name] = rows
+        return self.source(name)
+
+    def source(self, name: str) -> str:
+        """What a source is called."""
+        return f"{{{name}}}"
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def _within(self, expression: Expression, binding: int) -> str:
+        """An expression where something binds so tightly around it."""
+        text = self.expression(expression)
+        return f"({text})" if _BINDING.get(type(expression), _ALONE) < binding else text
+
+    def expression(self, expression: Expression) -> str:  # noqa: C901, PLR0911, PLR0912  (one of each)
+        """The text of an expression."""
+        match node(expression):
+            case Column(name, of):
+                return f"{of}.{name}" if of else name
+            case Literal() as literal:
+                return self.literal(literal)
+            case And(parts):
+                return " AND ".join(self._within(part, _BINDING[Not]) for part in parts)
+            case Or(parts):
+                return " OR ".join(self._within(part, _BINDING[Not]) for part in parts)
+            case Not(part):
+                return f"NOT {self._within(part, _ALONE)}"
+            case Compared(sign, left, right):
+                binding = _BINDING[Combined]
+                return f"{self._within(left, binding)} {sign} {self._within(right, binding)}"
+            case IsNull(part, negated):
+                return f"{self._within(part, _BINDING[Combined])} IS {'NOT ' * negated}NULL"
+            case In(part, values, negated):
+                named = ", ".join(map(self.literal, values))
+                return f"{self._within(part, _BINDING[Combined])} {'NOT ' * negated}IN ({named})"
+            case Among() as among:
+                return self.among(among)
+            case Combined(sign, left, right):
+                # A difference binds from the left.
+                inner = self._within(right, _BINDING[Quotient])
+                return f"{self._within(left, _BINDING[Combined])} {sign} {inner}"
+            case Quotient(part, by):
+                return self.quotient(self._within(part, _BINDING[Quotient]), by)
+            case Case(branches, other):
+                return self._case(branches, other)
+            case Mapped(part, pairs):
+                cases = " ".join(f"WHEN {self._number(a)} THEN {self._number(b)}" for a, b in pairs)
+                return f"CASE {self.expression(part)} {cases} END"
+            case Greatest(parts):
+                return f"greatest({', '.join(map(self.expression, parts))})"
+            case Concat(parts):
+                return f"concat({', '.join(map(self.expression, parts))})"
+            case Lower(part):
+                return f"lower({self.expression(part)})"
+            case Contains(part, text):
+                found = self.literal(Literal(text, Type.STRING))
+                return f"instr({self.expression(part)}, {found}) > 0"
+            case Micros(part):
+                return self.micros(self.expression(part))
+            case Moment(part):
+                return self.moment(self.expression(part))
+            case Struct(fields):
+                return self.struct(fields)
+            case Aggregate() as aggregate:
+                return self.aggregate(aggregate)
+            case Fail():
+                return f"raise_error('{STALE}')"
+
+    def _case(
+        self, branches: Sequence[tuple[Expression, Expression]], other: Expression | None
+    ) -> str:
+        cases = " ".join(
+            f"WHEN {self.expression(when)} THEN {self.expression(value)}"
+            for when, value in branches
+        )
+        default = "" if other is None else f" ELSE {self.expression(other)}"
+        return f"CASE {cases}{default} END"
+
+    def _number(self, value: int) -> str:
+        return self.literal(Literal(value, Type.BIGINT))
+
+    def literal(self, literal: Literal) -> str:
+        """The text of a literal."""
+        value: Any = literal.value
+        match literal.type:
+            case Type.BIGINT:
+                return bigint(value)
+            case Type.INT:
+                return str(int(value)) if literal.is_small else integer(value)
+            case Type.STRING:
+                return string(value)
+            case Type.BOOLEAN:
+                return "CAST(NULL AS BOOLEAN)" if value is None else boolean(value)
+            case Type.TIMESTAMP:
+                return moment(value)
+            case Type.COUNTS:
+                return self.counts(value)
+
+    def counts(self, value: Mapping[str, int] | None) -> str:
+        """The text of numbers by names."""
+        if not value:
+            return f"CAST({'NULL' if value is None else 'map()'} AS {Type.COUNTS})"
+        pairs = ", ".join(f"{string(name)}, {bigint(number)}" for name, number in value.items())
+        return f"map({pairs})"
+
+    def among(self, among: Among) -> str:
+        """The text of a condition about many values."""
+        rows = Rows({"wanted": among.type}, [(value,) for value in among.values])
+        source, part = self._source(rows_table(rows)), self.expression(among.part)
+        if among.type is Type.STRING:
+            return f"EXISTS (SELECT 1 FROM {source} WHERE wanted <=> {part})"
+        return f"{part} IN (SELECT wanted FROM {source})"
+
+    def quotient(self, part: str, by: int) -> str:
+        """The whole part of a quotient."""
+        return f"{part} DIV {self._number(by)}"
+
+    def micros(self, part: str) -> str:
+        """A moment as a number."""
+        return f"unix_micros({part})"
+
+    def moment(self, part: str) -> str:
+        """A number as a moment."""
+        return f"timestamp_micros({part})"
+
+    def struct(self, fields: Mapping[str, Expression]) -> str:
+        """Some values as one."""
+        values = (
+            self.expression(value)
+            if isinstance(value, Column) and value.name == name
+            else f"{self.expression(value)} AS {name}"
+            for name, value in fields.items()
+        )
+        return f"struct({', '.join(values)})"
+
+    def aggregate(self, aggregate: Aggregate) -> str:
+        """A value for each group of rows."""
+        if aggregate.part is None:
+            return "count(*)"
+        part = self.expression(aggregate.part)
+        if aggregate.by is not None:
+            part += f", {self.expression(aggregate.by)}"
+        return f"{aggregate.function}({part})"
+
+
+def text_of(expression: Expression) -> str:
+    """The text of an expression that names no source."""
+    return Renderer().expression(expression)
