@@ -156,8 +156,12 @@ class NativeTables:
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
         opened = self._handles.of(table)
-        with errors.reading(), opened.newest() as newest:
-            return maintenance.extent(newest, opened.options)
+        with errors.reading():
+            seen, local = opened.seen(), opened.local
+            if seen is not None and local is not None:
+                return maintenance.local_extent(local, seen)
+            with opened.newest() as newest:
+                return maintenance.extent(newest, opened.options)
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""
