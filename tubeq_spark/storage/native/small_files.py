@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Listed", "SmallFiles"]
 
 #: So many files are read without a query, and so many bytes of all of them together.
-FILES, BYTES = 16, 1 << 20
+FILES, BYTES = 64, 1 << 20
 #: A file whose rows are more bytes than this is not small: what repeats may be little in a file.
 ROWS_BYTES = 4 << 20
 #: What was read is kept: so many files, and so many bytes.
