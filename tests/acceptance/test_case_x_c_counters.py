@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, put_and_take, take
-from tubeq_spark.storage.sql import task_counts
+from tubeq_spark.storage.tables import task_counts
 
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Session

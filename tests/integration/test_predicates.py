@@ -11,7 +11,7 @@ import pytest
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.lifecycle import TIMERS, after_giving_back, due, effective
 from tubeq_spark.rules.microseconds import LAST_US, from_us, plus
-from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

@@ -41,8 +41,8 @@ from tubeq_spark.storage.native.delta_log.versions import checkpoint_file
 from tubeq_spark.storage.native.partitions import grouped
 from tubeq_spark.storage.native.queries import MANY
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.sql import schema
 from tubeq_spark.storage.statement import Affected, Append
+from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable

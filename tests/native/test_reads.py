@@ -32,9 +32,9 @@ from tubeq_spark.storage.segment_facts import (
     UtubeLock,
     Waiting,
 )
-from tubeq_spark.storage.sql.quoting import path_table
-from tubeq_spark.storage.sql.registry import TubeRecord, TubeStatus
-from tubeq_spark.storage.sql.task_counts import depth
+from tubeq_spark.storage.table_names import path_table
+from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.task_counts import depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

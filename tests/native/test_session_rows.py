@@ -13,12 +13,13 @@ from tubeq_spark.admin import system_rows
 from tubeq_spark.observe import health
 from tubeq_spark.rules import ids
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tubeq_spark.storage.query import Select
 
 #: The buckets of slots.
 SLOT_FILES = 64

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage.sql import quoting
+from tubeq_spark.storage.tables import quoting
 
 TEXT = st.text(st.characters(codec="utf-8"))
 

@@ -21,7 +21,8 @@ from tubeq_spark.rules.put_columns import (
 )
 from tubeq_spark.rules.validation import refuse
 from tubeq_spark.runtime.payload_schema import payload_struct
-from tubeq_spark.storage.sql.quoting import identifier, string
+from tubeq_spark.storage.spark.quoting import string
+from tubeq_spark.storage.table_names import identifier
 from tubeq_spark.verbs.put_frame_payload import (
     Check,
     is_no_text,

@@ -21,8 +21,8 @@ from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
 from tubeq_spark.storage.native.patience import patiently
 from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.outcome import EngineError
-from tubeq_spark.storage.sql.schema import PARTITION
 from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.writers import are_told_apart
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Extent
     from tubeq_spark.storage.native.handles import Handles, Table
-    from tubeq_spark.storage.sql.schema import NewTable
+    from tubeq_spark.storage.tables.schema import NewTable
 
 __all__ = ["NativeTables"]
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.ended import told_total, total
 from tubeq_spark.storage.ended_log import EndedLog, notes_of
-from tubeq_spark.storage.sql.quoting import path_of
+from tubeq_spark.storage.table_names import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

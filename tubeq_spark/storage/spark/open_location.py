@@ -31,7 +31,7 @@ from tubeq_spark.storage.spark.spark_settings import (
     missing_settings,
     require_spark,
 )
-from tubeq_spark.storage.sql.schema import new_system_tables
+from tubeq_spark.storage.tables.schema import new_system_tables
 from tubeq_spark.storage.writers import require_writers
 
 if TYPE_CHECKING:
