@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,6 +20,7 @@ from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
 from tubeq_spark.storage.sql.sessions import bucket_of as bucket_of_session
+from tubeq_spark.storage.sql.tube_table import TubeTable
 from tubeq_spark.storage.sql.utube_locks import bucket_of as bucket_of_utube
 from tubeq_spark.storage.statement import Append, Statement
 
@@ -157,6 +159,11 @@ def _is_held(statement: Statement) -> bool:
     return rows is None or isinstance(rows, pa.Table)
 
 
+def table_of_tube() -> TubeTable:
+    """The tube of the cases, with rows in the order of their ids."""
+    return TubeTable("tube", TUBE, ("task_id",))
+
+
 def table_of(part: Select | Statement) -> str:
     """The name that `Place` has for the table which a query or a statement is about."""
     if isinstance(part, Select) and not isinstance(part.table, str):
@@ -204,7 +211,8 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     return sorted(value) if value is not None and pa.types.is_list(kind) else value
 
 
-def rows_of(table: str, seed: int = 7) -> list[dict[str, Any]]:
+@functools.cache
+def rows_of(table: str) -> Sequence[dict[str, Any]]:
     """The rows of a table."""
     rows = {
         "tube": _tasks,
@@ -212,7 +220,7 @@ def rows_of(table: str, seed: int = 7) -> list[dict[str, Any]]:
         "sessions_table": _sessions,
         "locked": _locks,
     }[table]
-    return list(rows(random.Random(seed)))
+    return list(rows(random.Random(7)))
 
 
 def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
@@ -262,6 +270,15 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
             "options": chance.choice(('{"temporary": "session/1"}', "{}", None)),
             "status": chance.choice(("live", "creating", "dropping", "dropped", None)),
             "created": chance.choice((NOW, None, 0)),
+            "format_version": 1,
+        }
+    for status in ("live", "creating", "dropping", "dropped"):
+        yield {
+            "name": "x",
+            "id": TUBE,
+            "type": "fifo",
+            "options": '{"temporary": "session/1"}',
+            "status": status,
             "format_version": 1,
         }
 

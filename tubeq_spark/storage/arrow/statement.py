@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
 from tubeq_spark.storage.arrow.sources import source_table
 from tubeq_spark.storage.arrow_arrays import array, repeated, scalar
-from tubeq_spark.storage.expression import And, Compared, Fail, aliases_of
+from tubeq_spark.storage.expression import TRUE, And, Compared, Fail, aliases_of
 from tubeq_spark.storage.statement import ONE_ROW
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause, Statement
 
-__all__ = ["CLAUSE", "FROM", "NOWHERE", "ROW", "STAYS", "changed", "has_source"]
+__all__ = ["CLAUSE", "FROM", "NOWHERE", "ROW", "STAYS", "changed", "has_source", "once"]
 
 #: The column that says which clause applies to a row, counted from 1.
 CLAUSE = "tubeq_clause"
@@ -162,7 +162,7 @@ class _Matching:
         if len(targets):
             together = self._together(targets, sources)
             matched = _Rows(self._rows.take(targets), together, targets, self._by)
-            yield _once(matched.after(self._statement.clauses))
+            yield once(matched.after(self._statement.clauses))
         numbers = array(range(self._rows.num_rows), pa.int64())
         rows = self._without(self._rows.append_column(ROW, numbers), targets)
         others = rows.drop_columns([ROW])
@@ -190,7 +190,7 @@ class _Matching:
                 keys.append(key)
             elif len(aliases) == 1:
                 alone[next(iter(aliases))].append(condition)
-            elif aliases:
+            elif condition is not TRUE:
                 rest.append(condition)
         table = _Side(self._rows, array(range(self._rows.num_rows), pa.int64()))
         source = _Side(self._source, array(range(self._source.num_rows), pa.int64()))
@@ -307,7 +307,7 @@ def _rows_at(rows: pa.Table, places: pa.Array) -> pa.Table:
     return rows.take(places) if len(places) else rows.slice(0, 0)
 
 
-def _once(rows: pa.Table) -> pa.Table:
+def once(rows: pa.Table) -> pa.Table:
     """Rows of the table that several of the source match: as they are changed, or once."""
     numbers = rows.column(ROW).to_pylist()
     if len(set(numbers)) == len(numbers):

@@ -60,6 +60,10 @@ class DataFusionRenderer(Renderer):
         """The text of numbers by names."""
         if value is None:
             return "NULL"
+        if not value:
+            # An empty array has no type of its own.
+            none = [f"arrow_cast(make_array(), 'List({t})')" for t in ("Utf8", "Int64")]
+            return f"map({', '.join(none)})"
         names = (self.literal(Literal(name, Type.STRING)) for name in value)
         return f"map([{', '.join(names)}], [{', '.join(map(str, value.values()))}])"
 
