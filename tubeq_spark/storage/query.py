@@ -60,9 +60,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Among(Expression):
-    """Whether a value is one of many, of which NULL may be one.
+    """Whether a value is one of many; NULL may be one of many texts, and is then found among them.
 
-    More than stand in a text: Spark gets them as a table. A few are `In`.
+    More than stand in a text: Spark gets them as a table. A few are `In`, and numbers are found as by it.
     """
 
     part: Expression

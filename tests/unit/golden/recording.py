@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.ended_log import EndedLog
     from tubeq_spark.storage.query import Query
 
-__all__ = ["Case", "Frame", "Recorder", "entry_of"]
+__all__ = ["Case", "Frame", "Recorder", "entry_of", "recorded"]
 
 T = TypeVar("T")
 #: The columns of an answer without rows: those that any query is read by.
@@ -82,11 +82,19 @@ class Case:
 
 
 class Recorder:
-    """What a case is given in place of storage; it is an engine and a commit loop, too."""
+    """What a case is given in place of storage; it is an engine and a commit loop, too.
+
+    Attributes:
+        lines: The texts of all queries and statements, as the golden file has them.
+        queries: The queries.
+        statements: What was to be committed, and the tables that were to be made.
+    """
 
     def __init__(self, case: Case) -> None:
         """Answer as `case` says."""
         self.lines: list[str] = []
+        self.queries: list[Query] = []
+        self.statements: list[Statement | Append | NewTable] = []
         self.engine: Any = self
         self.loop: Any = self
         self.lock: Any = None
@@ -103,16 +111,20 @@ class Recorder:
     # -- as an engine -----------------------------------------------------------------------------
 
     def rows(self, query: Query) -> list[dict[str, Any]]:
-        self.lines += lines_of_query(query)
+        self._asked(query)
         found: list[dict[str, Any]] = next(self._answers, [])
         return found
 
     def arrow(self, query: Query, expected: int = 0) -> pa.Table:
-        self.lines += lines_of_query(query)
+        self._asked(query)
         if expected:
             self.lines.append(f"expected: {expected}")
         found = next(self._answers, _NO_ROWS)
         return found if isinstance(found, pa.Table) else pa.Table.from_pylist(found)
+
+    def _asked(self, query: Query) -> None:
+        self.queries.append(query)
+        self.lines += lines_of_query(query)
 
     # -- as a commit loop -------------------------------------------------------------------------
 
@@ -122,21 +134,31 @@ class Recorder:
             self.lines.append(f"nothing to commit: {operation}")
             return plan.finish(Affected())
         self.lines.append(f"operation: {operation}")
-        self.lines += described(plan.statement)
+        self.made(plan.statement)
         affected = next(self._affected, Affected(inserted=1))
         if isinstance(affected, Exception):
             raise affected
         return plan.finish(affected)
 
+    def made(self, statement: Statement | Append | NewTable) -> None:
+        """Write a statement down."""
+        self.statements.append(statement)
+        self.lines += described(statement)
 
-def entry_of(case: Case) -> str:
-    """What the golden file has of a case."""
+
+def recorded(case: Case) -> Recorder:
+    """What a case asks and commits."""
     recorder = Recorder(case)
     result = case.call(recorder)
     for part in result if isinstance(result, (list, tuple)) else (result,):
         if isinstance(part, (Statement, Append, NewTable)):
-            recorder.lines += described(part)
-    return "\n".join([f"## {case.title}", *recorder.lines]) + "\n"
+            recorder.made(part)
+    return recorder
+
+
+def entry_of(case: Case) -> str:
+    """What the golden file has of a case."""
+    return "\n".join([f"## {case.title}", *recorded(case).lines]) + "\n"
 
 
 def described(statement: Statement | Append | NewTable) -> list[str]:

@@ -144,8 +144,9 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
             found = _is_one_of(evaluate(part, lookup), values)
             return pc.invert(found) if negated else found
         case Among(part, wanted, kind):
-            named = array(list(wanted), ARROW_TYPES[kind])
-            return pc.is_in(evaluate(part, lookup), value_set=named)
+            left, named = evaluate(part, lookup), array(list(wanted), ARROW_TYPES[kind])
+            # Texts are compared by `<=>`, numbers by IN.
+            return _found(left, named, matches_nulls=kind is Type.STRING)
         case Combined(sign, left, right):
             return _SUMS[sign](evaluate(left, lookup), evaluate(right, lookup))
         case Quotient(part, by):
@@ -180,7 +181,10 @@ def _literal(literal: Literal) -> pa.Scalar:
         return pa.nulls(1, kind)[0]
     if literal.type is Type.COUNTS:
         return nested([literal.value], kind)[0]
-    return scalar(literal.value, kind)
+    try:
+        return scalar(literal.value, kind)
+    except OverflowError as error:
+        raise NotByArrowError(str(error)) from error
 
 
 def _same(left: Values, right: Values) -> Values:
@@ -193,9 +197,21 @@ def _is_one_of(left: Values, values: Sequence[Literal]) -> Values:
     if len(values) == 1:
         return pc.equal(left, _literal(values[0]))
     kind = ARROW_TYPES[values[0].type]
-    wanted = array([value.value for value in values], kind).cast(left.type)
+    return _found(left, array([value.value for value in values], kind).cast(left.type))
+
+
+def _found(left: Values, wanted: pa.Array, *, matches_nulls: bool = False) -> Values:
+    """Whether values are among some: unless NULL is a value like others, it is unknown of NULL.
+
+    Of what was not found it is unknown, too, where NULL is among those.
+    """
     found = pc.is_in(left, value_set=wanted)
-    return pc.if_else(pc.is_valid(left), found, pa.nulls(1, pa.bool_())[0])
+    if matches_nulls:
+        return found
+    known = pc.is_valid(left)
+    if wanted.null_count:
+        known = pc.and_(known, found)
+    return pc.if_else(known, found, pa.nulls(1, pa.bool_())[0])
 
 
 def _case(

@@ -66,7 +66,8 @@ def _taken(rows: pa.Table, places: pa.Array) -> pa.Table:
 
 def _plain(query: Select, rows: pa.Table) -> pa.Table:
     if query.order and rows.num_rows > 1:
-        rows = _taken(rows, _in_order(rows, query.order, query.limit))
+        _require_stored(query)
+        rows = _taken(rows, _in_order(rows, query.order, query.limit, query.descending))
     if query.limit is not None:
         rows = rows[: query.limit]
     lookup = of_table(rows)
@@ -74,7 +75,21 @@ def _plain(query: Select, rows: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, names=list(query.columns))
 
 
-def _in_order(rows: pa.Table, order: Sequence[str], limit: int | None = None) -> pa.Array:
+def _require_stored(query: Select) -> None:
+    """Refuse an order by what is selected under the name of a column of the table, and is another value."""
+    for name in query.order:
+        value = query.columns.get(name)
+        if value is not None and not (isinstance(value, Column) and value.name == name):
+            msg = f"an order by a computed {name}"
+            raise NotByArrowError(msg)
+
+
+def _in_order(
+    rows: pa.Table,
+    order: Sequence[str],
+    limit: int | None = None,
+    descending: bool = False,  # noqa: FBT001, FBT002  (as of a query)
+) -> pa.Array:
     """The places of rows in an order."""
     if not {*order} <= {*rows.column_names}:
         raise NotByArrowError(str(order))
@@ -82,10 +97,10 @@ def _in_order(rows: pa.Table, order: Sequence[str], limit: int | None = None) ->
     if any(each.null_count for each in keys.columns):
         msg = "an order of NULLs"
         raise NotByArrowError(msg)
-    ascending = [(name, "ascending") for name in order]
+    by = [(name, "descending" if descending else "ascending") for name in order]
     if limit is None:
-        return pc.sort_indices(keys, sort_keys=ascending)
-    return pc.select_k_unstable(keys, k=min(limit, rows.num_rows), sort_keys=ascending)
+        return pc.sort_indices(keys, sort_keys=by)
+    return pc.select_k_unstable(keys, k=min(limit, rows.num_rows), sort_keys=by)
 
 
 def _firsts(firsts: Firsts, rows: pa.Table) -> pa.Table:
@@ -120,7 +135,8 @@ def _grouped(query: Select, rows: pa.Table) -> pa.Table:
     if query.having is not None and numbers:
         found = pa.Table.from_arrays([nested(*each) for each in columns.values()], names=[*columns])
         numbers = pc.indices_nonzero(holds(query.having, of_table(found), groups.count)).to_pylist()
-    for name in query.order:
+    # Sorted by the last column first: rows that are equal by one stay in their order.
+    for name in reversed(query.order):
         values = _comparable(columns[name][0], numbers)
         numbers.sort(key=values.__getitem__, reverse=query.descending)
     numbers = numbers[: query.limit]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause, Statement
 
-__all__ = ["CLAUSE", "FROM", "NOWHERE", "ROW", "STAYS", "changed", "has_source"]
+__all__ = ["CLAUSE", "FROM", "NOWHERE", "ROW", "STAYS", "changed", "has_source", "once"]
 
 #: The column that says which clause applies to a row, counted from 1.
 CLAUSE = "tubeq_clause"
@@ -162,7 +162,7 @@ class _Matching:
         if len(targets):
             together = self._together(targets, sources)
             matched = _Rows(self._rows.take(targets), together, targets, self._by)
-            yield _once(matched.after(self._statement.clauses))
+            yield once(matched.after(self._statement.clauses))
         numbers = array(range(self._rows.num_rows), pa.int64())
         rows = self._without(self._rows.append_column(ROW, numbers), targets)
         others = rows.drop_columns([ROW])
@@ -309,7 +309,7 @@ def _rows_at(rows: pa.Table, places: pa.Array) -> pa.Table:
     return rows.take(places) if len(places) else rows.slice(0, 0)
 
 
-def _once(rows: pa.Table) -> pa.Table:
+def once(rows: pa.Table) -> pa.Table:
     """Rows of the table that several of the source match: as they are changed, or once."""
     numbers = rows.column(ROW).to_pylist()
     if len(set(numbers)) == len(numbers):

@@ -60,6 +60,10 @@ class DataFusionRenderer(Renderer):
         """The text of numbers by names."""
         if value is None:
             return "NULL"
+        if not value:
+            # An empty array has no type of its own.
+            none = [f"arrow_cast(make_array(), 'List({t})')" for t in ("Utf8", "Int64")]
+            return f"map({', '.join(none)})"
         names = (self.literal(Literal(name, Type.STRING)) for name in value)
         return f"map([{', '.join(names)}], [{', '.join(map(str, value.values()))}])"
 
@@ -89,9 +93,9 @@ class DataFusionRenderer(Renderer):
             case Function.COUNT_IF:
                 return f"count(*) FILTER (WHERE {part})"
             case Function.MAX_BY if aggregate.by is not None:
-                return (
-                    f"first_value({part} ORDER BY {self.expression(aggregate.by)} DESC NULLS LAST)"
-                )
+                by = self.expression(aggregate.by)
+                # Rows without a measure do not count, not even where all are such.
+                return f"first_value({part} ORDER BY {by} DESC) FILTER (WHERE {by} IS NOT NULL)"
             case Function.COLLECT:
                 chosen = f"array_agg(DISTINCT {part}) FILTER (WHERE {part} IS NOT NULL)"
                 return f"coalesce({chosen}, make_array())"

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS, changed, has_source
+from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS, changed, has_source, once
 from tubeq_spark.storage.arrow_arrays import array, empty, scalar
 from tubeq_spark.storage.expression import Fail
 from tubeq_spark.storage.native import partitions
@@ -173,9 +173,12 @@ class _Outcome:
         return cast(self._those(list(self._chosen)), self._schema)
 
     def decision(self, affected: Affected) -> Decision:
-        """What changes, some rows of the table among it."""
+        """What changes, some rows of the table among it.
+
+        Raises:
+            DuplicateError: Two rows of the source change one row of the table.
+        """
         chosen = self._chosen
-        self._check(affected)
         kept = [i for i, clause in chosen.items() if clause.sets is not None]
         left = [i for i, clause in chosen.items() if not clause.inserts]
         changed = partitions.distinct(self._those(kept), self._by)
@@ -188,36 +191,33 @@ class _Outcome:
         wanted = array(numbers, self._clause.type)
         return self._found.filter(pc.is_in(self._clause, value_set=wanted))
 
-    def _check(self, affected: Affected) -> None:
-        """Each row of the table is changed once."""
-        if ROW not in self._found.column_names or not affected.updated + affected.deleted:
-            return
-        rows = self._found.column(ROW).drop_null()
-        if pc.count_distinct(rows).as_py() != len(rows):
-            msg = "two rows of a source are about one row of the table"
-            raise DuplicateError(msg)
-
     def _rows(self, changed: set[partitions.Partition], kept: Sequence[int]) -> pa.Table:
         """What is in the changed partitions from now on."""
+        found = self._once()
+        clause = found.column(CLAUSE)
         stays = pc.and_(
-            pc.equal(self._clause, scalar(STAYS, self._clause.type)),
-            partitions.are_in(self._found, self._by, changed),
+            pc.equal(clause, scalar(STAYS, clause.type)),
+            partitions.are_in(found, self._by, changed),
         )
-        becomes = pc.is_in(self._clause, value_set=array(kept, self._clause.type))
-        rows = self._found.filter(pc.or_(stays, becomes))
-        return cast(self._once(rows), self._schema)
+        becomes = pc.is_in(clause, value_set=array(kept, clause.type))
+        return cast(found.filter(pc.or_(stays, becomes)), self._schema)
 
-    def _once(self, rows: pa.Table) -> pa.Table:
-        """Rows of the table that several of the source match, once."""
-        if ROW not in rows.column_names or all(not c.inserts for c in self._clauses):
-            return rows
-        numbers = rows.column(ROW)
-        if (
-            pc.count_distinct(numbers, mode="only_valid").as_py()
-            == len(numbers) - numbers.null_count
-        ):
-            return rows
-        known = numbers.combine_chunks()
-        firsts = pc.index_in(known.drop_null().unique(), value_set=known)
-        new = pc.indices_nonzero(known.is_null())
-        return rows.take(pa.concat_arrays([firsts.cast(pa.int64()), new.cast(pa.int64())]))
+    def _once(self) -> pa.Table:
+        """All rows; those of the table that several of the source match once, as they are changed."""
+        if ROW not in self._found.column_names:
+            return self._found
+        numbers = self._found.column(ROW)
+        if _are_distinct(numbers):
+            return self._found
+        is_new = pc.is_null(numbers)
+        rows = once(self._found.filter(pc.invert(is_new)))
+        if not _are_distinct(rows.column(ROW)):
+            msg = "two rows of a source are about one row of the table"
+            raise DuplicateError(msg)
+        return pa.concat_tables([rows, self._found.filter(is_new)])
+
+
+def _are_distinct(numbers: pa.ChunkedArray) -> bool:
+    """Whether no number is there twice; NULL is none."""
+    count = pc.count_distinct(numbers, mode="only_valid").as_py()
+    return bool(count == len(numbers) - numbers.null_count)

@@ -86,7 +86,8 @@ class Renderer:
         if query.having is not None:
             text += f" HAVING {self.expression(query.having)}"
         if query.order:
-            text += f" ORDER BY {', '.join(query.order)}{' DESC' * query.descending}"
+            order = (f"{name}{' DESC' * query.descending}" for name in query.order)
+            text += f" ORDER BY {', '.join(order)}"
         return text if query.limit is None else f"{text} {limited(query.limit)}"
 
     def table(self, name: str) -> str:

@@ -1,0 +1,346 @@
+"""Rows of every kind for each table of the queue, and its queries and statements about them."""
+
+from __future__ import annotations
+
+import functools
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from tests.native.support import NOTE, Place
+from tests.unit.golden.recording import recorded
+from tests.unit.golden.sample_values import LATER, NAMES, NOW
+from tests.unit.golden.system_texts import HOLDER, PATH, TICK, system_cases
+from tests.unit.golden.tube_texts import tube_cases
+from tubeq_spark.rules.microseconds import LAST_US, US
+from tubeq_spark.storage.arrow_arrays import nested
+from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
+from tubeq_spark.storage.location import TUBES as REGISTRY
+from tubeq_spark.storage.query import Firsts, Select, Union
+from tubeq_spark.storage.sql.sessions import bucket_of as bucket_of_session
+from tubeq_spark.storage.sql.tube_table import TubeTable
+from tubeq_spark.storage.sql.utube_locks import bucket_of as bucket_of_utube
+from tubeq_spark.storage.statement import Append, Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = [
+    "SCHEMAS",
+    "SEGMENTS",
+    "about",
+    "fill",
+    "plain_values",
+    "queries",
+    "rows_of",
+    "statements",
+    "table_of_dicts",
+]
+
+T = TypeVar("T", Select, Statement)
+
+_TEXT, _LONG, _INT = pa.string(), pa.int64(), pa.int32()
+_MOMENT = pa.timestamp("us", "UTC")
+#: The columns of each table, by the name that `Place` has for it.
+SCHEMAS = {
+    "tube": pa.schema(
+        {
+            "segment": _LONG,
+            "tube": _LONG,
+            "task_id": _LONG,
+            "state": _TEXT,
+            "pri": _INT,
+            "utube": _TEXT,
+            "data": _TEXT,
+            "created": _MOMENT,
+            "ttl": _LONG,
+            "ttr": _LONG,
+            "next_event": _MOMENT,
+            "expires_at": _MOMENT,
+            "owner": _TEXT,
+            "attempts": _INT,
+            "taken_at": _MOMENT,
+            "claim": _LONG,
+            "change": _TEXT,
+        }
+    ),
+    "registered": pa.schema(
+        {
+            "name": _TEXT,
+            "id": _LONG,
+            "type": _TEXT,
+            "options": _TEXT,
+            "status": _TEXT,
+            "created": _MOMENT,
+            "format_version": _INT,
+        }
+    ),
+    "sessions_table": pa.schema(
+        {
+            "bucket": _INT,
+            "kind": _TEXT,
+            "session": _TEXT,
+            "member": _TEXT,
+            "epoch": _LONG,
+            "seq": _LONG,
+            "status": _TEXT,
+            "lease_until": _MOMENT,
+            "calls": pa.map_(_TEXT, _LONG),
+            "slot": _INT,
+            "bound": _LONG,
+            "at": _MOMENT,
+        }
+    ),
+    "locked": pa.schema(
+        {
+            "tube_id": _LONG,
+            "bucket": _INT,
+            "utube": _TEXT,
+            "owner": _TEXT,
+            "claim": _LONG,
+            "taken_at": _MOMENT,
+        }
+    ),
+}
+#: The table that each name of the cases stands for; those of rare names are tubes, too.
+_TABLES = {
+    PATH.table(REGISTRY): "registered",
+    PATH.table(SESSIONS): "sessions_table",
+    PATH.table(TAKEN_UTUBES): "locked",
+}
+#: No more than are read without a query. The last is that of a fence.
+SEGMENTS = (0, 10, 11, -5, -6, -7, -21, -22, -31, -41, 7, -21 - (1 << 62))
+#: The segment of a few tasks, none of them taken.
+TINY = 13
+#: The id of the tube that the cases are about.
+TUBE = 7
+_MOMENTS = (None, None, NOW - 9 * US, NOW - 1, NOW, NOW + 1, LATER, LATER + 1, LAST_US, 0, -1)
+_DURATIONS = (None, None, 0, 1, 7, -9, US, 5 * US, 60 * US, 1 << 62)
+#: Owners that the cases name.
+HOLDERS = ("session/1", "O'Neil {rows}")
+_OWNERS = (None, "session/1", "session/17", *(name for name in NAMES if name is not None))
+_ENDS_OF_INT, _LAST = (-(2**31), 2**31 - 1), 2**63 - 1
+
+
+# -- the queries and statements of the cases ---------------------------------------------------------
+
+
+def queries() -> Iterator[tuple[str, Select]]:
+    """Each query of the cases once, with the case's title; of a union two parts, as they are alike."""
+    yield from _once("queries")
+
+
+def statements() -> Iterator[tuple[str, Statement]]:
+    """Each statement of the cases that is no append, with the case's title."""
+    yield from _once("statements")
+
+
+def _once(kind: str) -> Iterator[tuple[str, Any]]:
+    seen: set[str] = set()
+    for case in (*tube_cases(), *system_cases()):
+        found = getattr(recorded(case), kind)
+        parts = [p for f in found for p in (f.selects[:2] if isinstance(f, Union) else [f])]
+        for number, part in enumerate(parts):
+            if not isinstance(part, (Select, Statement)):
+                continue
+            if isinstance(part, Statement) and not _is_held(part):
+                continue
+            if str(part) not in seen:
+                seen.add(str(part))
+                yield f"{case.title}, {number}" if number else case.title, part
+
+
+def _is_held(statement: Statement) -> bool:
+    """Whether its source is none of Spark's DataFrames."""
+    rows = getattr(statement.using, "rows", None)
+    return rows is None or isinstance(rows, pa.Table)
+
+
+def table_of_tube() -> TubeTable:
+    """The tube of the cases, with rows in the order of their ids."""
+    return TubeTable("tube", TUBE, ("task_id",))
+
+
+def table_of(part: Select | Statement) -> str:
+    """The name that `Place` has for the table which a query or a statement is about."""
+    if isinstance(part, Select) and not isinstance(part.table, str):
+        return table_of(part.table.rows if isinstance(part.table, Firsts) else part.table)
+    return _TABLES.get(str(part.table), "tube")
+
+
+def about(part: T, table: str) -> T:
+    """A query or a statement, about another table."""
+    if isinstance(part, Statement) or isinstance(part.table, str):
+        return replace(part, table=table)
+    if isinstance(part.table, Firsts):
+        return replace(part, table=replace(part.table, rows=about(part.table.rows, table)))
+    return replace(part, table=about(part.table, table))
+
+
+# -- the rows ----------------------------------------------------------------------------------------
+
+
+def fill(place: Place) -> None:
+    """Write the rows to the tables of a place."""
+    for number, (name, schema) in enumerate(SCHEMAS.items(), 1):
+        rows = table_of_dicts(rows_of(name), schema)
+        place.engine.execute(Append(getattr(place, name), rows, -number), NOTE)
+
+
+def table_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as a table, moments in microseconds; what a row does not name is NULL."""
+    arrays = [nested([each.get(f.name) for each in rows], f.type) for f in schema]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def plain_values(rows: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a table as values that can be compared: moments are microseconds, maps are dicts."""
+    columns = []
+    for column in rows.columns:
+        values = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        columns.append([_plain(value, column.type) for value in values.to_pylist()])
+    return [dict(zip(rows.column_names, each, strict=True)) for each in zip(*columns, strict=True)]
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    if value is not None and pa.types.is_map(kind):
+        return dict(sorted(value))
+    return sorted(value) if value is not None and pa.types.is_list(kind) else value
+
+
+@functools.cache
+def rows_of(table: str) -> Sequence[dict[str, Any]]:
+    """The rows of a table."""
+    rows = {
+        "tube": _tasks,
+        "registered": _tubes,
+        "sessions_table": _sessions,
+        "locked": _locks,
+    }[table]
+    return list(rows(random.Random(7)))
+
+
+def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Rows of the tube, of others, and of the tube's negated id; of its own each has an id of its own."""
+    far = range(4_000_000_000_000, 4_000_000_000_060)
+    ids = [*range(400), *far, _LAST - 1, _LAST]
+    chance.shuffle(ids)
+    for number, task_id in enumerate(ids):
+        tube = chance.choice([TUBE] * 9 + [-TUBE, TUBE + 1, 3, -3, -TUBE - 1])
+        is_task = tube > 0
+        # No task is in segment 0, but rows of a capacity.
+        segment = chance.choice(SEGMENTS[1:] if is_task else SEGMENTS)
+        pri = _ENDS_OF_INT[number % 2] if number < 4 else chance.choice(range(-1, 9))
+        row = {
+            "segment": segment,
+            "tube": tube,
+            "task_id": task_id if is_task or chance.random() < 0.5 else None,
+            "state": chance.choice("rrrttt!~~-") if is_task else chance.choice((None, "-")),
+            "pri": pri if is_task else None,
+            "utube": chance.choice(("plain", "plain", *NAMES, "0", "17")),
+            "data": chance.choice(('{"n": 1}', '"O\'Neil 漢字"', None)),
+            "created": chance.choice((NOW - 9 * US, NOW, NOW + 7, 0)),
+            "ttl": chance.choice(_DURATIONS),
+            "ttr": chance.choice(_DURATIONS),
+            "next_event": chance.choice(_MOMENTS),
+            "expires_at": chance.choice(_MOMENTS),
+            "owner": chance.choice(_OWNERS) if segment else chance.choice((None, *NAMES)),
+            "attempts": chance.choice((0, 1, 2, 3, 4, None)),
+            "taken_at": chance.choice((None, NOW)),
+            "claim": chance.choice((None, -5, -6, -21, -19, segment, -_LAST - 1)),
+            "change": chance.choice((None, "take")),
+        }
+        if is_task and number % 10 == 0:
+            row |= {"state": "t", "claim": -5, "owner": HOLDERS[number // 10 % 2]}
+        if number % 80 == 1:
+            row |= {"segment": TINY, "tube": TUBE, "task_id": task_id, "state": "r", "pri": 3}
+        yield row
+
+
+def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
+    names = ("urls", "URLS", "O'Neil", "o'neil", "Zażółć 漢字", "other", None)
+    for number, name in enumerate(names * 2):
+        yield {
+            "name": name,
+            "id": number,
+            "type": chance.choice(("fifo", "utubettl")),
+            "options": chance.choice(('{"temporary": "session/1"}', "{}", None)),
+            "status": chance.choice(("live", "creating", "dropping", "dropped", None)),
+            "created": chance.choice((NOW, None, 0)),
+            "format_version": 1,
+        }
+    for status in ("live", "creating", "dropping", "dropped"):
+        yield {
+            "name": "x",
+            "id": TUBE,
+            "type": "fifo",
+            "options": '{"temporary": "session/1"}',
+            "status": status,
+            "format_version": 1,
+        }
+
+
+def _sessions(chance: random.Random) -> Iterator[dict[str, Any]]:
+    """Rows of each kind. Those of one member differ in `seq`, and those of one slot in their bound."""
+    sessions = ("a session", *(name for name in NAMES if name is not None))
+    for seq in range(120):
+        session = chance.choice(sessions)
+        yield {
+            "bucket": bucket_of_session(session),
+            "kind": chance.choice(("member", "member", "member", "dead")),
+            "session": session,
+            "member": chance.choice(("member 1", "member 2", "O'Neil", None)),
+            "epoch": chance.choice((1, 2, 3)),
+            "seq": seq,
+            "status": chance.choice(("live", "left", None)),
+            "lease_until": chance.choice(_MOMENTS),
+            "calls": chance.choice((None, {}, {"7/urls": seq, "8/O'Neil {note}": 1})),
+            "at": chance.choice(_MOMENTS),
+        }
+    for seq, kind in enumerate(("vacuum", "vacuum_tried") * 3, 200):
+        yield {"bucket": 2_000, "kind": kind, "seq": seq, "at": NOW + seq}
+    for seq in (None, None, 300, 301):
+        yield {
+            "bucket": 2_000,
+            "kind": "writing",
+            "member": chance.choice(("member 1", "O'Neil")),
+            "seq": seq,
+            "status": PATH.table("O'Neil"),
+            "lease_until": chance.choice((NOW, LATER)),
+            "at": NOW,
+        }
+    for seq in (4, 9):
+        calls = {"7/urls": 2, "8/pages": 1}
+        yield {"bucket": 2_001, "kind": "total", "member": "total", "seq": seq, "calls": calls}
+    for number in range(200):
+        yield {
+            "bucket": 1_000 + number % 64,
+            "kind": "slot",
+            "member": chance.choice(("member 1", HOLDER, None)),
+            "seq": 0,
+            "slot": number % 64 + 64 * chance.choice((0, 0, 1)),
+            "bound": TICK - 100 + number,
+        }
+
+
+def _locks(chance: random.Random) -> Iterator[dict[str, Any]]:
+    for number in range(60):
+        utube = chance.choice(("plain", "17", *NAMES))
+        yield {
+            "tube_id": chance.choice((TUBE, TUBE, 8)),
+            "bucket": bucket_of_utube(utube),
+            "utube": utube,
+            "owner": chance.choice(_OWNERS),
+            "claim": (-19, -21, -22, -30)[number % 4],
+            "taken_at": chance.choice(_MOMENTS),
+        }
+
+
+def place_of(root: Path) -> Place:
+    """A place with all these rows, which has to read what was written."""
+    writing = Place(root, -1, local=True).create()
+    fill(writing)
+    return Place(root, -1_000, local=True)

@@ -1,0 +1,341 @@
+"""What Arrow answers is what DataFusion answers: every query of the queue, over rows of every kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from tests.native import grid
+from tests.unit.golden.sample_values import LATER, NOW
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError
+from tubeq_spark.storage.arrow.select import answer
+from tubeq_spark.storage.expression import (
+    FAIL,
+    FALSE,
+    TRUE,
+    Expression,
+    Literal,
+    Micros,
+    Quotient,
+    Type,
+    case,
+    integer,
+    literal,
+    null,
+    row,
+    small,
+)
+from tubeq_spark.storage.native.small_files import Listed
+from tubeq_spark.storage.query import (
+    Aggregate,
+    Among,
+    Firsts,
+    Function,
+    Select,
+    Struct,
+    any_holds,
+    collected,
+    count,
+    count_if,
+    greatest,
+    last_by,
+    least,
+    named,
+    total,
+)
+from tubeq_spark.storage.sql import predicates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tests.native.support import Place
+
+QUERIES = dict(grid.queries())
+#: The queries of the cases that Arrow leaves to DataFusion, and why: none.
+LEFT: dict[str, str] = {}
+R = row()
+MINE = R.tube == grid.TUBE
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return grid.place_of(tmp_path_factory.mktemp("queries"))
+
+
+@pytest.fixture(scope="module")
+def rows(place: Place) -> dict[str, pa.Table]:
+    """All rows of each table."""
+    return {name: rows_in(place, name) for name in grid.SCHEMAS}
+
+
+def rows_in(place: Place, name: str) -> pa.Table:
+    table = place.engine._handles.of(getattr(place, name))
+    newest, local = table.seen(), table.local
+    assert newest is not None
+    assert local is not None
+    listed = Listed(local.directory, list(newest.within({})), newest.shape.schema)
+    found = place.engine._handles.files.rows(listed)
+    assert found is not None
+    return found
+
+
+def by_library(place: Place, query: Select) -> pa.Table:
+    return place.engine._run(lambda renderer: renderer.query(query), 0, {})
+
+
+@pytest.mark.parametrize("title", QUERIES)
+def test_query_when_arrow_answers_it_is_answered_as_by_the_library(
+    place: Place, rows: dict[str, pa.Table], title: str
+) -> None:
+    name = grid.table_of(QUERIES[title])
+    query = grid.about(QUERIES[title], getattr(place, name))
+    if title in LEFT:
+        with pytest.raises(NotByArrowError, match=LEFT[title]):
+            answer(query, rows[name])
+    else:
+        is_answered_as_by_the_library(place, query, rows[name])
+
+
+def is_answered_as_by_the_library(place: Place, query: Select, rows: pa.Table) -> None:
+    found = answer(query, rows)
+    expected = by_library(place, query)
+    if query.limit is not None and not is_unique(query.order):
+        # Any of those that come last may be left out.
+        part, expected = expected, by_library(place, replace(query, limit=None))
+        agrees(part, expected, query)
+    agrees(found, expected, query)
+    few = place.engine._few(query)
+    if few is not None:
+        agrees(few, expected, query)
+
+
+def is_unique(order: Sequence[str]) -> bool:
+    """Whether it tells all rows apart that a query finds."""
+    return "task_id" in order
+
+
+def agrees(found: pa.Table, expected: pa.Table, query: Select) -> None:
+    """Assert that some rows are what a query finds.
+
+    Args:
+        found: The rows.
+        expected: What it finds; what it would find without its limit, where that leaves a choice.
+        query: The query.
+    """
+    assert found.column_names == expected.column_names
+    assert found.schema.types == expected.schema.types
+    ours, theirs = grid.plain_values(found), grid.plain_values(expected)
+    assert len(ours) == len(theirs[: query.limit])
+    if {*query.order} <= {*found.column_names}:
+        assert keys(ours, query.order) == keys(theirs, query.order)[: len(ours)]
+    assert not counted(ours) - counted(theirs)
+
+
+def keys(rows: Iterable[dict[str, Any]], order: Sequence[str]) -> list[tuple[Any, ...]]:
+    return [tuple(row[name] for name in order) for row in rows]
+
+
+def counted(rows: Iterable[dict[str, Any]]) -> Counter[str]:
+    return Counter(map(str, rows))
+
+
+def test_queries_of_the_cases_when_asked_find_rows_of_each_table(
+    place: Place, rows: dict[str, pa.Table]
+) -> None:
+    """An oracle that finds nothing proves nothing."""
+    empty = [
+        title
+        for title, query in QUERIES.items()
+        if not answer(query, rows[grid.table_of(query)]).num_rows
+    ]
+    assert {grid.table_of(query) for query in QUERIES.values()} == {*grid.SCHEMAS}
+    # Ids that are none, and tubes that are not there.
+    assert {title.split(":")[0] for title in empty} <= {"Tasks.by_ids", "task_counts.counts"}
+    assert len(empty) <= 4
+
+
+# -- conditions and values that no case has --------------------------------------------------------------
+
+TEXTS = ("plain", None, "O'Neil")
+CONDITIONS: dict[str, Expression] = {
+    "lapsed": predicates.has_lapsed(NOW),
+    "over": predicates.is_over(NOW),
+    "of sub-queues": predicates.of_utubes(TEXTS),
+    "of NULL": predicates.of_utubes([None]),
+    "in a state that owners end": predicates.effective_state(NOW, None, over=["session/1"]) == "t",
+    "in no state": predicates.effective_state(NOW, None).is_null(),
+    "up to": (R.pri < small(3)) | ((R.pri == small(3)) & (R.task_id <= 200)),
+    "after": ~((R.pri < small(3)) | ((R.pri == small(3)) & (R.task_id <= 200))),
+    "named or not": R.task_id.is_in([1, 2, 999]) | R.utube.is_in(["plain", ""]),
+    "neither": R.task_id.not_in([1, 2]) & ~R.utube.is_in(["plain", ""]),
+    "not a comparison with NULLs": ~(R.ttl > 5) | R.ttr.is_null(),
+    "a comparison that is NULL": (R.ttl > 5).is_null(),
+    "a comparison that is not NULL": (R.ttl > 5).is_not_null(),
+    "equal to NULL": R.utube == null(Type.STRING),
+    "not equal to NULL": R.utube != null(Type.STRING),
+    "the same as NULL": R.utube.same_as(null(Type.STRING)),
+    "not the same": ~R.utube.same_as(R.owner),
+    "in NULL": R.utube.is_in(["plain", null(Type.STRING)]),
+    "not in NULL": R.utube.not_in(["plain", null(Type.STRING)]),
+    "among": Among(R.utube, TEXTS, Type.STRING),
+    "not among": ~Among(R.utube, TEXTS, Type.STRING),
+    "not among texts alone": ~Among(R.utube, ["plain"], Type.STRING),
+    "among numbers": Among(R.claim, [-5, -6], Type.BIGINT),
+    "not among numbers": ~Among(R.claim, [-5, -6], Type.BIGINT),
+    "among numbers and NULL": Among(R.claim, [-5, None], Type.BIGINT),
+    "not among numbers and NULL": ~Among(R.claim, [-5, None], Type.BIGINT),
+    "an end": R.claim == -(2**63),
+    "the other end": R.task_id >= 2**63 - 1,
+    "an INT beside a BIGINT": R.pri < 2**40,
+    "NULL": null(Type.BOOLEAN),
+    "true": TRUE,
+    "false": FALSE,
+}
+
+
+@pytest.mark.parametrize("said", CONDITIONS)
+def test_condition_when_arrow_evaluates_it_finds_the_rows_of_the_library(
+    place: Place, rows: dict[str, pa.Table], said: str
+) -> None:
+    query = Select(place.tube, named("task_id", "segment"), CONDITIONS[said])
+    is_answered_as_by_the_library(place, query, rows["tube"])
+
+
+VALUES: dict[str, Expression] = {
+    "moment": Micros(R.next_event),
+    "later": predicates.plus_us(R.next_event, 60_000_000, LATER),
+    "due": predicates.due_at(),
+    "readied": predicates.readied_state(2),
+    "no branch": case((R.ttl > 5, R.ttl + 5)),
+    "a branch of NULL": case((R.state == "t", null(Type.STRING)), other=R.utube),
+    "difference": R.pri - 2 - 1,
+    "quotient": Quotient(R.ttr, 8),
+    "one more": R.attempts + integer(1),
+    "NULL of a number": null(Type.BIGINT),
+    "NULL of a count": integer(None),
+    "NULL of a text": null(Type.STRING),
+    "a condition": ~(R.state == "r") & (R.ttl > 5),
+    "counts": Literal({"7/urls": 3, "O'Neil": -1}, Type.COUNTS),
+}
+
+
+@pytest.mark.parametrize("said", VALUES)
+def test_value_when_arrow_computes_it_is_that_of_the_library(
+    place: Place, rows: dict[str, pa.Table], said: str
+) -> None:
+    query = Select(place.tube, {"task_id": R.task_id, "x": VALUES[said]}, MINE, order=["task_id"])
+    is_answered_as_by_the_library(place, query, rows["tube"])
+
+
+LONG = R.ttl > 5
+GROUPS: dict[str, dict[str, Any]] = {
+    "values": {"columns": {"n": Aggregate(Function.COUNT, R.utube)}},
+    "sum": {"columns": {"n": total(R.pri)}},
+    "sum of no rows": {"columns": {"n": total(R.pri)}, "where": FALSE},
+    "moments": {"columns": {"a": least(R.next_event), "b": greatest(R.next_event)}},
+    "texts": {"columns": {"a": least(R.utube), "b": greatest(R.utube)}},
+    "any": {"columns": {"a": any_holds(LONG), "n": count_if(LONG)}},
+    "any of no rows": {"columns": {"a": any_holds(LONG), "n": count_if(LONG)}, "where": FALSE},
+    "no groups": {"columns": named("segment"), "where": FALSE, "by": ["segment"]},
+    "having": {
+        "columns": {"segment": R.segment, "n": count()}, "by": ["segment"], "having": R.n > 20,
+    },
+    "having NULL": {
+        "columns": {"owner": R.owner, "last": greatest(R.claim)},
+        "by": ["owner"],
+        "having": R.last > -7,
+    },
+    "by a condition": {"columns": {"k": LONG, "n": count()}, "by": ["k"]},
+    "by a moment": {"columns": {"k": R.next_event, "n": count()}, "by": ["k"]},
+    "by what is not selected": {"columns": {"n": count()}, "by": ["utube", "state"]},
+    "collected": {"columns": {"x": collected(R.owner)}},
+    "collected of none": {"columns": {"x": collected(R.owner)}, "where": FALSE},
+    "the last": {"columns": {"x": last_by(R.owner, R.task_id)}, "by": ["state"]},
+    "the last of NULLs": {"columns": {"x": last_by(R.state, case((FALSE, R.ttl)))}},
+    "in two orders": {
+        "columns": {"state": R.state, "attempts": R.attempts, "n": count()},
+        "where": MINE & R.attempts.is_not_null(),
+        "by": ["state", "attempts"],
+        "order": ["attempts", "state"],
+    },
+    "in two orders turned round": {
+        "columns": {"state": R.state, "attempts": R.attempts, "n": count()},
+        "where": MINE & R.attempts.is_not_null(),
+        "by": ["state", "attempts"],
+        "order": ["attempts", "state"],
+        "descending": True,
+        "limit": 7,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", GROUPS)
+def test_groups_when_arrow_makes_them_are_those_of_the_library(
+    place: Place, rows: dict[str, pa.Table], said: str
+) -> None:
+    query = Select(place.tube, **{"where": MINE} | GROUPS[said])
+    is_answered_as_by_the_library(place, query, rows["tube"])
+
+
+@pytest.mark.parametrize("limit", [None, 0, 3, 2**40])
+@pytest.mark.parametrize("descending", [False, True])
+def test_rows_in_order_when_limited_are_the_first(
+    place: Place, rows: dict[str, pa.Table], limit: int | None, descending: bool
+) -> None:
+    order = ("pri", "task_id")
+    query = Select(
+        place.tube, named("task_id"), MINE, order=order, limit=limit, descending=descending
+    )
+    found, expected = answer(query, rows["tube"]), by_library(place, query)
+    assert found.to_pylist() == expected.to_pylist()
+
+
+#: Queries that Arrow leaves to DataFusion, or to nobody, with what it says.
+OTHERS: dict[str, tuple[Select, str]] = {
+    "NULLs in order": (Select("", named("utube"), order=["utube"]), "order of NULLs"),
+    "the last groups in order, of which one is NULL": (
+        Select("", {"utube": R.utube, "n": count()}, by=["utube"], order=["utube"]),
+        "order of NULLs",
+    ),
+    "the least of structs with NULLs": (
+        Select("", {"x": least(Struct(named("ttl", "pri")))}), "order of NULLs",
+    ),
+    "the first of sub-queues in an order of NULLs": (
+        Select(Firsts(Select("", named("utube", "ttl")), ("ttl",), {"plain": 1}), named("utube")),
+        "order of NULLs",
+    ),
+    "a column that is not there": (Select("", named("unknown")), "unknown"),
+    "an order by a column that is not there": (
+        Select("", {"x": R.pri}, order=["unknown"]), "unknown",
+    ),
+    "an order by a computed column": (
+        Select("", {"task_id": literal(0) - R.task_id}, order=["task_id"]), "computed task_id",
+    ),
+    "an INT that is none": (Select("", {"x": integer(2**31)}), "too large"),
+    "a BIGINT that is none": (Select("", {"x": literal(2**63)}), "too large"),
+    "in place of a value": (Select("", {"x": FAIL}), "Fail is no value"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", OTHERS)
+def test_query_when_arrow_cannot_answer_it_is_left_to_the_library(
+    place: Place, rows: dict[str, pa.Table], said: str
+) -> None:
+    query, reason = OTHERS[said]
+    query = grid.about(query, place.tube)
+    with pytest.raises(NotByArrowError, match=reason):
+        answer(query, rows["tube"])
+    assert place.engine._few(query) is None
+
+
+def test_query_when_a_sum_has_no_end_is_left_to_the_library(
+    place: Place, rows: dict[str, pa.Table]
+) -> None:
+    query = Select(place.tube, {"x": R.ttl + (2**63 - 1)})
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        answer(query, rows["tube"])
+    assert place.engine._few(query) is None

@@ -1,0 +1,443 @@
+"""What Arrow makes of the rows of a statement is what DataFusion makes of them: every statement of the queue."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from tests.native import grid
+from tests.native.support import at, new_rows
+from tests.unit.golden.sample_values import NAMES, NOW
+from tests.unit.golden.system_texts import PATH
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.row_changes import Move, Named
+from tubeq_spark.storage.arrow.statement import changed
+from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.expression import (
+    FAIL,
+    FALSE,
+    TRUE,
+    Expression,
+    Type,
+    case,
+    literal,
+    null,
+    row,
+)
+from tubeq_spark.storage.location import TAKEN_UTUBES
+from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
+from tubeq_spark.storage.native.errors import RefusedError
+from tubeq_spark.storage.native.queries import Exchange, RunningQuery
+from tubeq_spark.storage.native.statement_query import StatementQuery
+from tubeq_spark.storage.native.swap import DuplicateError, _Outcome
+from tubeq_spark.storage.sql.task_statements import Statements
+from tubeq_spark.storage.sql.utube_locks import UtubeLocks, bucket_of
+from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from tubeq_spark.storage.native.partitions import Partition
+
+REFUSED, AMBIGUOUS = "refused", "ambiguous"
+PARTITIONS: Mapping[str, Sequence[str]] = {
+    "tube": ["segment"],
+    "registered": [],
+    "sessions_table": ["bucket"],
+    "locked": ["tube_id", "bucket", "claim"],
+}
+TUBE = grid.TUBE
+
+
+def given(statement: Statement) -> Statement:
+    """A statement with rows to put, in place of the case's table without rows."""
+    if not isinstance(statement.using, Given):
+        return statement
+    ids = [500, 501, 502]
+    rows = new_rows(10, ids, utube=["O'Neil", None, "plain"], next_event=[None, NOW, NOW + 1])
+    return replace(statement, using=replace(statement.using, rows=rows))
+
+
+#: Arrow decides all of them: `NotByArrowError` fails their tests.
+STATEMENTS = {title: given(statement) for title, statement in grid.statements()}
+EXCHANGE = Exchange()
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What a statement has changed: how much, which partitions, and what is in these now."""
+
+    affected: Affected
+    partitions: Collection[Partition]
+    rows: Counter[str]
+
+
+def by_library(statement: Statement, rows: pa.Table, *, is_new: bool = False) -> pa.Table:
+    """What DataFusion finds for a statement; `is_new`: as for partitions that are empty."""
+    renderer = DataFusionRenderer(lambda _: "tubeq_table")
+    query = StatementQuery(statement, rows.schema, by_of(statement))
+    text = query.inserted(renderer) if is_new else query.joined(renderer)
+    held = {
+        name: source for name, source in renderer.sources.items() if isinstance(source, pa.Table)
+    }
+    return RunningQuery(EXCHANGE).rows(text, {"table": rows, **held})
+
+
+def by_arrow(statement: Statement, rows: pa.Table) -> pa.Table:
+    return changed(statement, named_by(statement, rows), by_of(statement))
+
+
+def by_of(statement: Statement) -> Sequence[str]:
+    return PARTITIONS[grid.table_of(statement)]
+
+
+def named_by(statement: Statement, rows: pa.Table) -> pa.Table:
+    """The rows in the partitions that a statement names."""
+    columns = {name: rows.column(name).to_pylist() for name in statement.partitions}
+    chosen = [
+        all(columns[name][n] in values for name, values in statement.partitions.items())
+        for n in range(rows.num_rows)
+    ]
+    return rows.filter(pa.array(chosen, pa.bool_()))
+
+
+def outcome(statement: Statement, found: pa.Table, schema: pa.Schema) -> Changed | str:
+    made = _Outcome(statement, found, schema, by_of(statement))
+    try:
+        affected = made.affected()
+        if not affected.total:
+            return Changed(affected, [], Counter())
+        decision = made.decision(affected)
+    except RefusedError:
+        return REFUSED
+    except DuplicateError:
+        return AMBIGUOUS
+    assert decision.rows is not None
+    assert decision.changed is not None
+    assert decision.rows.schema == schema
+    return Changed(affected, decision.changed, Counter(map(str, grid.plain_values(decision.rows))))
+
+
+def agreed(statement: Statement, rows: pa.Table) -> Changed | str:
+    """What both make of some rows."""
+    ours = outcome(statement, by_arrow(statement, rows), rows.schema)
+    theirs = outcome(statement, by_library(statement, rows), rows.schema)
+    assert ours == theirs
+    return ours
+
+
+# -- the statements of the cases ---------------------------------------------------------------------
+
+
+def rows_for(statement: Statement) -> dict[str, pa.Table]:
+    """Rows of every kind, those that a statement was decided on, and none."""
+    name = grid.table_of(statement)
+    schema = grid.SCHEMAS[name]
+    every = grid.rows_of(name)
+    if name == "tube":
+        every = [*every, {"segment": 0, "tube": TUBE}] if is_drop(statement) else every
+    rows = {"every kind": every, "as decided": list(as_decided(statement, every))}
+    if statement.partitions and any(clause.inserts for clause in statement.clauses):
+        rows["none"] = []
+    return {said: grid.table_of_dicts(each, schema) for said, each in rows.items()}
+
+
+def is_drop(statement: Statement) -> bool:
+    return isinstance(statement.using, Rows) and "is_tombstone" in statement.using.columns
+
+
+def as_decided(statement: Statement, every: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows that a statement was decided on, as far as its source tells, and some others."""
+    using = statement.using
+    source: list[dict[str, Any]] = []
+    if isinstance(using, Rows):
+        source = [dict(zip(using.columns, values, strict=True)) for values in using.values]
+    match grid.table_of(statement):
+        case "tube":
+            yield from tasks_decided(statement, source, every)
+        case "locked":
+            orphans = {each["utube"]: each for each in every if each["tube_id"] == TUBE}
+            yield from ({**each, "claim": -19} for each in orphans.values())
+        case "sessions_table":
+            totals = {each.get("seen") for each in source}
+            yield from (e for e in every if e["kind"] != "total" or e["seq"] in totals)
+        case _:
+            # Nobody has registered the name, or an id that is as high.
+            yield from (e for e in every if e["name"] == "other" and e["id"] < TUBE)
+
+
+def tasks_decided(
+    statement: Statement, source: Sequence[dict[str, Any]], every: Sequence[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    plain = {
+        "tube": TUBE, "state": "r", "pri": 0, "utube": "plain", "attempts": 0, "created": NOW,
+    }  # fmt: skip
+    if isinstance(statement.using, Given):
+        # Nobody has used the segments of a put.
+        for beside in statement.using.beside:
+            owner, task_id = beside["owner"].value, beside["task_id"].value
+            if task_id:
+                yield {"segment": 0, "tube": -TUBE, "owner": owner, "task_id": task_id - 1}
+        yield {"segment": 0, "tube": -TUBE, "owner": "old", "task_id": 1, "created": 0}
+        return
+    others = [each for each in every if each["tube"] == TUBE and each["segment"] in {10, 11}]
+    yield from (each for each in others if each["state"] != "t" or not is_drop(statement))
+    for number, each in enumerate(source, 1_000):
+        if "segment" in each and "task_id" in each:
+            if each["task_id"] >= 0:
+                yield plain | {"segment": each["segment"], "task_id": each["task_id"]}
+            elif each["task_id"] == -1:
+                yield plain | {"segment": each["segment"], "task_id": number}
+                yield plain | {"segment": each["segment"], "task_id": -number, "state": "t"}
+        elif each.get("acked") is not None and each["task_id"] != -1:
+            task_id = number if each["task_id"] is None else each["task_id"]
+            yield plain | {
+                "segment": each["acked"], "task_id": task_id, "state": "t", "utube": each["utube"],
+            }  # fmt: skip
+        elif each.get("claim") is not None:
+            place = {"segment": 10, "task_id": each["task_id"], "pri": -9}
+            yield plain | place | {"utube": each["utube"]}
+
+
+@functools.cache
+def decided(title: str) -> Mapping[str, tuple[pa.Table, Changed | str]]:
+    """What Arrow makes of the rows for a statement."""
+    statement = STATEMENTS[title]
+    return {
+        said: (rows, outcome(statement, by_arrow(statement, rows), rows.schema))
+        for said, rows in rows_for(statement).items()
+    }
+
+
+@pytest.mark.parametrize("title", STATEMENTS)
+def test_statement_when_arrow_decides_it_changes_the_same_rows(title: str) -> None:
+    statement = STATEMENTS[title]
+    for rows, found in decided(title).values():
+        theirs = by_library(statement, rows, is_new=not rows.num_rows)
+        assert found == outcome(statement, theirs, rows.schema)
+
+
+def test_statements_of_the_cases_when_decided_have_every_outcome() -> None:
+    """An oracle that changes nothing proves nothing."""
+    outcomes: Counter[str] = Counter()
+    changing = set()
+    for title in STATEMENTS:
+        for _, found in decided(title).values():
+            if isinstance(found, str):
+                outcomes[found] += 1
+                continue
+            affected = found.affected
+            outcomes["nothing"] += not affected.total
+            outcomes["inserted"] += affected.inserted > 0
+            outcomes["updated"] += affected.updated > 0
+            outcomes["deleted"] += affected.deleted > 0
+            if affected.total:
+                changing.add(title)
+    assert {*STATEMENTS} == changing
+    assert {said for said, n in outcomes.items() if n > 20} == {
+        REFUSED, "nothing", "inserted", "updated", "deleted",
+    }  # fmt: skip
+
+
+# -- NULLs, and sources of any size ----------------------------------------------------------------------
+
+T, S, R = row("t"), row("s"), row()
+RESULTS = pa.schema({"segment": pa.int64(), "task_id": pa.int64(), "utube": pa.string()})
+
+
+def merge(
+    where: Expression,
+    clauses: Sequence[Clause],
+    values: Sequence[Sequence[Any]],
+    columns: Mapping[str, Type] | None = None,
+) -> Statement:
+    """A statement over tasks, of a source of ids and sub-queues."""
+    using = Rows(columns or {"task_id": Type.BIGINT, "utube": Type.STRING}, values)
+    return Statement("tube", where, clauses, -1, T.segment, using)
+
+
+def tasks(*rows: tuple[int | None, str | None]) -> pa.Table:
+    """Tasks of one segment, with their ids and sub-queues."""
+    made = [{"segment": 5, "task_id": task_id, "utube": utube} for task_id, utube in rows]
+    return grid.table_of_dicts(made, RESULTS)
+
+
+def found_by(statement: Statement, rows: pa.Table) -> list[int | None]:
+    """The ids that a statement moves to segment 6, in their order."""
+    found = agreed(statement, rows)
+    assert isinstance(found, Changed)
+    moved = [row for row in map(ast.literal_eval, found.rows.elements()) if row["segment"] == 6]
+    assert len(moved) == found.affected.updated
+    return sorted((row["task_id"] for row in moved), key=str)
+
+
+MOVE = [Clause({"segment": literal(6)})]
+SOME = tasks((1, "a"), (2, None), (3, "b"), (None, "a"))
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    {
+        "equal": (T.utube == S.utube, [1, None]),
+        "the same": (T.utube.same_as(S.utube), [1, 2, None]),
+        "equal, the other way round": (S.utube == T.utube, [1, None]),
+        "the same, the other way round": (S.utube.same_as(T.utube), [1, 2, None]),
+        "equal, and NULL": ((T.utube == S.utube) & null(Type.BOOLEAN), []),
+        "both keys": (T.utube.same_as(S.utube) & (T.task_id == S.task_id), [1]),
+        "one key or the other": (
+            T.utube.same_as(S.utube) | ((T.task_id == 3) & S.task_id.is_null()), [1, 2, 3, None],
+        ),
+        "not equal": ((T.utube != S.utube) & (T.task_id <= 3), [3]),
+        "a condition on the source": (T.utube.same_as(S.utube) & S.task_id.is_null(), [2]),
+        "a key of two columns of the table": (
+            case((T.task_id == 2, "a"), other=T.utube) == S.utube, [1, 2, None],
+        ),
+        "a condition about nothing": (TRUE & (T.utube == S.utube), [1, None]),
+        "a condition that never holds": (FALSE & (T.utube == S.utube), []),
+    }.values(),
+)  # fmt: skip
+def test_rows_when_keys_are_null_match_as_in_sql(
+    where: Expression, expected: list[int | None]
+) -> None:
+    assert found_by(merge(where, MOVE, [(1, "a"), (None, None)]), SOME) == expected
+
+
+@pytest.mark.parametrize(
+    ("when", "expected"),
+    [
+        (T.utube == "a", [1, None]),
+        (~(T.utube == "a"), [3]),
+        (T.utube.is_null() | (T.utube == "b"), [2, 3]),
+        (null(Type.BOOLEAN), []),
+        (~null(Type.BOOLEAN), []),
+        (S.utube == "x", []),
+    ],
+)
+def test_clause_when_its_condition_is_null_does_not_apply(
+    when: Expression, expected: list[int | None]
+) -> None:
+    statement = merge(TRUE, [replace(MOVE[0], when=when)], [(1, None)])
+    assert found_by(statement, SOME) == expected
+
+
+def test_insert_when_its_condition_is_null_inserts_nothing() -> None:
+    new = {"segment": literal(6), "task_id": S.task_id, "utube": S.utube}
+    clauses = [Clause(new, S.utube != "b", inserts=True)]
+    statement = merge(T.task_id == S.task_id, clauses, [(1, "a"), (7, None), (8, "b"), (9, "c")])
+    found = agreed(statement, SOME)
+    assert isinstance(found, Changed)
+    assert found.affected == Affected(inserted=1)
+
+
+def test_statement_without_a_source_when_its_condition_is_null_changes_nothing_there() -> None:
+    clause = Clause({"segment": literal(6)})
+    statement = Statement("tube", R.utube != "a", [clause], -1, R.segment)
+    assert found_by(statement, SOME) == [3]
+    removed = agreed(replace(statement, clauses=[Clause(None)]), SOME)
+    assert isinstance(removed, Changed)
+    assert removed.affected == Affected(deleted=1)
+
+
+@pytest.mark.parametrize("values", [[(1, "a"), (1, "b")], [(1, "a"), (1, "a")]])
+def test_row_when_several_of_the_source_are_about_it_is_ambiguous(
+    values: Sequence[tuple[int, str]],
+) -> None:
+    by_id = T.task_id == S.task_id
+    assert agreed(merge(by_id, MOVE, values), SOME) == AMBIGUOUS
+    assert agreed(merge(by_id, [Clause(None)], values), SOME) == AMBIGUOUS
+
+
+def test_row_when_one_of_several_of_the_source_changes_it_is_changed_once() -> None:
+    clauses = [replace(MOVE[0], when=S.utube == "b")]
+    statement = merge(T.task_id == S.task_id, clauses, [(1, "a"), (1, "b"), (1, None)])
+    found = agreed(statement, SOME)
+    assert isinstance(found, Changed)
+    assert found.affected == Affected(updated=1)
+    assert found.rows.total() == SOME.num_rows
+
+
+def test_rows_when_several_of_the_source_match_and_none_changes_them_stay() -> None:
+    inserted = {"segment": literal(5), "task_id": S.task_id}
+    clauses = [Clause(inserted, inserts=True)]
+    statement = merge(T.utube.same_as(S.utube), clauses, [(1, "a"), (2, "a"), (7, "x")])
+    found = agreed(statement, SOME)
+    assert isinstance(found, Changed)
+    assert found.affected == Affected(inserted=1)
+    assert found.rows.total() == SOME.num_rows + 1
+
+
+def test_row_when_one_clause_fails_for_it_refuses_the_statement() -> None:
+    clauses = [Clause({"segment": FAIL}, T.utube == "b"), *MOVE]
+    by_id = T.task_id == S.task_id
+    assert agreed(merge(by_id, clauses, [(1, None), (3, None)]), SOME) == REFUSED
+    assert found_by(merge(by_id, clauses, [(1, None), (2, None)]), SOME) == [1, 2]
+    fails = [*MOVE, Clause({"segment": FAIL}, inserts=True)]
+    assert agreed(merge(by_id, fails, [(1, None), (9, None)]), SOME) == REFUSED
+
+
+@pytest.mark.parametrize("count", [1, 300])
+def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none(
+    count: int,
+) -> None:
+    statements = Statements(grid.table_of_tube(), lambda: -9)
+    chosen = [Chosen(-5, number) for number in range(count)]
+    statement = statements.settle(chosen, [(Named(), Move(-41))], {})
+    there = [{"segment": -5, "tube": TUBE, "task_id": number} for number in range(count + 2)]
+    schema = grid.SCHEMAS["tube"]
+
+    found = agreed(statement, grid.table_of_dicts(there, schema))
+
+    assert isinstance(found, Changed)
+    assert found.affected == Affected(updated=count)
+    assert agreed(statement, grid.table_of_dicts(there[1:], schema)) == REFUSED
+
+
+@pytest.mark.parametrize("names", [[], ["plain"], [None], NAMES, [*map(str, range(300)), None]])
+def test_locks_of_so_many_sub_queues_when_some_are_held_are_those_of_the_others(
+    names: Sequence[str | None],
+) -> None:
+    held, schema = names[::2], grid.SCHEMAS["locked"]
+    locks = UtubeLocks(None, PATH.table(TAKEN_UTUBES), TUBE, None)  # type: ignore[arg-type]
+    there = [{"tube_id": TUBE, "bucket": bucket_of(n), "utube": n, "claim": -3} for n in held]
+    rows = grid.table_of_dicts(there, schema)
+    if names:
+        wanted = [(name, -21, None) for name in names]
+        found = agreed(locks.acquire(wanted, "session/1", NOW, -9), rows)
+        assert isinstance(found, Changed)
+        assert found.affected == Affected(inserted=len(names) - len(held))
+        freed = agreed(locks.free([-3], names, -9), rows)
+        assert isinstance(freed, Changed)
+        assert freed.affected == Affected(deleted=len(held))
+    freed = agreed(locks.free_all([-3], None, -9), rows)
+    assert isinstance(freed, Changed)
+    assert freed.affected == Affected(deleted=len(held))
+
+
+@pytest.mark.parametrize(("tube", "inserted"), [(TUBE, 0), (TUBE + 1, 3), (-TUBE, 3), (None, 3)])
+def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
+    tube: int | None, inserted: int
+) -> None:
+    statements = Statements(grid.table_of_tube(), lambda: -9)
+    statement = statements.put(new_rows(10, [1, 2, 3], utube=[None, "a", "O'Neil"]), 3, [10])
+    there = [{"segment": 0, "tube": tube}, {"segment": 11, "tube": TUBE}]
+    found = agreed(statement, grid.table_of_dicts(there, grid.SCHEMAS["tube"]))
+    assert isinstance(found, Changed)
+    assert found.affected == Affected(inserted=inserted)
+
+
+def test_lease_when_its_end_is_past_all_numbers_is_left_to_the_library() -> None:
+    statements = Statements(grid.table_of_tube(), lambda: -9)
+    statement = statements.take([10], [(at(9), -50)], NewLease("session/1", NOW), NOW, 1)
+    there = [
+        {"segment": 10, "tube": TUBE, "task_id": 1, "state": "r", "ttr": 2**63 - 1},
+        {"segment": 10, "tube": TUBE, "task_id": 2, "state": "r", "ttr": 7},
+    ]
+    rows = grid.table_of_dicts(there, grid.SCHEMAS["tube"])
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        by_arrow(statement, rows)
