@@ -44,7 +44,7 @@ class FakeQueue:
     def committer(self) -> Committer:
         return Committer("app")
 
-    def rows(self, sql: str) -> list[dict[str, Any]]:
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         if sql.startswith("SHOW TBLPROPERTIES"):
             return [{"key": LOG_CLEANUP, "value": self.cleanup}]
         return [{"tableFeatures": None, "properties": {}}]

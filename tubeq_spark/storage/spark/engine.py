@@ -179,9 +179,9 @@ class SparkEngine:
         renderer = Renderer()
         text = renderer.query(query)
         with self._named(self.own, text, renderer.sources) as named:
-            return self.told(named)
+            return self.sql_rows(named)
 
-    def told(self, sql: str) -> list[dict[str, Any]]:
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query of Spark's own."""
         return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
 

@@ -62,7 +62,7 @@ class _Engine(Protocol):
     @property
     def own(self) -> SparkSession: ...
     def reading(self) -> AbstractContextManager[None]: ...
-    def told(self, sql: str) -> list[dict[str, Any]]: ...
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]: ...
     def frame(self, sql: str) -> DataFrame: ...
     def collect(self, frame: DataFrame) -> list[Row]: ...
     def files(self, directory: str) -> DataFrame: ...
@@ -199,12 +199,12 @@ class SparkTables:
 
     def property(self, table: str, name: str) -> str | None:
         """A table property as it was set."""
-        found = self._engine.told(f"SHOW TBLPROPERTIES {table}")
+        found = self._engine.sql_rows(f"SHOW TBLPROPERTIES {table}")
         return next((row["value"] for row in found if row["key"] == name), None)
 
     def is_catalog_managed(self, table: str) -> bool:
         """Whether the catalog does a table's commits, and alone may clean it up."""
-        detail = self._engine.told(f"DESCRIBE DETAIL {table}")[0]
+        detail = self._engine.sql_rows(f"DESCRIBE DETAIL {table}")[0]
         names = (*(detail["tableFeatures"] or ()), *detail["properties"])
         return any(name.removeprefix(_FEATURE) in _CATALOG_MANAGED for name in names)
 
@@ -228,7 +228,7 @@ class SparkTables:
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """How many bytes the data files of some segments of a tube have, by what Spark knows of files."""
-        found = self._engine.told(
+        found = self._engine.sql_rows(
             "SELECT segment, sum(size) AS size FROM (SELECT DISTINCT segment, _metadata.file_path, "
             f"_metadata.file_size AS size FROM {table} "
             f"WHERE segment IN ({', '.join(map(bigint, segments))})) GROUP BY segment"

@@ -35,7 +35,7 @@ from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-GOLDEN = Path(__file__).with_name("spark_texts.txt")
+GOLDEN = Path(__file__).parent / "golden" / "spark_texts.txt"
 WRITE = "TUBEQ_WRITE_GOLDEN"
 #: So many entries that differ are shown, and so much around the first difference of a line.
 SHOWN, AROUND = 10, 80
