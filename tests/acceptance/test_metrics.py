@@ -121,7 +121,7 @@ def samples(text: str, name: str, **labels: str) -> dict[tuple[str, ...], float]
     }
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_metrics_and_health_given_bad_limits_refuse_them(queue: Queue) -> None:
     for bad in (-1, float("nan"), "1", True):
         with pytest.raises(InvalidOptionError):
