@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.pages import PAGES, ROOT, Example, commands, examples
+from tests.programs import environment
 from tests.thorough import thorough
 from tubeq_spark import Queue
 from tubeq_spark.cli.app import app
@@ -75,14 +78,22 @@ class Reader:
             found = CliRunner().invoke(app, arguments, obj=outside, prog_name="tubeq")
             assert found.exit_code == 0, found.output
             return found.stdout
-        if program == "python":
+        if program == "python" and arguments[0].startswith("jobs/"):
             path, *options = arguments
             job = Path(path)
             assert (ROOT / job).is_file()
             self.capsys.readouterr()
             assert importlib.import_module(job.stem).main(options) == 0, self.capsys.readouterr()
             return self.capsys.readouterr().out
-        done = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+        python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            command,
+            shell=True,
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment(PATH=python),
+        )
         return done.stdout
 
     def tables(self) -> set[tuple[str, str]]:
