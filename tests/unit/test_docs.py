@@ -129,7 +129,9 @@ def test_services_when_read_are_well_formed_and_start_what_there_is() -> None:
         *(
             shlex.split(command)
             for e in blocks
-            for command in re.findall(r"^(?:ExecStart=|\*/5 \* \* \* \*  )([^>\n]*)", e.text, re.MULTILINE)
+            for command in re.findall(
+                r"^(?:ExecStart=|\*/5 \* \* \* \*  )([^>\n]*)", e.text, re.MULTILINE
+            )
         ),
     ]
 
