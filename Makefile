@@ -8,6 +8,8 @@ BIN := .venv/bin
 # Each has a Spark session of its own; one session alone leaves half of two cores idle.
 WORKERS ?= 2
 STAMP := .venv/.installed
+# Less than all: what `make demo` needs, where there was no `make setup` yet.
+DEMO_STAMP := .venv/.demo-installed
 DOCS_STAMP := .venv/.docs-installed
 # By file, as its tests share a queue; in the order of testpaths, not the file of most tests first:
 # those are the short ones.
@@ -38,8 +40,9 @@ help: ## Show this list
 
 setup: $(STAMP) ## Install everything into .venv (once; again when pyproject.toml changes)
 
-demo: setup ## Crawl 2,000 pages of three local web servers through the queue
-	@$(BIN)/python jobs/demo.py
+demo: $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO_STAMP)) ## Crawl 2,000 pages of three local web servers through the queue
+	@rm -rf build/demo
+	@$(BIN)/python jobs/demo.py --location build/demo
 
 check: setup ## Format, lint, types, import rules: all that needs no Spark
 	$(BIN)/ruff format --check .
@@ -116,13 +119,25 @@ java:
 		exit 1; \
 	fi
 
-$(STAMP): pyproject.toml
+define new_environment
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "Python 3.11 or newer is needed; choose one by make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; \
 		exit 1; \
 	}
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+endef
+
+$(STAMP): pyproject.toml
+	$(new_environment)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# What it downloads is shown: it is the first thing that somebody sees of the project. Nothing is compiled
+# ahead, as most of it is never imported.
+$(DEMO_STAMP): pyproject.toml
+	@echo "Installing what the demo needs into .venv: some 350 MB, neither Spark nor test tools"
+	$(new_environment)
+	$(BIN)/python -m pip install --no-compile --disable-pip-version-check --editable '.[cli,jobs,native]'
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)

@@ -1,10 +1,9 @@
 """A demonstration: crawl three web servers of this very machine through the queue.
 
-The servers run in this process, on loopback, over the trees of Python's standard library, pyspark
-and pandas, of which nothing runs; the crawler is `jobs/crawl.py` as it is, without Java. Some pages
-fail on purpose. Several consumers
-work at the same time, each on a host of its own, and in the end the page table tells whether they
-did.
+The servers run in this process, on loopback, over the trees of Python's standard library and of two
+packages, of which nothing runs; the crawler is `jobs/crawl.py` as it is, without Java. Some pages
+fail on purpose. Several consumers work at the same time, each on a host of its own, and in the end
+the page table tells whether they did.
 """
 
 from __future__ import annotations
@@ -14,21 +13,24 @@ import os
 import sys
 import sysconfig
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import crawl
+from crawler.parts import TUBE
 from loopback import FAULTS, serve
 from program.starting import MISSING, end
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 #: Where the servers listen if a later run shall find them again.
 _KEPT_PORT = 18_480
+#: Beside the standard library: what is there without Spark, and has a thousand files or so.
+_PACKAGES = ("pyarrow", "pygments")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,9 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parse.add_argument("--location", help="keep the queue and the pages, to look at or to go on")
     arguments = parse.parse_args(argv)
-    roots = [_package(name) for name in ("pyspark", "pandas")]
+    roots = [_package(name) for name in _PACKAGES]
     if None in roots:
-        sys.stderr.write("demo.py: pip install 'tubeq-spark[spark,native,jobs]' first\n")
+        from tubeq_spark.programs import how_to_install  # noqa: PLC0415  only now it is needed
+
+        sys.stderr.write(f"demo.py: first {how_to_install('native', 'cli', 'jobs')}\n")
         return MISSING
     # All the rest takes a second or two to import.
     print("Starting three web servers on this machine, and a crawler of them …", flush=True)
@@ -51,16 +55,43 @@ def main(argv: Sequence[str] | None = None) -> int:
         location = arguments.location or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="tubeq-demo-")
         )
-        port = _KEPT_PORT if arguments.location else 0
         trees = [Path(sysconfig.get_path("stdlib")), *(root for root in roots if root)]
-        hosts = stack.enter_context(serve(trees, port=port))
+        hosts = stack.enter_context(_served(trees, kept=bool(arguments.location)))
         options = ["--batch-size=600", "--retry-delay=2", "--lease=20", "--partitions=1"]
         # A proxy, if this network has one, would look for these addresses elsewhere.
         os.environ["no_proxy"] = ",".join(urlsplit(host).hostname or "" for host in hosts)
         seeds = [*hosts, hosts[0] + FAULTS.lstrip("/")]
         options += [f"--consumers={arguments.consumers}", f"--max-pages={arguments.pages}"]
         options += [f"--engine={arguments.engine}"]
-        return crawl.main([f"--location={location}", *options, *seeds])
+        code = crawl.main([f"--location={location}", *options, *seeds])
+    if arguments.location and not code:
+        _tell_what_is_next(arguments.location, int(arguments.pages))
+    return code
+
+
+@contextmanager
+def _served(trees: Sequence[Path], *, kept: bool) -> Iterator[list[str]]:
+    """The servers, if possible where an earlier run had them; yields their root URLs."""
+    with ExitStack() as stack:
+        try:
+            hosts = stack.enter_context(serve(trees, port=_KEPT_PORT if kept else 0))
+        except OSError:  # another demonstration is running
+            hosts = stack.enter_context(serve(trees))
+        yield hosts
+
+
+def _tell_what_is_next(location: str, pages: int) -> None:
+    """Say where the queue is, and what can be done with it."""
+    python = Path(sys.executable)
+    here = Path.cwd()
+    folder = python.parent.relative_to(here) if python.is_relative_to(here) else python.parent
+    print(
+        f"\nThe queue is in {location}, its tube is {TUBE}. Look at it, and go on:\n"
+        f"  {folder}/tubeq --location {location} stats {TUBE}\n"
+        f"  {folder}/tubeq --location {location} top\n"
+        f"  {folder}/python jobs/demo.py --location {location} --pages {2 * pages}\n"
+        'A first queue of your own: README.md, "In a program"'
+    )
 
 
 def _package(name: str) -> Path | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 from tests.connect_server import connect_server, connected
@@ -17,7 +20,7 @@ from tubeq_spark.storage.spark.spark_settings import CODEGEN, LOCAL_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -77,6 +80,16 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+def _alone(tmp_path_factory: pytest.TempPathFactory) -> AbstractContextManager[object]:
+    """Keep the workers of a run apart while Spark's jars are not there.
+
+    Two that download them at once spoil it for one another, and all tests of one on Spark fail.
+    """
+    if any(Path.home().glob(".ivy2*/jars/io.delta_delta-spark_*.jar")):
+        return nullcontext()
+    return FileLock(tmp_path_factory.getbasetemp().parent / "jars.lock")
+
+
 @pytest.fixture(scope="session")
 def spark(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -85,15 +98,16 @@ def spark(
     if request.config.getoption("--connect"):
         session = connected(request.getfixturevalue("server_url"))
     else:
-        session = local_session(
-            "tubeq-tests",
-            **{
-                "spark.master": "local[2]",
-                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-                _JAVA_OPTIONS: f"{LOCAL_SETTINGS[_JAVA_OPTIONS].value} {WORKER}",
-                **INTERPRETED,
-            },
-        )
+        with _alone(tmp_path_factory):
+            session = local_session(
+                "tubeq-tests",
+                **{
+                    "spark.master": "local[2]",
+                    "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                    _JAVA_OPTIONS: f"{LOCAL_SETTINGS[_JAVA_OPTIONS].value} {WORKER}",
+                    **INTERPRETED,
+                },
+            )
     yield session
     session.stop()
 

@@ -26,7 +26,7 @@ from tubeq_spark.rules.new_tubes import check_settings, register_driver
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.sql.registry import Registry, TubeRecord
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
 from tubeq_spark.tube import Tube
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.rules.installing import missing
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.sql.quoting import bigint, bigints, identifier, path_table, string
+from tubeq_spark.storage.spark.quoting import bigint, bigints, string
+from tubeq_spark.storage.table_names import identifier, path_table
 
 try:
     from tubeq_spark.storage.spark.guarded_write import guarded_write

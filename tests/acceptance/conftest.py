@@ -106,24 +106,27 @@ def clock(engine: Engine) -> ManualClock:
 @pytest.fixture(scope="module")
 def queue(engine: Engine, shared_location: str, clock: ManualClock) -> Iterator[Queue]:
     """The module's queue; its session outlives every step of the clock."""
-    with engine.open(shared_location, clock=clock) as queue:
-        queue.cfg(ttr=FOR_EVER)
-        yield queue
+    queue = engine.open(shared_location, clock=clock)
+    queue.cfg(ttr=FOR_EVER)
+    yield queue
+    engine.leave(queue)
 
 
 @pytest.fixture(scope="module")
 def other(engine: Engine, clock: ManualClock, queue: Queue) -> Iterator[Queue]:
     """A second session on the module's queue, which lives as long."""
-    with engine.open(queue.location, clock=clock) as other:
-        other.cfg(ttr=FOR_EVER)
-        yield other
+    other = engine.open(queue.location, clock=clock)
+    other.cfg(ttr=FOR_EVER)
+    yield other
+    engine.leave(other)
 
 
 @pytest.fixture(scope="module")
 def live_queue(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Queue]:
     """A queue in real time, for what is about blocking."""
-    with engine.open(str(tmp_path_factory.mktemp("live"))) as queue:
-        yield queue
+    queue = engine.open(str(tmp_path_factory.mktemp("live")))
+    yield queue
+    engine.leave(queue)
 
 
 @pytest.fixture

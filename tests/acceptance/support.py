@@ -41,6 +41,10 @@ class Engine(Protocol):
         """Empty a tube for the next test."""
         ...
 
+    def leave(self, queue: Queue) -> None:
+        """End the queue object of a module, whose tubes nobody opens again."""
+        ...
+
     def versions(self, location: str) -> dict[str, int]:
         """A number for each tube, and for the list of tubes, that changes with what is stored."""
         ...
@@ -77,6 +81,16 @@ class OnSpark:
     def empty(self, queue: Queue, name: str) -> None:
         """Empty a tube for the next test; natively, as it is made."""
         self._native(queue)[name].truncate()
+
+    def leave(self, queue: Queue) -> None:
+        """End the queue object of a module: to close it would look into each of its tubes."""
+        if queue.engine == "native":
+            queue.close()
+            return
+        from tubeq_spark.admin import closing  # noqa: PLC0415
+
+        queue._context.session.stop()
+        closing.end(queue._context, queue._engines)
 
     def _native(self, queue: Queue) -> Queue:
         """A queue without Spark at the location of another one, and by its clock."""
@@ -141,6 +155,10 @@ class InMemory:
     def empty(self, queue: Queue, name: str) -> None:
         """Empty a tube."""
         queue[name].truncate()
+
+    def leave(self, queue: Queue) -> None:
+        """Close a queue object."""
+        queue.close()
 
     def versions(self, location: str) -> dict[str, int]:
         """What is stored."""

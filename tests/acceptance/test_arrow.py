@@ -82,7 +82,9 @@ def test_put_arrow_gives_ids_in_the_order_of_rows(new_tube: NewTube, type_name: 
     assert after.task_id > tasks[-1].task_id
 
 
-@pytest.mark.parametrize("defaults", [{}, {"pri": 3, "ttl": 60, "ttr": 7, "delay": 2}], ids=str)
+@pytest.mark.parametrize(
+    "defaults", [*without_spark({}), {"pri": 3, "ttl": 60, "ttr": 7, "delay": 2}], ids=str
+)
 def test_put_arrow_makes_of_options_what_put_many_makes(
     new_tube: NewTube, defaults: dict[str, Any]
 ) -> None:
@@ -109,10 +111,10 @@ def test_put_arrow_makes_of_options_what_put_many_makes(
     "columns",
     [
         {"pri": pa.array([1, None], pa.uint64()), "delay": pa.array([None, None], pa.null())},
-        {"ttl": pa.array([1, 2], pa.decimal128(10, 2)), "ttr": pa.array([1, 2], pa.int8())},
-        {"utube": pa.array([1, None], pa.int16())},
-        {"utube": pa.array(["a", None]).dictionary_encode()},
         *without_spark(
+            {"ttl": pa.array([1, 2], pa.decimal128(10, 2)), "ttr": pa.array([1, 2], pa.int8())},
+            {"utube": pa.array([1, None], pa.int16())},
+            {"utube": pa.array(["a", None]).dictionary_encode()},
             {"utube": pa.array(["a", None], pa.large_string())},
             {"data": pa.array(["1", "2"], pa.large_string())},
             {"data": pa.array(["1", "2"]).dictionary_encode()},
@@ -144,11 +146,13 @@ class Stream:
 @pytest.mark.parametrize(
     "given",
     [
-        lambda table: table.to_batches()[0],
-        lambda table: table.to_reader(),
-        lambda table: table.to_pandas(),
-        lambda table: pa.concat_tables([table.slice(0, 1), table]).to_pandas().iloc[[1, 2, 3]],
-        Stream,
+        *without_spark(
+            lambda table: table.to_batches()[0],
+            lambda table: table.to_reader(),
+            lambda table: table.to_pandas(),
+            lambda table: pa.concat_tables([table.slice(0, 1), table]).to_pandas().iloc[[1, 2, 3]],
+            Stream,
+        ),
         lambda table: pa.concat_tables([table.slice(0, 1), EMPTY, table.slice(1)]),
     ],
     ids=["batch", "reader", "pandas", "part of pandas", "stream", "chunks"],
@@ -165,28 +169,30 @@ def test_put_arrow_of_what_arrow_makes_a_table_of_puts_it(
     ("type_name", "columns", "says"),
     [
         ("fifottl", {"pri": [-1, 1]}, "column pri='1 bad rows'"),
-        ("fifottl", {"pri": [2**31, -(2**40)]}, "column pri='2 bad rows'"),
-        ("fifottl", {"pri": [1.0, 2.0]}, "column pri='double'"),
-        ("fifottl", {"pri": [True, False]}, "column pri='bool'"),
-        ("fifottl", {"ttl": [-1.0, None]}, "column ttl='1 bad rows'"),
-        ("fifottl", {"ttl": [float("inf"), 1.0]}, "column ttl='1 bad rows'"),
-        ("fifottl", {"ttl": ["1", "2"]}, "column ttl='string'"),
-        ("fifottl", {"ttr": [0.0, 1e-9]}, "column ttr='2 bad rows'"),
-        ("fifottl", {"delay": [float("nan"), 0.0]}, "column delay='1 bad rows'"),
-        ("fifottl", {"utube": ["a", "b"]}, "column='utube'"),
-        ("fifottl", {"priority": [1, 1]}, "column='priority'"),
-        ("utube", {"utube": [1.5, 1.0]}, "column utube='double'"),
-        ("utube", {"utube": [True, True]}, "column utube='bool'"),
-        ("fifo", {"pri": [1, 1]}, "column='pri'"),
-        ("fifo", {"data": [1, 2]}, "column data='int64'"),
-        ("fifo", {"data": ["1", None]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ["{", "1"]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ["1], [2", "1"]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ['1}, {"d": 2', ""]}, "column data='2 bad rows'"),
-        ("fifo", {"data": ["[1", "2]"]}, "column data='2 bad rows'"),
-        ("fifo", {"data": ["NaN", "1"]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ['"\\ud800"', "1"]}, "column data='1 bad rows'"),
-        ("fifo", {"data": ["[" * 201 + "]" * 201, "1"]}, "column data='1 bad rows'"),
+        *without_spark(
+            ("fifottl", {"pri": [2**31, -(2**40)]}, "column pri='2 bad rows'"),
+            ("fifottl", {"pri": [1.0, 2.0]}, "column pri='double'"),
+            ("fifottl", {"pri": [True, False]}, "column pri='bool'"),
+            ("fifottl", {"ttl": [-1.0, None]}, "column ttl='1 bad rows'"),
+            ("fifottl", {"ttl": [float("inf"), 1.0]}, "column ttl='1 bad rows'"),
+            ("fifottl", {"ttl": ["1", "2"]}, "column ttl='string'"),
+            ("fifottl", {"ttr": [0.0, 1e-9]}, "column ttr='2 bad rows'"),
+            ("fifottl", {"delay": [float("nan"), 0.0]}, "column delay='1 bad rows'"),
+            ("fifottl", {"utube": ["a", "b"]}, "column='utube'"),
+            ("fifottl", {"priority": [1, 1]}, "column='priority'"),
+            ("utube", {"utube": [1.5, 1.0]}, "column utube='double'"),
+            ("utube", {"utube": [True, True]}, "column utube='bool'"),
+            ("fifo", {"pri": [1, 1]}, "column='pri'"),
+            ("fifo", {"data": [1, 2]}, "column data='int64'"),
+            ("fifo", {"data": ["1", None]}, "column data='1 bad rows'"),
+            ("fifo", {"data": ["{", "1"]}, "column data='1 bad rows'"),
+            ("fifo", {"data": ["1], [2", "1"]}, "column data='1 bad rows'"),
+            ("fifo", {"data": ['1}, {"d": 2', ""]}, "column data='2 bad rows'"),
+            ("fifo", {"data": ["[1", "2]"]}, "column data='2 bad rows'"),
+            ("fifo", {"data": ["NaN", "1"]}, "column data='1 bad rows'"),
+            ("fifo", {"data": ['"\\ud800"', "1"]}, "column data='1 bad rows'"),
+            ("fifo", {"data": ["[" * 201 + "]" * 201, "1"]}, "column data='1 bad rows'"),
+        ),
     ],
     ids=str,
 )
@@ -206,12 +212,14 @@ def test_put_arrow_with_bad_values_or_columns_is_refused_before_anything_is_writ
     assert versions() == before
 
 
+@pytest.mark.without_spark
 def test_put_arrow_of_texts_that_are_values_only_together_is_refused(fifo: Tube) -> None:
     # As many values as texts, in all.
     with pytest.raises(InvalidOptionError, match="3 bad rows"):
         fifo.put_arrow(texts("[1", "2]", "3, 4"))
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     "table", [None, 1, "text", [1], {"data": ["1"]}, pa.array(["1"])], ids=type
 )
@@ -220,6 +228,7 @@ def test_put_arrow_of_what_is_no_table_is_refused(fifo: Tube, table: Any) -> Non
         fifo.put_arrow(table)
 
 
+@pytest.mark.without_spark
 def test_put_arrow_of_columns_that_are_missing_or_twice_is_refused(fifo: Tube) -> None:
     with pytest.raises(InvalidOptionError, match="lacks the column 'data'; it has: url"):
         fifo.put_arrow(pa.table({"url": ["1"]}))
@@ -227,6 +236,7 @@ def test_put_arrow_of_columns_that_are_missing_or_twice_is_refused(fifo: Tube) -
         fifo.put_arrow(pa.table([pa.array(["1"]), pa.array(["1"])], names=["data", "data"]))
 
 
+@pytest.mark.without_spark
 def test_put_arrow_of_no_rows_adds_nothing_without_a_commit(
     fifo: Tube, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -238,7 +248,7 @@ def test_put_arrow_of_no_rows_adds_nothing_without_a_commit(
     assert versions() == before
 
 
-@pytest.mark.parametrize("type_name", ["fifo", "limfifottl"])
+@pytest.mark.parametrize("type_name", ["fifo", *thorough("limfifottl")])
 def test_put_arrow_with_a_key_that_was_used_adds_nothing(new_tube: NewTube, type_name: str) -> None:
     options = {"capacity": 5} if type_name == "limfifottl" else {}
     tube = new_tube(type_name, **options)
@@ -269,7 +279,7 @@ def test_put_arrow_into_a_tube_without_room_for_all_puts_none(new_tube: NewTube)
     assert data_of(all_tasks(tube)) == [3, 5, 6]
 
 
-@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("key", [None, *thorough("k")])
 def test_put_arrow_into_a_tube_that_was_dropped_says_so(
     new_tube: NewTube, other: Queue, key: str | None
 ) -> None:
@@ -345,10 +355,12 @@ def test_put_arrow_of_a_schemas_columns_puts_what_take_arrow_gives(typed: Tube) 
     ("columns", "says"),
     [
         ({"n": pa.array([2**31], pa.int64())}, "column n='int64': .*; row 0: n must be INT "),
-        ({"at": pa.array([0], pa.timestamp("us"))}, "column at='timestamp"),
-        ({"at": pa.array([1], pa.timestamp("ns", "UTC"))}, "column at='timestamp"),
-        ({"at": pa.array([2**60], pa.timestamp("us", "UTC"))}, "column at='1 bad rows'"),
-        ({"data": ["1"]}, "column='data'"),
+        *without_spark(
+            ({"at": pa.array([0], pa.timestamp("us"))}, "column at='timestamp"),
+            ({"at": pa.array([1], pa.timestamp("ns", "UTC"))}, "column at='timestamp"),
+            ({"at": pa.array([2**60], pa.timestamp("us", "UTC"))}, "column at='1 bad rows'"),
+            ({"data": ["1"]}, "column='data'"),
+        ),
     ],
     ids=["wide", "local", "finer", "far", "unknown"],
 )
@@ -431,6 +443,7 @@ def ids(table: pa.Table) -> list[int]:
     return found
 
 
+@pytest.mark.thorough
 def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube: NewTube) -> None:
     tube = new_tube("fifottl")
     tube.put_arrow(texts(*map(str, range(8))))
@@ -456,6 +469,7 @@ def test_batch_settled_in_parts_has_the_rest_in_its_table(queue: Queue, new_tube
     assert take(tube).task_id == all_ids[5]
 
 
+@pytest.mark.without_spark
 def test_batch_of_nothing_is_empty_and_does_nothing(
     fifottl: Tube, versions: Callable[[], dict[str, int]]
 ) -> None:
@@ -574,6 +588,7 @@ def test_batch_that_others_took_a_task_out_of_acks_the_rest(
         batch.ack()
 
 
+@pytest.mark.without_spark
 def test_batch_of_a_queue_that_was_closed_is_given_back_and_refused(
     fifo: Tube, session: Session
 ) -> None:
@@ -590,6 +605,7 @@ def test_batch_of_a_queue_that_was_closed_is_given_back_and_refused(
     assert take(fifo).attempts == 2
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize(
     ("option", "value"),
     [("n", -1), ("n", None), ("n", 1.5), ("timeout", -0.001), ("per_utube", 0), ("per_utube", 2)],
@@ -599,6 +615,7 @@ def test_take_arrow_with_a_bad_argument_is_refused(fifottl: Tube, option: str, v
         fifottl.take_arrow(**{"n": 1, option: value})
 
 
+@pytest.mark.without_spark
 def test_take_arrow_waits_for_tasks_as_long_as_it_is_told(
     fifottl: Tube, clock: ManualClock
 ) -> None:

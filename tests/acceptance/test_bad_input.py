@@ -290,8 +290,18 @@ def test_put_df_of_texts_that_are_no_json_is_refused_and_counts_them(
     bad = ["{", "1], [2", "", "{} and more", "1 2", "1, 2", '1}, {"d": 2', " "]
     rows = spark.createDataFrame([(text,) for text in [*bad, "1"]], "data STRING")
 
-    with refused(f"df column data='{len(bad)} bad rows"):
+    says = f"^df column data='{len(bad)} bad rows': must be JSON text .*; one of them is '"
+    with refused(says):
         tubes.fifo.put_df(rows)
+
+
+def test_put_df_of_a_bad_value_names_it(
+    spark: SparkSession, tubes: Tubes, refused: Refused
+) -> None:
+    rows = spark.sql("SELECT '1' AS data, pri FROM VALUES (1), (-7), (2) AS given(pri)")
+
+    with refused("^df column pri='1 bad rows': must be a whole number .*; one of them is '-7'$"):
+        tubes.fifottl.put_df(rows)
 
 
 @pytest.mark.parametrize("df", [None, [1]], ids=repr)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_tube_when_created_used_and_dropped_leaves_an_empty_queue(queue: Queue) -> None:
     """Case 000-2."""
     assert queue.tubes() == []

@@ -59,7 +59,7 @@ def test_tube_of_a_registered_driver_does_all_that_the_driver_declares(queue: Qu
         tube.put("x", ttl=1)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_tube_of_a_driver_that_is_not_registered_is_left_alone_until_it_is(
     queue: Queue, session: Session
 ) -> None:

@@ -29,7 +29,7 @@ def test_create_tube_gives_name_and_type(fifo: Tube, queue: Queue) -> None:
     assert queue[fifo.name].type == "fifo"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_statistics_after_the_script_count_tasks_and_calls(new_tube: NewTube, queue: Queue) -> None:
     """Case 010-2."""
     fifo = new_tube("fifo")
@@ -65,7 +65,7 @@ def test_take_order_is_put_order(fifo: Tube) -> None:
     assert {task.state for task in tasks} == {TaskState.TAKEN}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_when_all_is_taken_waits_for_a_put(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -83,6 +83,7 @@ def test_take_when_all_is_taken_waits_for_a_put(
     assert task.data == 123
 
 
+@pytest.mark.without_spark
 def test_release_regains_the_old_place(fifo: Tube) -> None:
     """Case 010-6."""
     fifo.put_many(["first", 2, "third", 4])
@@ -109,7 +110,7 @@ def test_release_wakes_a_waiting_take(
     assert again.data == "test123"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_kick_revives_the_oldest_buried_for_waiting_takes(
     shared_live_tube: SharedTube, in_background: InBackground
 ) -> None:
@@ -163,7 +164,7 @@ def test_close_releases_the_tasks_of_the_session(fifo: Tube, session: Session) -
     assert [fifo.peek(task_id).state.value for task_id in ids] == ["r", "r", "r"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_if_not_exists_with_other_options_gives_the_existing_tube(fifo: Tube, queue: Queue) -> None:
     """Case 010-12."""
     again = queue.create_tube(fifo.name, "fifo", if_not_exists=True, temporary=True)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_create_tube_gives_name_and_type(fifottl: Tube, queue: Queue) -> None:
     """Case 020-1."""
     assert fifottl.type == "fifottl"
     assert queue[fifottl.name].type == "fifottl"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_statistics_after_the_script_count_a_delayed_task_too(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -108,7 +108,7 @@ def test_bury_ends_the_lease_and_kick_wakes_a_take(
     assert (again.task_id, again.state, again.data) == (task.task_id, "t", "abc")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
     new_tube: NewTube, session: Session
 ) -> None:
@@ -134,6 +134,7 @@ def test_touch_when_the_first_ttr_has_passed_still_allows_ack(
     assert fifottl.ack(task.task_id).state == "-"
 
 
+@pytest.mark.without_spark
 def test_release_with_delay_adds_it_to_ttl_but_not_to_ttr(fifottl: Tube) -> None:
     """Case 020-10."""
     task = put_and_take(fifottl, ["test_task"], ttl=10, ttr=20)
@@ -159,7 +160,7 @@ def test_drop_with_a_buried_task_leaves_a_working_queue(
     assert tube.name not in queue.sweep().tubes
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_tasks_by_state_gives_the_tasks_in_that_state(fifottl: Tube) -> None:
     """Case 020-12."""
     ids = ids_of(fifottl.put_many(range(10)))

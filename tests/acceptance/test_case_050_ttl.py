@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_from_one_tube_when_ttl_has_passed_gives_none(
     fifottl: Tube, clock: ManualClock
 ) -> None:

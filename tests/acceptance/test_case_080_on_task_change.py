@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.acceptance.support import NewTube
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_on_task_change_is_called_for_every_change_until_it_is_replaced(
     new_tube: NewTube,
 ) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_tubes_follow_create_and_drop(queue: Queue, other: Queue) -> None:
     """Case 090-17."""
 

@@ -12,21 +12,21 @@ from tubeq_spark import InvalidOptionError, QueueConfig, TubeNotFoundError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import InBackground, NewTube
+    from tests.acceptance.support import Engine, InBackground, NewTube
     from tubeq_spark import Queue, Tube
     from tubeq_spark.testing import ManualClock
 
 
 @pytest.fixture(scope="module")
-def limited(queue: Queue) -> Tube:
+def limited(engine: Engine, queue: Queue) -> Tube:
     """The module's tube for three tasks."""
-    return queue.create_tube("limited", "limfifottl", capacity=3)
+    return engine.create_tube(queue, "limited", "limfifottl", capacity=3)
 
 
 @pytest.fixture
-def three(limited: Tube) -> Tube:
+def three(engine: Engine, queue: Queue, limited: Tube) -> Tube:
     """It, emptied: cheaper than a new one; the keys that it has seen it remembers."""
-    limited.truncate()
+    engine.empty(queue, limited.name)
     return limited
 
 
@@ -47,6 +47,7 @@ def test_put_on_a_full_tube_returns_none_after_its_timeout(three: Tube, clock: M
     assert clock.monotonic() - before == pytest.approx(0.1)
 
 
+@pytest.mark.without_spark
 def test_waiting_put_succeeds_when_an_ack_makes_room(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -70,7 +71,7 @@ def test_full_tube_holds_as_many_tasks_as_its_capacity(three: Tube, queue: Queue
     assert queue.statistics(three.name)["tasks"]["total"] == 3
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
     """Case 100-5."""
     unlimited = new_tube("limfifottl")
@@ -79,7 +80,7 @@ def test_tube_without_capacity_is_never_full(new_tube: NewTube) -> None:
     assert unlimited.put(2)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_on_a_full_tube_is_not_counted_and_a_negative_timeout_is_refused(
     new_tube: NewTube, queue: Queue
 ) -> None:
@@ -122,7 +123,7 @@ def test_capacity_that_is_no_count_is_refused(new_tube: NewTube, capacity: objec
         new_tube("limfifottl", capacity=capacity)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_waiting_puts_use_all_the_room_that_comes(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -137,7 +138,7 @@ def test_waiting_puts_use_all_the_room_that_comes(
     assert tube.put("c") is None
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_many_finds_room_for_all_its_items_or_puts_none(three: Tube) -> None:
     assert three.put_many([1, 2])
     assert three.put_many([3, 4]) == []

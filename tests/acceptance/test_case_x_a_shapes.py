@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tubeq_spark import Tube
 
 
+@pytest.mark.without_spark
 def test_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> None:
     """Case X-A1."""
     task_id = tube.put(["x"]).task_id
@@ -35,6 +36,7 @@ def test_every_verb_returns_the_task_as_id_state_and_data(tube: Tube) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_ids_grow_and_are_never_used_again(tube: Tube) -> None:
     """Case X-A2."""
     first = tube.put("deleted")

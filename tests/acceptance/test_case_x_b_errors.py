@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from tests.acceptance.support import InBackground, NewTube, Session
+    from tests.acceptance.support import Engine, InBackground, NewTube, Session
     from tubeq_spark import Queue, Tube
 
 YEAR = 365 * 86_400.0
@@ -38,9 +38,9 @@ class NotHeld(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=TUBE_TYPES)
-def not_held(request: pytest.FixtureRequest, queue: Queue, other: Queue) -> NotHeld:
+def not_held(request: pytest.FixtureRequest, engine: Engine, queue: Queue, other: Queue) -> NotHeld:
     """Tasks that the module's queue does not hold, by the reason why."""
-    tube = queue.create_tube(f"not_held_{request.param}", request.param)
+    tube = engine.create_tube(queue, f"not_held_{request.param}", request.param)
     kinds = ("held", "acked", "buried", "ready")
     ids = dict(zip(kinds, ids_of(tube.put_many(kinds)), strict=True))
     tube.take_many(2)
@@ -164,7 +164,7 @@ def test_drop_is_refused_only_while_tasks_are_taken(fresh_tube: Tube, queue: Que
         tube.put("too late")
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_drop_while_a_take_waits_ends_the_take(
     new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -178,7 +178,7 @@ def test_drop_while_a_take_waits_ends_the_take(
         waiting.result(WAIT)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_create_tube_that_is_unknown_or_there_is_refused(fifo: Tube, queue: Queue) -> None:
     """Case X-B6."""
     before = queue.tubes()

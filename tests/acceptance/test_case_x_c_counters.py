@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, put_and_take, take
-from tubeq_spark.storage.sql import task_counts
+from tubeq_spark.storage.tables import task_counts
 
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Session
@@ -70,7 +70,7 @@ def test_each_verb_has_one_event_and_one_count(fresh_tube: Tube, queue: Queue) -
     assert counts(queue, tube) == {"done": 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_all_counts_every_task_and_truncate_none(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-C1."""
     tube = fresh_tube
@@ -88,7 +88,7 @@ def test_release_all_counts_every_task_and_truncate_none(fresh_tube: Tube, queue
     assert counts(queue, tube) == {}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_touch_counts_once_and_its_refusals_not_at_all(new_tube: NewTube, queue: Queue) -> None:
     """Case X-C2."""
     fifottl = new_tube("fifottl")
@@ -134,7 +134,6 @@ def swept(queue: Queue, clock: ManualClock) -> Swept:
     )
 
 
-@pytest.mark.thorough
 def test_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
     """Cases X-C4 and U1."""
     assert [change for change in swept.changes if change[1] == "expired"] == [
@@ -146,6 +145,7 @@ def test_ttl_expiry_has_one_event_with_the_state_done(swept: Swept) -> None:
     assert swept.report["expired"] == 1
 
 
+@pytest.mark.thorough
 def test_ttl_that_has_passed_before_a_truncate_is_counted(
     queue: Queue, clock: ManualClock, new_tube: NewTube
 ) -> None:
@@ -181,7 +181,7 @@ def test_counts_are_effective_before_the_sweep(swept: Swept) -> None:
     assert swept.counts == {"ready": 2, "total": 2, "done": 1}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_close_counts_its_releases_as_release(
     new_tube: NewTube, queue: Queue, session: Session
 ) -> None:
@@ -231,6 +231,7 @@ def test_on_task_change_returns_the_callback_before(fifo: Tube) -> None:
     assert fifo.on_task_change(None) is None
 
 
+@pytest.mark.thorough
 def test_statistics_have_all_keys_and_begin_anew_after_drop(fresh_tube: Tube, queue: Queue) -> None:
     """Case X-C10."""
     tube = fresh_tube
@@ -268,7 +269,7 @@ def test_statistics_of_all_tubes_when_no_query_has_room_for_them_are_those_of_ea
     assert [found[tube.name]["tasks"]["ready"] for tube in tubes] == [0, 1, 2]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_new_queue_keeps_options_and_counters_but_no_callback(
     new_tube: NewTube, queue: Queue, session: Session
 ) -> None:

@@ -29,6 +29,7 @@ def times(task: Task) -> tuple[float | None, float | None, float | None]:
     return seconds_to_next(task), task.ttl, task.ttr
 
 
+@pytest.mark.without_spark
 def test_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: ManualClock) -> None:
     """Case X-D1."""
     put = fifottl.put("x", ttl=5)
@@ -39,14 +40,14 @@ def test_put_with_ttl_alone_has_it_as_ttr_too(fifottl: Tube, clock: ManualClock)
     assert times(take(fifottl)) == (6, 5, 5)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_without_times_has_none(fifottl: Tube) -> None:
     """Case X-D1."""
     assert times(fifottl.put("x")) == (None, None, None)
     assert times(take(fifottl)) == (None, None, None)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube) -> None:
     """Case X-D2."""
     only_ttl = new_tube("fifottl", ttl=5)
@@ -62,6 +63,7 @@ def test_defaults_of_the_tube_fill_what_put_does_not_say(new_tube: NewTube) -> N
     assert (task.state, task.ttl, task.ttr, task.pri) == ("r", 50, 2, 0)
 
 
+@pytest.mark.without_spark
 def test_delay_is_added_to_ttl_and_ends_by_itself(fifottl: Tube, clock: ManualClock) -> None:
     """Case X-D3."""
     put = fifottl.put("x", delay=0.5, ttl=1, ttr=0.25)
@@ -130,6 +132,7 @@ def test_ttl_of_nothing_expires_at_once_and_ttr_of_nothing_is_refused(
             fifottl.put("x", **options)
 
 
+@pytest.mark.without_spark
 def test_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> None:
     """Case X-D6."""
     task = put_and_take(fifottl, "x", ttl=10, ttr=5)
@@ -144,7 +147,7 @@ def test_touch_lengthens_lease_and_ttl_and_later_leases(fifottl: Tube) -> None:
     assert times(take(fifottl)) == (8, 13, 8)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_leaves_the_end_of_life_where_it_was(
     new_tube: NewTube, queue: Queue, clock: ManualClock
 ) -> None:
@@ -248,7 +251,7 @@ def test_put_with_a_huge_ttl_never_expires(fifottl: Tube) -> None:
     assert times(released) == (5, None, None)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_take_skips_what_has_expired_unswept(fifottl: Tube, clock: ManualClock) -> None:
     """Case X-D12."""
     expiring, lasting = fifottl.put("expiring", ttl=1), fifottl.put("lasting", pri=1)

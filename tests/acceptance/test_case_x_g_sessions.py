@@ -34,7 +34,7 @@ def test_foreign_session_may_bury_and_delete_but_nothing_else(fifottl: Tube, oth
     assert fifottl.ack(ids[2]).state == "-"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_close_releases_at_once_and_ends_the_takes_that_wait(
     engine: Engine, live_queue: Queue, new_live_tube: NewTube, in_background: InBackground
 ) -> None:
@@ -54,7 +54,7 @@ def test_close_releases_at_once_and_ends_the_takes_that_wait(
     assert calls(live_queue, tube) == {"put": 2, "take": 2, "release": 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_verbs_after_close_are_refused(session: Session, fifo: Tube) -> None:
     """Case X-G2."""
     closed = session()
@@ -187,7 +187,7 @@ def test_release_all_by_anybody_frees_everybodys_tasks(
             tube.ack(task_id)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_cfg_leaves_what_it_does_not_name(session: Session) -> None:
     """Case X-G7."""
     queue = session()

@@ -23,7 +23,7 @@ TYPES = pytest.mark.parametrize("type_name", ["utubettl", *without_spark("limfif
 TIMED = pytest.mark.parametrize("type_name", ["limfifottl", *without_spark("utubettl")])
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @TYPES
 def test_each_verb_has_one_event_and_no_neighbour_has_any(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -61,7 +61,7 @@ def test_each_verb_has_one_event_and_no_neighbour_has_any(
     assert counts(queue, tube) == {"done": 2}
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @TYPES
 def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     new_tube: NewTube, queue: Queue, type_name: str
@@ -90,7 +90,7 @@ def test_refusals_bad_callbacks_and_truncate_leave_nothing_behind(
     tube.drop()
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 @TIMED
 def test_what_time_ends_is_told_and_counted_once(
     new_tube: NewTube, queue: Queue, clock: ManualClock, type_name: str

@@ -186,7 +186,7 @@ def tasks(location: str) -> dict[str, int]:
         return dict(queue.statistics(TUBE)["tasks"])
 
 
-@BOTH
+@NATIVE
 def test_crawl_stores_every_page_once(
     location: str,
     root: str,
@@ -274,6 +274,9 @@ def test_crawl_that_ends_between_two_commits_loses_nothing(
     assert len(pages) == PAGES
     assert set(pages.values()) == {1}
     assert handler.hits == pages
+    [host] = second.pages.by_host(dt.datetime(2000, 1, 1, tzinfo=dt.UTC))
+    assert (host["pages"], host["recent"], host["failures"]) == (PAGES, PAGES, 0)
+    assert second.add_seeds([root]) == 0
     assert tasks(location)["total"] == 0
 
 
@@ -372,19 +375,17 @@ class Program:
         return self.process.returncode, said
 
 
-@BOTH
+@NATIVE
 @pytest.mark.processes
 @pytest.mark.timeout(4 * DEADLINE_S)
 def test_program_that_is_stopped_goes_on_where_it_was(
-    spark_or_none: SparkSession | None,
     location: str,
     root: str,
     handler: type[CountingHandler],
     new_crawler: Callable[..., Crawler],
 ) -> None:
-    engine = "native" if spark_or_none is None else "spark"
     seeds = [root, *(f"{root}folder {number}/" for number in range(FOLDERS))]
-    options = ["--location", location, "--lease", "30", "--consumers", "2", "--engine", engine]
+    options = ["--location", location, "--lease", "30", "--consumers", "2", "--engine", "native"]
     handler.open, handler.unheld = threading.Event(), len(seeds) + 2
     try:
         with Program(*options, "--batch-size", "8", "--partitions", "1", *seeds) as first:

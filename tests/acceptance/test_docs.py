@@ -1,12 +1,14 @@
-"""README and the pages of `docs` show what was run: each example, from the top of its page on."""
+"""README and the pages of `docs` show what was run: each example, from the top of its page on, twice."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.pages import PAGES, ROOT, Example, commands, examples
+from tests.programs import environment
 from tests.thorough import thorough
 from tubeq_spark import Queue
 from tubeq_spark.cli.app import app
@@ -37,9 +40,9 @@ class Reader:
     """Does what a page says, in one folder and with one set of names."""
 
     def __init__(
-        self, spark: SparkSession, data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+        self, spark: SparkSession, capsys: Capture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        self.spark, self.data = spark, data
+        self.spark = spark
         self.capsys, self.monkeypatch = capsys, monkeypatch
         self.names: dict[str, object] = {"spark": spark, "__name__": "page"}
         self.before = self.tables()
@@ -48,20 +51,16 @@ class Reader:
         """Run an example and compare what it prints."""
         where = f"{name}:{example.line}"
         # In its own line, so that errors name it.
-        code = "\n" * example.line + self.here(example.text)
+        code = "\n" * example.line + example.text
         if example.title is not None:
-            Path(example.title).write_text(self.here(example.text), encoding="utf-8")
+            Path(example.title).write_text(example.text, encoding="utf-8")
         elif example.kind == "python":
             self.capsys.readouterr()
             exec(compile(code, str(PAGES[name]), "exec"), self.names)
             require(where, example.output, self.capsys.readouterr().out)
         elif example.kind == "console":
             for command, output in commands(example.text):
-                require(f"{where}: {command}", output, self.call(self.here(command)))
-
-    def here(self, text: str) -> str:
-        """Text with its places in the folder of the test."""
-        return re.sub(r"(?<![\w.])/data\b", str(self.data), text)
+                require(f"{where}: {command}", output, self.call(command))
 
     def call(self, command: str) -> str:
         """Run a command as a shell would; returns what it prints."""
@@ -75,14 +74,24 @@ class Reader:
             found = CliRunner().invoke(app, arguments, obj=outside, prog_name="tubeq")
             assert found.exit_code == 0, found.output
             return found.stdout
-        if program == "python":
+        if program == "python" and arguments[0].startswith("jobs/"):
             path, *options = arguments
+            # Spark's own paths begin where its JVM was started.
+            options = [re.sub(r"^\./", f"{Path.cwd()}/", option) for option in options]
             job = Path(path)
             assert (ROOT / job).is_file()
             self.capsys.readouterr()
             assert importlib.import_module(job.stem).main(options) == 0, self.capsys.readouterr()
             return self.capsys.readouterr().out
-        done = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+        python = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            command,
+            shell=True,
+            check=True,
+            capture_output=True,
+            text=True,
+            env=environment(PATH=python),
+        )
         return done.stdout
 
     def tables(self) -> set[tuple[str, str]]:
@@ -106,16 +115,9 @@ def require(where: str, told: str, printed: str) -> None:
         pytest.fail(f"{where}\n{checker.output_difference(example, printed, doctest.ELLIPSIS)}")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the pages call /data: the queue in it is theirs together, each has tubes of its own."""
-    return tmp_path_factory.mktemp("data")
-
-
 @pytest.fixture
 def reader(
     spark: SparkSession,
-    data: Path,
     tmp_path: Path,
     capsys: Capture,
     monkeypatch: pytest.MonkeyPatch,
@@ -126,17 +128,18 @@ def reader(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    reader = Reader(spark, data, capsys, monkeypatch)
+    reader = Reader(spark, capsys, monkeypatch)
     yield reader
     reader.leave()
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", *thorough(*(name for name in RUN if name != "README.md"))]
+    ("name", "times"), [("README.md", 1), *thorough(*((name, 2) for name in RUN))]
 )
-def test_page_when_followed_from_top_to_bottom_prints_what_it_says(
-    name: str, reader: Reader
+def test_page_when_followed_from_top_to_bottom_again_and_again_prints_what_it_says(
+    name: str, times: int, reader: Reader
 ) -> None:
-    for example in examples(name):
-        if example.reason is None:
-            reader.follow(name, example)
+    for _ in range(times):
+        for example in examples(name):
+            if example.reason is None:
+                reader.follow(name, example)

@@ -71,6 +71,13 @@ def tube_name() -> str:
     return f"tube_{next(_numbers)}"
 
 
+def made(place: Queue, name: str, type_name: str, **options: Any) -> Tube:
+    """A tube, made natively: that takes a third of the time."""
+    with Queue(None, place.location, engine="native") as maker:
+        maker.create_tube(name, type_name, **options)
+    return place[name]
+
+
 def running(main: Callable[[list[str]], int], queue: Queue, capsys: Any) -> Program:
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -141,7 +148,7 @@ def test_fields_of_rows_become_payloads_and_options_by_expressions(
     lines.write_text('{"id": 1, "who": "ann", "n": 2}\n{"id": 2, "who": null, "n": 9}\n')
     csv = tmp_path / "orders.csv"
     csv.write_text("id;who\n007;bob\n008;\n")
-    tube = place.create_tube(tube_name, "utubettl")
+    tube = made(place, tube_name, "utubettl")
     to = f"--tube={tube_name}"
 
     codes = [
@@ -164,7 +171,7 @@ def test_fields_of_rows_become_payloads_and_options_by_expressions(
 def test_tables_and_parquet_become_tasks_typed_where_the_tube_is(
     put_rows: Program, place: Queue, spark: SparkSession, tube_name: str, tmp_path: Path
 ) -> None:
-    tube = place.create_tube(tube_name, "fifo", schema="n BIGINT, twice BIGINT")
+    tube = made(place, tube_name, "fifo", schema="n BIGINT, twice BIGINT")
     spark.range(3).write.parquet(str(tmp_path / "three.parquet"))
     spark.range(10, 12).write.format("delta").save(str(tmp_path / "two"))
     fields = ("--select=id AS n", "--select=2 * id AS twice", f"--tube={tube_name}")
@@ -182,7 +189,7 @@ def test_tables_and_parquet_become_tasks_typed_where_the_tube_is(
 def test_enqueue_when_used_badly_says_why_and_puts_nothing(
     put_rows: Program, place: Queue, tube_name: str, tmp_path: Path
 ) -> None:
-    tube = place.create_tube(tube_name, "fifo")
+    tube = made(place, tube_name, "fifo")
     lines = tmp_path / "tasks.jsonl"
     lines.write_text('{"n": 1}\n{bad\n')
     to = f"--tube={tube_name}"
@@ -222,7 +229,7 @@ def test_once_does_all_tasks_and_stores_what_the_handler_returns(
     tmp_path: Path,
     handlers: str,
 ) -> None:
-    tube = place.create_tube(tube_name, "fifo")
+    tube = made(place, tube_name, "fifo")
     ids = [task.task_id for task in tube.put_many([{"n": n} for n in range(5)])]
     results = str(tmp_path / "results")
     options = (f"--tube={tube_name}", f"--results={results}", "--batch-size=3", f"{handlers}:work")
@@ -242,7 +249,7 @@ def test_once_does_all_tasks_and_stores_what_the_handler_returns(
 def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
     do_tasks: Program, place: Queue, tube_name: str, handlers: str
 ) -> None:
-    tube = place.create_tube(tube_name, "fifottl")
+    tube = made(place, tube_name, "fifottl")
     tube.put_many(["a", "b"])
     to = f"--tube={tube_name}"
 
@@ -260,7 +267,7 @@ def test_batches_that_fail_are_given_back_and_buried_after_their_attempts(
 def test_consume_when_used_badly_says_why_and_gives_back_what_it_took(
     do_tasks: Program, place: Queue, tube_name: str, tmp_path: Path, handlers: str
 ) -> None:
-    tube = place.create_tube(tube_name, "fifo")
+    tube = made(place, tube_name, "fifo")
     tube.put("a")
     to = f"--tube={tube_name}"
     (tmp_path / "broken.py").write_text("1 / 0")

@@ -42,7 +42,7 @@ def test_take_late_in_a_lease_renews_it(
     assert mine.ack(task.task_id).data == "second"
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_session_lives_as_long_as_its_batch_was_touched_for(
     other: Queue, session: Session, clock: ManualClock, new_tube: NewTube
 ) -> None:

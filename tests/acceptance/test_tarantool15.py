@@ -77,7 +77,7 @@ def drained(old: Queue15, tube: str = JOBS) -> list[Any]:
     return taken
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_put_when_the_tube_is_missing_makes_it_with_the_defaults_of_old(
     queue: Queue, old: Queue15
 ) -> None:
@@ -204,7 +204,7 @@ def test_done_task_when_its_life_ends_is_gone_and_is_not_counted_again(
     assert (counted["done"], counted["total"]) == (done, 0)
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_dig_when_a_task_is_buried_makes_it_ready_and_no_other(
     old: Queue15, foreign: Queue15
 ) -> None:
@@ -224,7 +224,7 @@ def test_dig_when_a_task_is_buried_makes_it_ready_and_no_other(
     assert drained(old) == ["a"]
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_release_with_a_ttl_begins_a_new_life_after_the_delay(
     old: Queue15, clock: ManualClock
 ) -> None:

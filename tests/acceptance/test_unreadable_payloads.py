@@ -23,7 +23,7 @@ from tubeq_spark.tarantool15 import Queue15
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.acceptance.support import NewTube, OnSpark
+    from tests.acceptance.support import Engine, NewTube, OnSpark
     from tubeq_spark import Queue, Task, Tube
 
 TOO_DEEP = "[" * 5_000 + "]" * 5_000
@@ -197,9 +197,9 @@ def test_put_of_the_deepest_payload_is_taken_as_it_was(spark: SparkSession, fifo
 
 
 @pytest.fixture(scope="module")
-def untyped(queue: Queue) -> Tube:
+def untyped(engine: Engine, queue: Queue) -> Tube:
     """A tube of JSON that stays empty."""
-    return queue.create_tube("refuses", "fifo")
+    return engine.create_tube(queue, "refuses", "fifo")
 
 
 def _few(names: Iterable[str], *few: str) -> list[object]:

@@ -99,14 +99,14 @@ def pair(engine: OnSpark, place: str, clock: ManualClock, open_queue: OpenQueue)
     probe = Probe()
     mine = open_queue(observer=probe, fold_segments=1)
     rivals = open_queue()
-    tube = mine.create_tube("shared", "fifottl", ttr=TTR)
+    tube = engine.create_tube(mine, "shared", "fifottl", ttr=TTR)
     rival = rivals["shared"]
     # Stopped right after one of its leases, it would lease again, for ever: tests of their own.
     # And only a session that has taken writes its counters down (`World.told`).
     tube.put_many(["a", "b"])
     tube.take(0)
     rival.take(0)
-    tube.truncate()
+    engine.empty(mine, "shared")
     return World(engine.spark, place, clock, probe, mine, rivals, tube, rival, open_queue)
 
 

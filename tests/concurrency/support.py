@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tests.both_engines import needs_spark
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.query import Select, named
-from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.quoting import path_of
+from tubeq_spark.storage.table_names import path_of
+from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.uninterrupted import THREAD_NAME
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from tests.concurrency.support import WAIT, Probe, ids_of, on_another_host, rows
 from tubeq_spark import ConflictError
 
 if TYPE_CHECKING:
+    from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Queue, Tube
 
@@ -28,10 +29,10 @@ def sessions(open_queue: OpenQueue) -> tuple[Probe, Queue, Queue]:
 
 
 @pytest.fixture
-def tubes(sessions: tuple[Probe, Queue, Queue]) -> tuple[Probe, Tube, Tube]:
+def tubes(engine: OnSpark, sessions: tuple[Probe, Queue, Queue]) -> tuple[Probe, Tube, Tube]:
     """A tube for two tasks, as each session sees it."""
     probe, mine, rivals = sessions
-    tube = mine.create_tube(f"two_{next(_numbers)}", "limfifottl", capacity=2)
+    tube = engine.create_tube(mine, f"two_{next(_numbers)}", "limfifottl", capacity=2)
     return probe, tube, rivals[tube.name]
 
 

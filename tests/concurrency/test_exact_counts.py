@@ -109,7 +109,7 @@ def test_done_when_a_task_is_released_buried_kicked_or_moved_stays(world: World)
     assert done(world.rivals) == before
 
 
-@pytest.mark.thorough
+@pytest.mark.without_spark
 def test_done_when_a_tube_is_made_anew_begins_at_zero(world: World) -> None:
     first = world.mine.create_tube("anew")
     first.put("a")
@@ -148,6 +148,7 @@ def test_done_when_the_log_is_shortened_and_all_moments_have_passed_stays(
     assert done(world.open_queue()) == before + 2
 
 
+@pytest.mark.thorough
 def test_truncate_when_lives_have_ended_counts_them_as_expired(world: World) -> None:
     before = world.told("ttl", "ttr", "delay", "delete")
     due(world)

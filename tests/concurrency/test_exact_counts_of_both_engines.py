@@ -14,7 +14,7 @@ from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.storage.local_ended import read_log
 from tubeq_spark.storage.native.delta_log import log_files
 from tubeq_spark.storage.spark import ended_log
-from tubeq_spark.storage.sql import ended_tasks
+from tubeq_spark.storage.tables import ended_tasks
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

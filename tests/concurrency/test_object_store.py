@@ -27,7 +27,7 @@ from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.storage.table_names import path_table
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

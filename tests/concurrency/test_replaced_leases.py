@@ -11,7 +11,7 @@ from tests.queries import select
 from tubeq_spark import QueueConfig
 from tubeq_spark.rules import ids
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.storage.table_names import path_table
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from tubeq_spark import PutItem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
     from tubeq_spark import Task, Tube
     from tubeq_spark.testing import ManualClock
@@ -91,27 +92,27 @@ class Sides(Hosts):
 
 
 @pytest.fixture(scope="module")
-def tubes(open_queue: OpenQueue, clock: ManualClock) -> dict[str, Sides]:
+def tubes(engine: OnSpark, open_queue: OpenQueue, clock: ManualClock) -> dict[str, Sides]:
     """The module's tubes and sessions."""
     probe, mine, rivals = two_hosts(open_queue)
     sides = {}
     for kind in TYPES:
-        tube = mine.create_tube(f"slow_{kind}", kind, ttr=TTR)
+        tube = engine.create_tube(mine, f"slow_{kind}", kind, ttr=TTR)
         rival = rivals[tube.name]
         tube.put_many([PutItem("a"), PutItem("b")])
         tube.take(0)
         rival.take(0)
-        tube.truncate()
+        engine.empty(mine, tube.name)
         sides[kind] = Sides(clock, probe, mine, tube, rivals, rival, open_queue)
     return sides
 
 
 @pytest.fixture
-def sides(tubes: dict[str, Sides], request: pytest.FixtureRequest) -> Sides:
+def sides(engine: OnSpark, tubes: dict[str, Sides], request: pytest.FixtureRequest) -> Sides:
     """A tube, emptied; its next take is as if none had been slow."""
     chosen = tubes[request.param]
     if stored(chosen.rival):
-        chosen.rival.truncate()
+        engine.empty(chosen.rivals, chosen.rival.name)
     if chosen.rival._ctx.utube_locks.all():
         chosen.rivals.sweep()
     for _ in range(2):

@@ -18,7 +18,7 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
 from tubeq_spark.storage.native import patience, sending, writer
-from tubeq_spark.storage.sql.quoting import path_of
+from tubeq_spark.storage.table_names import path_of
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from tubeq_spark import NotTakenError, PutItem
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
+    from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
 
 _numbers = itertools.count()
@@ -54,10 +55,10 @@ class Subqueues(Hosts):
 
 
 @pytest.fixture(scope="module")
-def pair_of_hosts(open_queue: OpenQueue, clock: ManualClock) -> Subqueues:
+def pair_of_hosts(engine: OnSpark, open_queue: OpenQueue, clock: ManualClock) -> Subqueues:
     """The module's tube and sessions."""
     probe, mine, rivals = two_hosts(open_queue)
-    tube = mine.create_tube(f"shared_{next(_numbers)}", "utubettl", ttr=TTR)
+    tube = engine.create_tube(mine, f"shared_{next(_numbers)}", "utubettl", ttr=TTR)
     rival = rivals[tube.name]
     # Both have their leases: a stop in the middle of one is another test's.
     tube.put_many([PutItem("a", utube="a"), PutItem("b", utube="b")])
@@ -67,9 +68,9 @@ def pair_of_hosts(open_queue: OpenQueue, clock: ManualClock) -> Subqueues:
 
 
 @pytest.fixture
-def hosts(pair_of_hosts: Subqueues) -> Subqueues:
+def hosts(engine: OnSpark, pair_of_hosts: Subqueues) -> Subqueues:
     """The module's tube, emptied, and nothing locked."""
-    pair_of_hosts.rival.truncate()
+    engine.empty(pair_of_hosts.rivals, pair_of_hosts.rival.name)
     if pair_of_hosts.locks():  # most tests leave none, and a sweep is ten queries
         pair_of_hosts.mine.sweep()
         assert pair_of_hosts.locks() == 0

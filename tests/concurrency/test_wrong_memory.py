@@ -17,6 +17,7 @@ from tubeq_spark import CommitUnknownError, PutItem
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.acceptance.support import OnSpark
     from tubeq_spark import Tube
     from tubeq_spark.runtime.held_tasks import HeldTasks
 
@@ -28,9 +29,9 @@ VERBS: dict[str, tuple[Callable[[Tube, int], Any], str]] = {
 
 
 @pytest.fixture(scope="module")
-def subqueues(pair: World) -> Tube:
+def subqueues(engine: OnSpark, pair: World) -> Tube:
     """A tube with sub-queues of the module's queue that is interrupted."""
-    return pair.mine.create_tube("with_subqueues", "utubettl")
+    return engine.create_tube(pair.mine, "with_subqueues", "utubettl")
 
 
 @pytest.fixture

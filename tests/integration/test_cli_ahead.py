@@ -18,10 +18,10 @@ TUBE = "mail"
 
 
 @pytest.fixture
-def location(spark: SparkSession, tmp_path: Path) -> str:
+def location(tmp_path: Path) -> str:
     """A queue with one tube."""
     location = str(tmp_path / "q")
-    with Queue(spark, location) as queue:
+    with Queue(None, location, engine="native") as queue:
         queue.create_tube(TUBE)
     return location
 

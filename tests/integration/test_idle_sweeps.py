@@ -12,12 +12,14 @@ from tubeq_spark import Queue
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.spark.engine import SparkEngine
+from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tubeq_spark import Tube
+    from tubeq_spark.storage.query import Query
 
 SETTINGS = Path(__file__).parents[2] / "conf" / "databricks.toml"
 
@@ -64,9 +66,9 @@ def test_sweep_when_it_judges_by_a_moment_ahead_reads_registry_and_sessions_once
     clock, asked = ManualClock(), []
     rows = SparkEngine.rows
 
-    def noting(engine: SparkEngine, sql: str, *arguments: Any) -> Any:
-        asked.append(sql)
-        return rows(engine, sql, *arguments)
+    def noting(engine: SparkEngine, query: Query) -> Any:
+        asked.append(Renderer().query(query))
+        return rows(engine, query)
 
     with Queue(spark, location, clock=clock) as owner, Queue(spark, location, clock=clock) as queue:
         owner.create_tube("passing", temporary=True)

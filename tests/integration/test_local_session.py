@@ -81,6 +81,7 @@ def test_missing_settings_sees_what_a_session_turned_off(spark: SparkSession) ->
 @pytest.mark.thorough
 @pytest.mark.processes
 @pytest.mark.slow
+@pytest.mark.usefixtures("spark")  # which has fetched the jars; a first start tells of that
 def test_local_session_is_quiet_from_start_to_end(tmp_path: Path) -> None:
     result = run_program(
         tmp_path,

@@ -1,4 +1,4 @@
-"""The SQL conditions say of every stored row what `lifecycle` says of it."""
+"""The conditions say of every stored row what `lifecycle` says of it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ import pytest
 
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.lifecycle import TIMERS, after_giving_back, due, effective
-from tubeq_spark.rules.microseconds import LAST_US, from_us, plus
-from tubeq_spark.storage.sql import predicates
+from tubeq_spark.rules.microseconds import LAST_US, plus
+from tubeq_spark.storage.arrow.evaluate import column, of_table
+from tubeq_spark.storage.expression import Micros, row
+from tubeq_spark.storage.spark.render import text_of
+from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from pyspark.sql import SparkSession
+
+    from tubeq_spark.storage.expression import Expression
 
 NOW = 1_767_225_600_123_456
 MOMENTS = (None, NOW - 10_000_000, NOW - 1, NOW, NOW + 1, NOW + 10_000_000)
@@ -67,77 +74,101 @@ def expected(row: Stored, max_attempts: int | None) -> dict[str, Any]:
     }
 
 
-def conditions(max_attempts: int | None) -> dict[str, str]:
+@pytest.fixture(params=["Spark", "Arrow"])
+def evaluated(request: pytest.FixtureRequest) -> Callable[..., list[dict[str, Any]]]:
+    """Evaluates expressions over the rows of a table, as each engine does."""
+    if request.param == "Arrow":
+        return by_arrow
+    spark: SparkSession = request.getfixturevalue("spark")
+
+    def by_spark(rows: pa.Table, expressions: Mapping[str, Expression]) -> list[dict[str, Any]]:
+        texts = (f"{text_of(value)} AS {name}" for name, value in expressions.items())
+        found: list[dict[str, Any]] = (
+            spark.createDataFrame(rows).alias("t").selectExpr(*texts).toArrow().to_pylist()
+        )
+        return found
+
+    return by_spark
+
+
+def by_arrow(rows: pa.Table, expressions: Mapping[str, Expression]) -> list[dict[str, Any]]:
+    lookup, count = of_table(rows), rows.num_rows
+    columns = [column(value, lookup, None, count) for value in expressions.values()]
+    found: list[dict[str, Any]] = pa.Table.from_arrays(columns, names=[*expressions]).to_pylist()
+    return found
+
+
+def conditions(max_attempts: int | None) -> dict[str, Expression]:
     return {
-        "effective_state": predicates.effective_state(NOW, max_attempts, "t."),
-        "is_ready": predicates.is_ready(NOW, max_attempts, "t."),
-        "is_takeable": predicates.is_takeable(NOW, "t."),
-        "is_buried": predicates.is_buried(NOW, "t."),
-        "is_due": predicates.is_due(NOW, "t."),
-        "is_over": predicates.is_over(NOW, "t."),
-        "readied_state": predicates.readied_state(max_attempts, "t."),
+        "effective_state": predicates.effective_state(NOW, max_attempts, row("t")),
+        "is_ready": predicates.is_ready(NOW, max_attempts, row("t")),
+        "is_takeable": predicates.is_takeable(NOW, row("t")),
+        "is_buried": predicates.is_buried(NOW, row("t")),
+        "is_due": predicates.is_due(NOW, row("t")),
+        "is_over": predicates.is_over(NOW, row("t")),
+        "readied_state": predicates.readied_state(max_attempts, row("t")),
     }
 
 
 @pytest.mark.parametrize("max_attempts", [None, MAX_ATTEMPTS])
-def test_conditions_when_evaluated_by_spark_are_what_lifecycle_says(
-    spark: SparkSession, max_attempts: int | None
+def test_conditions_when_evaluated_are_what_lifecycle_says(
+    evaluated: Callable[..., list[dict[str, Any]]], max_attempts: int | None
 ) -> None:
     rows = pa.table(
         {
             "n": list(range(len(GRID))),
-            "state": [row.state.value for row in GRID],
-            "next_event": pa.array([row.next_event for row in GRID], pa.timestamp("us", "UTC")),
-            "expires_at": pa.array([row.expires_at for row in GRID], pa.timestamp("us", "UTC")),
-            "attempts": pa.array([row.attempts for row in GRID], pa.int32()),
+            "state": [each.state.value for each in GRID],
+            "next_event": pa.array([each.next_event for each in GRID], pa.timestamp("us", "UTC")),
+            "expires_at": pa.array([each.expires_at for each in GRID], pa.timestamp("us", "UTC")),
+            "attempts": pa.array([each.attempts for each in GRID], pa.int32()),
         }
     )
-    sql = conditions(max_attempts)
 
-    found = (
-        spark.createDataFrame(rows)
-        .alias("t")
-        .selectExpr("n", *[f"{text} AS {name}" for name, text in sql.items()])
-    )
+    found = evaluated(rows, {"n": row().n, **conditions(max_attempts)})
 
     seen = {
-        GRID[row["n"]]: {
+        GRID[each["n"]]: {
             # A condition that is NULL does not hold.
             name: value if name.endswith("_state") else bool(value)
-            for name, value in row.items()
+            for name, value in each.items()
             if name != "n"
         }
-        for row in found.toArrow().to_pylist()
+        for each in found
     }
-    assert seen == {row: expected(row, max_attempts) for row in GRID}
+    assert seen == {each: expected(each, max_attempts) for each in GRID}
 
 
-def test_moments_when_moved_by_spark_are_what_plus_says(spark: SparkSession) -> None:
+def test_moments_when_moved_are_what_plus_says(
+    evaluated: Callable[..., list[dict[str, Any]]],
+) -> None:
     moments = [None, 0, NOW, LAST_US - 1, LAST_US]
     amounts = [1, 60_000_000, LAST_US]
-    rows = pa.table({"m": pa.array(moments, pa.timestamp("us", "UTC")), "ttr": pa.array(moments)})
-    columns = [predicates.plus_us("m", amount, LAST_US) for amount in amounts]
+    rows = pa.table({"m": pa.array(moments, pa.timestamp("us", "UTC"))})
+    moved = {
+        f"after_{amount}": Micros(predicates.plus_us(row().m, amount, LAST_US))
+        for amount in amounts
+    }
 
-    found = (
-        spark.createDataFrame(rows)
-        .selectExpr(*[f"unix_micros({text}) AS after_{i}" for i, text in enumerate(columns)])
-        .toArrow()
-        .to_pylist()
-    )
+    found = evaluated(rows, moved)
 
-    assert [list(row.values()) for row in found] == [
+    assert [list(each.values()) for each in found] == [
         [plus(moment, amount) for amount in amounts] for moment in moments
     ]
 
 
-def test_lease_end_when_evaluated_by_spark_is_that_of_the_lease(spark: SparkSession) -> None:
+def test_lease_end_when_evaluated_is_that_of_the_lease(
+    evaluated: Callable[..., list[dict[str, Any]]],
+) -> None:
     durations = [None, 1, 7, 8, 80, 1_000_003, 3_155_000_000_000_000]
     rows = pa.table({"ttr": pa.array(durations, pa.int64())})
     leases = [NewLease("me/1", NOW, headroom) for headroom in (0, 1, 10, 1_000_000)]
-    ends = [f"{predicates.lease_end(lease, 'ttr')} AS end_{i}" for i, lease in enumerate(leases)]
+    ends = {
+        f"end_{lease.headroom_us}": Micros(predicates.lease_end(lease, row().ttr))
+        for lease in leases
+    }
 
-    found = spark.createDataFrame(rows).selectExpr(*ends).toArrow().to_pylist()
+    found = evaluated(rows, ends)
 
-    assert [list(row.values()) for row in found] == [
-        [from_us(lease.end(ttr)) for lease in leases] for ttr in durations
+    assert [list(each.values()) for each in found] == [
+        [lease.end(ttr) for lease in leases] for ttr in durations
     ]

@@ -28,8 +28,8 @@ from tubeq_spark.rules.stored_task import StoredTask
 from tubeq_spark.storage.expression import Column
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.spark.render import text_of
-from tubeq_spark.storage.sql.row_change_text import clause_of
-from tubeq_spark.storage.sql.tube_table import TubeTable
+from tubeq_spark.storage.tables.row_clauses import clause_of
+from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

@@ -121,7 +121,10 @@ def test_put_df_of_each_value_stores_or_refuses_it_as_put_does(
             own = [place for place, check in enumerate(checks) if check.column == name]
             stored = [not any(row[place] for place in own) for row in found][: len(values)]
             assert stored == [value in expected(name) for value in values]
-    with pytest.raises(InvalidOptionError, match=r"^df column n='2 bad rows': must be INT "):
+    with pytest.raises(
+        InvalidOptionError,
+        match=r"^df column n='2 bad rows': must be INT .*; one of them is '\d+'$",
+    ):
         queue["typed"].put_df(frame(spark, {"n": ("BIGINT", [str(2**31), "1", str(2**53)])}))
 
 

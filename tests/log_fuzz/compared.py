@@ -18,7 +18,7 @@ from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.sql.quoting import path_table
+from tubeq_spark.storage.table_names import path_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

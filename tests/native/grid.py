@@ -19,10 +19,10 @@ from tubeq_spark.storage.arrow_arrays import nested
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
 from tubeq_spark.storage.location import TUBES as REGISTRY
 from tubeq_spark.storage.query import Firsts, Select, Union
-from tubeq_spark.storage.sql.sessions import bucket_of as bucket_of_session
-from tubeq_spark.storage.sql.tube_table import TubeTable
-from tubeq_spark.storage.sql.utube_locks import bucket_of as bucket_of_utube
 from tubeq_spark.storage.statement import Append, Statement
+from tubeq_spark.storage.tables.sessions import bucket_of as bucket_of_session
+from tubeq_spark.storage.tables.tube_table import TubeTable
+from tubeq_spark.storage.tables.utube_locks import bucket_of as bucket_of_utube
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,19 +18,19 @@ from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import INSERTED, insert_schema
-from tubeq_spark.storage.sql import schema
-from tubeq_spark.storage.sql.capacity import Admission
-from tubeq_spark.storage.sql.id_slots import Slots
-from tubeq_spark.storage.sql.quoting import path_table
-from tubeq_spark.storage.sql.registry import Registry
-from tubeq_spark.storage.sql.sessions import Sessions
-from tubeq_spark.storage.sql.subqueue_reads import Subqueues
-from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.sql.task_reads import Tasks
-from tubeq_spark.storage.sql.task_statements import Statements
-from tubeq_spark.storage.sql.tube_table import TubeTable
-from tubeq_spark.storage.sql.utube_locks import UtubeLocks
 from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.table_names import path_table
+from tubeq_spark.storage.tables import schema
+from tubeq_spark.storage.tables.capacity import Admission
+from tubeq_spark.storage.tables.id_slots import Slots
+from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.sessions import Sessions
+from tubeq_spark.storage.tables.subqueue_reads import Subqueues
+from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.tables.task_reads import Tasks
+from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.tube_table import TubeTable
+from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -53,7 +53,7 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.tables import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

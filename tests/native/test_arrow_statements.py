@@ -36,9 +36,9 @@ from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.queries import Exchange, RunningQuery
 from tubeq_spark.storage.native.statement_query import StatementQuery
 from tubeq_spark.storage.native.swap import DuplicateError, _Outcome
-from tubeq_spark.storage.sql.task_statements import Statements
-from tubeq_spark.storage.sql.utube_locks import UtubeLocks, bucket_of
 from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, Statement
+from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

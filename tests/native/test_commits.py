@@ -24,9 +24,9 @@ from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Table
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
-from tubeq_spark.storage.sql import schema
-from tubeq_spark.storage.sql.quoting import path_of, path_table
 from tubeq_spark.storage.statement import Affected, Append
+from tubeq_spark.storage.table_names import path_of, path_table
+from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
     from deltalake import Schema

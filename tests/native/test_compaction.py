@@ -15,7 +15,7 @@ from tests.concurrency.support import Probe, Stop
 from tubeq_spark import Queue, QueueConfig, StoreError
 from tubeq_spark.rules import segment_layout
 from tubeq_spark.rules.order import OrderPosition
-from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
+from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -23,8 +23,10 @@ from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.row_changes import Every, GiveBack
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow_arrays import nested
 from tubeq_spark.storage.durability import shortening
+from tubeq_spark.storage.native import swap
 from tubeq_spark.storage.native.delta_log import (
     checkpoints,
     commits,
@@ -39,8 +41,8 @@ from tubeq_spark.storage.native.delta_log.versions import checkpoint_file
 from tubeq_spark.storage.native.partitions import grouped
 from tubeq_spark.storage.native.queries import MANY
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.sql import schema
 from tubeq_spark.storage.statement import Affected, Append
+from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -359,7 +361,11 @@ def test_query_of_the_library_when_a_rival_has_committed_decides_on_no_other_ver
         other.put(6, [60])
         return at_version(version)
 
+    def left_to_the_library(*_: object) -> None:
+        raise NotByArrowError
+
     monkeypatch.setattr(table, "at", late)
+    monkeypatch.setattr(swap, "changed", left_to_the_library)
     moved = place.statements.settle_segments([5], (Every(), GiveBack(-9)))
     with pytest.raises(EngineError) as failed:
         place.run(moved)

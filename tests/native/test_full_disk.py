@@ -12,7 +12,7 @@ import pytest
 from tests.power.disk import require_root
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage.native.delta_log import data_files, disk_space
-from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

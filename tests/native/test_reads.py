@@ -19,8 +19,11 @@ from tubeq_spark.rules.membership import Member
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.native.queries import MANY
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
+from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.segment_facts import (
     DueGroup,
     SegmentSelection,
@@ -29,9 +32,9 @@ from tubeq_spark.storage.segment_facts import (
     UtubeLock,
     Waiting,
 )
-from tubeq_spark.storage.sql.quoting import path_table
-from tubeq_spark.storage.sql.registry import TubeRecord, TubeStatus
-from tubeq_spark.storage.sql.task_counts import depth
+from tubeq_spark.storage.table_names import path_table
+from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.task_counts import depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -293,8 +296,7 @@ def test_moments_far_away_as_spark_writes_them_are_read_as_they_are(tmp_path: Pa
     )
     convert_to_deltalake(place)
 
-    found = NativeEngine().rows(
-        f"SELECT unix_micros(at) AS at, unix_micros(inner.at) AS inner FROM {path_table(str(place))}"
-    )
+    columns = {"at": Micros(Column("at")), "inner": Micros(Column("at", "inner"))}
+    found = NativeEngine().arrow(Select(path_table(str(place)), columns), MANY)
 
-    assert [(row["at"], row["inner"]) for row in found] == [(to_us(at), to_us(at)) for at in far]
+    assert found.to_pylist() == [{"at": to_us(at), "inner": to_us(at)} for at in far]

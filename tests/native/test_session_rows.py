@@ -13,10 +13,13 @@ from tubeq_spark.admin import system_rows
 from tubeq_spark.observe import health
 from tubeq_spark.rules import ids
 from tubeq_spark.storage.native.engine import NativeEngine
+from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tubeq_spark.storage.query import Select
 
 #: The buckets of slots.
 SLOT_FILES = 64
@@ -83,9 +86,10 @@ def test_slot_when_those_that_are_guessed_are_in_use_is_another_one_of_the_bucke
     looks: list[str] = []
     plain = NativeEngine.rows
 
-    def rows(engine: NativeEngine, sql: str) -> list[dict[str, object]]:
-        looks.extend([sql] if "kind = 'slot'" in sql else [])
-        return plain(engine, sql)
+    def rows(engine: NativeEngine, query: Select) -> list[dict[str, object]]:
+        text = Renderer().query(query)
+        looks.extend([text] if "kind = 'slot'" in text else [])
+        return plain(engine, query)
 
     monkeypatch.setattr(NativeEngine, "rows", rows)
     for queue in queues:
@@ -97,7 +101,7 @@ def test_slot_when_those_that_are_guessed_are_in_use_is_another_one_of_the_bucke
     assert {slot % SLOT_FILES for slot in slots[:-1]} == {5}
     assert len(set(slots)) == len(slots)
     # All of one bucket are in use: it is the last who looks at all.
-    whole = [sql for sql in looks if "bucket = " not in sql]
+    whole = [text for text in looks if "bucket = " not in text]
     assert len(whole) == 1
     assert slots[-1] % SLOT_FILES != 5
     for queue in queues:

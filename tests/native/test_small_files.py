@@ -13,7 +13,7 @@ from tubeq_spark.storage.arrow import select as arrow_select
 from tubeq_spark.storage.expression import row
 from tubeq_spark.storage.native import small_files
 from tubeq_spark.storage.native.small_files import SmallFiles
-from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.tables import predicates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,8 @@ from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.tables import schema_of
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.put_identity import PutIdentity
-from tubeq_spark.storage.sql.registry import TubeRecord, TubeStatus
 from tubeq_spark.storage.statement import Affected, Statement
+from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from tubeq_spark.admin.dead_files import Tables, remove_dead_files
 from tubeq_spark.storage.committer import Committer
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.spark.tables import SparkTables
-from tubeq_spark.storage.sql.schema import LOG_CLEANUP
+from tubeq_spark.storage.tables.schema import LOG_CLEANUP
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +44,7 @@ class FakeQueue:
     def committer(self) -> Committer:
         return Committer("app")
 
-    def rows(self, sql: str) -> list[dict[str, Any]]:
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         if sql.startswith("SHOW TBLPROPERTIES"):
             return [{"key": LOG_CLEANUP, "value": self.cleanup}]
         return [{"tableFeatures": None, "properties": {}}]

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import configparser
 import datetime as dt
 import doctest
 import re
+import shlex
 import shutil
 import subprocess
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from typer.main import get_command
 
 import tubeq_spark
 from tests.pages import DOCS, PAGES, ROOT, examples
 from tests.payload_table import COLUMNS, KEPT, VALUES
 from tubeq_spark import TaskState
+from tubeq_spark.cli.app import app
+from tubeq_spark.prometheus import QueueCollector
 from tubeq_spark.rules import lifecycle
+from tubeq_spark.testing import InMemoryQueue
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-KINDS = {"console", "mermaid", "properties", "pycon", "python", "sh", "sql", "text"}
+KINDS = {"console", "ini", "mermaid", "properties", "pycon", "python", "sh", "sql", "text", "yaml"}
 #: Not built by mkdocs, which looks after the links of its own pages.
 TOP = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
 
@@ -101,6 +106,70 @@ def test_diagram_when_compared_is_that_of_the_transitions() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 
     assert re.findall(r"```mermaid\n(.*?)\n```", page, flags=re.DOTALL) == [lifecycle.diagram()]
+
+
+def test_drawing_of_a_life_when_compared_has_every_change_but_those_it_names_below() -> None:
+    page = (DOCS / "concepts" / "tasks.md").read_text("utf-8")
+    drawing, below = re.findall(r"```text\n(.*?)```\n\n(.*?)\n", page, flags=re.DOTALL)[0]
+
+    drawn = {event for event in lifecycle.TRANSITIONS if re.search(rf"\b{event}\b", drawing)}
+    assert lifecycle.TRANSITIONS.keys() - drawn == {"delete", "ttl"}
+    assert {"ttl", "delete"} <= {*re.findall(r"\w+", below)}
+    assert all(state.name.lower() in drawing for state in TaskState if state is not TaskState.DONE)
+
+
+def test_services_when_read_are_well_formed_and_start_what_there_is() -> None:
+    written = {example.title for name in PAGES for example in examples(name)}
+    blocks = [example for name in PAGES for example in examples(name)]
+    for example in blocks:
+        if example.kind == "ini":
+            configparser.ConfigParser(strict=True).read_string(example.text)
+    called = [
+        *(argv for e in blocks if e.kind == "yaml" for argv in _containers(yaml.safe_load(e.text))),
+        *(
+            shlex.split(command)
+            for e in blocks
+            for command in re.findall(
+                r"^(?:ExecStart=|\*/5 \* \* \* \*  )([^>\n]*)", e.text, re.MULTILINE
+            )
+        ),
+    ]
+
+    assert len(called) == 4
+    for program, *arguments in called:
+        if Path(program).name == "python":
+            assert Path(arguments[0]).name in written
+        else:
+            assert Path(program).name == "tubeq"
+            _parse(arguments)
+
+
+def _containers(manifest: Any) -> list[list[str]]:
+    """What the containers of a Kubernetes object run."""
+    if isinstance(manifest, list):
+        return [command for item in manifest for command in _containers(item)]
+    if not isinstance(manifest, dict):
+        return []
+    own = [manifest["command"]] if "command" in manifest else []
+    return own + [command for item in manifest.values() for command in _containers(item)]
+
+
+def _parse(arguments: list[str]) -> None:
+    """Read arguments as `tubeq` does; what it does not know is an error."""
+    group: Any = get_command(app)
+    with group.make_context("tubeq", arguments) as called:
+        name, command, rest = group.resolve_command(called, [*called._protected_args, *called.args])
+        command.make_context(name, rest, parent=called)
+
+
+def test_queries_for_grafana_when_compared_ask_for_metrics_that_there_are() -> None:
+    page = (DOCS / "how-to" / "monitoring.md").read_text("utf-8")
+    told = {
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in QueueCollector(InMemoryQueue()).describe()
+    }
+
+    assert {*re.findall(r"\btubeq_(?!spark)\w+", page)} == told
 
 
 @pytest.mark.parametrize("name", TOP)

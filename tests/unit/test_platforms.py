@@ -165,7 +165,7 @@ class Catalog:
         self.engine = self.sessions = self
         self.tables = SparkTables(cast("Any", self))
 
-    def rows(self, sql: str) -> list[dict[str, Any]]:
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         """Answer DESCRIBE DETAIL as Delta does."""
         verb, name = sql.rsplit(" ", 1)
         assert verb == "DESCRIBE DETAIL"

@@ -187,6 +187,24 @@ def test_checked_columns_that_are_not_the_schemas_are_refused(
         checked(pa.table({"n": [1]}), PAYLOAD, OPTIONS, "utubettl")
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"data": ["1", "2", "{", None]},
+        {"pri": [None, 0, -1, 2**31]},
+        {"ttl": [0.0, None, float("nan"), -1.0]},
+        {"ttr": [1.0, None, 0.0, 0.0]},
+        {"delay": [0, 1, -1, -2]},
+    ],
+    ids=lambda columns: next(iter(columns)),
+)
+def test_checked_columns_of_which_some_rows_are_bad_name_the_first(columns: dict[str, Any]) -> None:
+    table = pa.table({"data": ["1", "2", "3", "4"]} | columns)
+
+    with pytest.raises(InvalidOptionError, match=r"='2 bad rows': must be .*; the first is row 2$"):
+        checked(table, None, OPTIONS, "utubettl")
+
+
 BAD_DAY = pa.array([9_000_000], pa.int32()).cast(pa.date32())
 BAD_TEXT = pa.Array.from_buffers(
     pa.string(), 1, [None, pa.array([0, 1], pa.int32()).buffers()[1], pa.py_buffer(b"\xff")]

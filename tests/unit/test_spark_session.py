@@ -17,6 +17,7 @@ from tubeq_spark.storage.spark.jvm import require_java
 from tubeq_spark.storage.spark.spark_session import (
     LOCAL_SETTINGS,
     SETTINGS,
+    _tell_of_fetching,
     delta_package,
     missing_settings,
 )
@@ -158,6 +159,26 @@ def test_missing_settings_knows_that_databricks_has_delta_built_in(
     monkeypatch.setenv("DATABRICKS_RUNTIME_VERSION", "18.0")
 
     assert "spark.sql.extensions" not in missing_settings(session_with({}))
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_start_when_delta_s_jar_is_not_there_yet_tells_where_it_comes_from(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_there: bool
+) -> None:
+    jar = tmp_path / "jars" / "io.delta_delta-spark_4.2_2.13-4.4.0.jar"
+    jar.parent.mkdir()
+    if is_there:
+        jar.touch()
+
+    _tell_of_fetching({"spark.jars.ivy": str(tmp_path)})
+    _tell_of_fetching({"spark.jars.ivy": str(tmp_path), "spark.jars.ivySettings": "mine.xml"})
+
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (not is_there)
+    for sentence in told:
+        assert str(tmp_path) in sentence
+        assert "io.delta:delta-spark_4.2_2.13:4.4.0" in sentence
+        assert "DEFAULT_ARTIFACT_REPOSITORY" in sentence
 
 
 def test_require_java_accepts_the_java_of_this_machine() -> None:

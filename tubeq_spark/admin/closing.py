@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.sql.registry import Registry, TubeRecord
+    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 
 __all__ = ["Closing", "UsedTubes", "close_when_forgotten", "drop", "end", "known_tubes"]
 

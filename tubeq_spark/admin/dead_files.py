@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.storage.empty_directories import without_empty_directories
-from tubeq_spark.storage.sql.schema import FENCE, LOG_CLEANUP
+from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -22,8 +22,8 @@ from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 from tubeq_spark.rules import put_columns
 from tubeq_spark.rules.required_columns import asks_for_values, with_required, without_not_null
 from tubeq_spark.storage.commit_loop import Plan
-from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.sql.schema import (
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.schema import (
     CHANGE_FEED,
     new_tube_table,
 )

@@ -21,8 +21,8 @@ from tubeq_spark.runtime.unknown_takes import UnknownTakes
 from tubeq_spark.storage.commit_loop import CommitLoop, Tally
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.log_readers import LogReaders
-from tubeq_spark.storage.sql.id_slots import Slots
-from tubeq_spark.storage.sql.sessions import Sessions
+from tubeq_spark.storage.tables.id_slots import Slots
+from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.writers import why_not
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.sql.registry import Registry
+    from tubeq_spark.storage.tables.registry import Registry
 
 __all__ = ["make_context", "make_registry"]
 

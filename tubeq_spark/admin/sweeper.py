@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.membership import Survey
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.sql.registry import Registry, TubeRecord
+    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 
 __all__ = ["sweep"]
 

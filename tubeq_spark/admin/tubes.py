@@ -29,16 +29,16 @@ from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.location import TAKEN_UTUBES
-from tubeq_spark.storage.sql.capacity import Admission
-from tubeq_spark.storage.sql.ended_tasks import EndedTasks
-from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.sql.schema import new_taken_utubes
-from tubeq_spark.storage.sql.subqueue_reads import Subqueues
-from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.sql.task_reads import Tasks
-from tubeq_spark.storage.sql.task_statements import Statements
-from tubeq_spark.storage.sql.tube_table import TubeTable
-from tubeq_spark.storage.sql.utube_locks import UtubeLocks
+from tubeq_spark.storage.tables.capacity import Admission
+from tubeq_spark.storage.tables.ended_tasks import EndedTasks
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.schema import new_taken_utubes
+from tubeq_spark.storage.tables.subqueue_reads import Subqueues
+from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.tables.task_reads import Tasks
+from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.tube_table import TubeTable
+from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.verbs import empty, expire
 
 if TYPE_CHECKING:

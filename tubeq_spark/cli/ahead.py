@@ -11,7 +11,7 @@ from tubeq_spark.rules import validation
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.storage.location import SESSIONS, Location
 from tubeq_spark.storage.spark.jvm import is_classic
-from tubeq_spark.storage.sql.registry import Registry
+from tubeq_spark.storage.tables.registry import Registry
 
 if TYPE_CHECKING:
     import uuid
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.sql.registry import TubeRecord
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 __all__ = ["QueueOfOneCall", "read_ahead"]
 

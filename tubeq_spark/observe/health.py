@@ -14,7 +14,7 @@ from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
 from tubeq_spark.storage.durability.recovery import damage
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
-from tubeq_spark.storage.sql.registry import TubeStatus
+from tubeq_spark.storage.tables.registry import TubeStatus
 from tubeq_spark.subqueues.locks import lock_states
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.reports import TubeMetrics
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.opened_location import OpenedLocation
-    from tubeq_spark.storage.sql.registry import TubeRecord
+    from tubeq_spark.storage.tables.registry import TubeRecord
 
 __all__ = ["Health", "Limits", "Problem", "examine"]
 

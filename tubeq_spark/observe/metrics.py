@@ -9,7 +9,7 @@ from tubeq_spark.rules.microseconds import LAST_US, US, from_us
 from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.counters import calls_of
-from tubeq_spark.storage.sql.task_counts import depth
+from tubeq_spark.storage.tables.task_counts import depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tubeq_spark.rules.lifecycle import EVENTS
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.counters import TASKS, calls_of, tasks_of
 from tubeq_spark.storage.arrow_arrays import array
-from tubeq_spark.storage.sql.task_counts import counts
+from tubeq_spark.storage.tables.task_counts import counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -33,7 +33,7 @@ class NewLease:
     headroom_us: int = 0
 
     def end(self, ttr_us: int | None) -> int | None:
-        """When a lease ends; `None` is never. `storage.sql.predicates` renders the same."""
+        """When a lease ends; `None` is never. `storage.tables.predicates` renders the same."""
         if ttr_us is None:
             return None
         return plus(self.at_us, max(ttr_us, ttr_us - ttr_us // UNNOTICED + self.headroom_us))

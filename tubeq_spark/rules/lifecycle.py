@@ -1,6 +1,6 @@
 """The state machine of a task: which verb leads from state to state, and what time alone changes.
 
-Pure data and functions: the verbs, the MERGE conditions (rendered by `storage.sql.predicates`), the
+Pure data and functions: the verbs, the MERGE conditions (rendered by `storage.tables.predicates`), the
 sweeper, the tests and the diagram in ARCHITECTURE.md all read these tables.
 """
 

@@ -183,7 +183,7 @@ def checked(
             _require_option(name, given[name].type)
     if payload is None:
         data = texts["data"]
-        refuse_bad("table", "data", bad_texts(data), JSON_ALLOWED)
+        _refuse_rows("data", data, bad_texts, JSON_ALLOWED)
     else:
         for part in payload:
             _require(typed[part.name], part)
@@ -212,10 +212,17 @@ def _require(column: pa.ChunkedArray, part: pa.Field) -> None:
         (lambda rows: lacking(rows, part), NOT_NULL_VALUES),
     )
     for count, allowed in verdicts:
-        bad = count(column)
-        if bad:
-            row = first_bad(column, count)
-            refuse_bad("table", part.name, bad, f"{allowed}; the first is row {row}")
+        _refuse_rows(part.name, column, count, allowed)
+
+
+def _refuse_rows(
+    name: str, column: pa.ChunkedArray, count: Callable[[pa.ChunkedArray], int], allowed: str
+) -> None:
+    """Refuse a column some of whose rows are bad, and name the first of them."""
+    bad = count(column)
+    if bad:
+        row = first_bad(column, count)
+        refuse_bad("table", name, bad, f"{allowed}; the first is row {row}")
 
 
 def _structs(columns: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa.ChunkedArray:
@@ -245,10 +252,13 @@ def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         texts = as_alike(column, pa.string()) if is_text(column.type) else column.cast(pa.string())
         if texts is None:
             refuse("table column utube", str(column.type), "a column of such options")
-        refuse_bad("table", name, unreadable(texts), ALLOWED[name])
+        _refuse_rows(name, texts, unreadable, ALLOWED[name])
         return texts
     seconds = column.cast(pa.float64(), safe=False)
-    outside = pc.or_(pc.less(seconds, LEAST[name]), pc.greater(seconds, MOST[name]))
-    bad = pc.sum(pc.or_(outside, pc.is_nan(seconds))).as_py() or 0
-    refuse_bad("table", name, bad, ALLOWED[name])
+
+    def outside(rows: pa.ChunkedArray) -> int:
+        bad = pc.or_(pc.less(rows, LEAST[name]), pc.greater(rows, MOST[name]))
+        return pc.sum(pc.or_(bad, pc.is_nan(rows))).as_py() or 0
+
+    _refuse_rows(name, seconds, outside, ALLOWED[name])
     return column.cast(pa.int32()) if name == "pri" else seconds

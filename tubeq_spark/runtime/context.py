@@ -38,17 +38,17 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log_readers import LogReaders
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.task_frames import TaskFrames
-    from tubeq_spark.storage.sql.capacity import Admission
-    from tubeq_spark.storage.sql.ended_tasks import EndedTasks
-    from tubeq_spark.storage.sql.id_slots import Slots
-    from tubeq_spark.storage.sql.registry import TubeRecord
-    from tubeq_spark.storage.sql.sessions import Sessions
-    from tubeq_spark.storage.sql.subqueue_reads import Subqueues
-    from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
-    from tubeq_spark.storage.sql.task_reads import Tasks
-    from tubeq_spark.storage.sql.task_statements import Statements
-    from tubeq_spark.storage.sql.tube_table import TubeTable
-    from tubeq_spark.storage.sql.utube_locks import UtubeLocks
+    from tubeq_spark.storage.tables.capacity import Admission
+    from tubeq_spark.storage.tables.ended_tasks import EndedTasks
+    from tubeq_spark.storage.tables.id_slots import Slots
+    from tubeq_spark.storage.tables.registry import TubeRecord
+    from tubeq_spark.storage.tables.sessions import Sessions
+    from tubeq_spark.storage.tables.subqueue_reads import Subqueues
+    from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
+    from tubeq_spark.storage.tables.task_reads import Tasks
+    from tubeq_spark.storage.tables.task_statements import Statements
+    from tubeq_spark.storage.tables.tube_table import TubeTable
+    from tubeq_spark.storage.tables.utube_locks import UtubeLocks
     from tubeq_spark.task import Task
 
 __all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]

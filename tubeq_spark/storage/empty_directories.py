@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.sql.quoting import path_of
+from tubeq_spark.storage.table_names import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

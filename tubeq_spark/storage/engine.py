@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.ended_log import EndedLog
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.sql.schema import NewTable
     from tubeq_spark.storage.statement import Affected, Append, Statement
+    from tubeq_spark.storage.tables.schema import NewTable
 
 __all__ = ["Engine", "Extent", "Tables"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tubeq_spark.rules.validation import refuse
-from tubeq_spark.storage.sql.quoting import identifier, path_table
+from tubeq_spark.storage.table_names import identifier, path_table
 
 __all__ = ["SESSIONS", "SYSTEM", "TAKEN_UTUBES", "TUBES", "Location", "local_directory"]
 

@@ -18,7 +18,7 @@ from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.spark import change_feed
-from tubeq_spark.storage.sql.quoting import moment
+from tubeq_spark.storage.spark.quoting import moment
 from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:

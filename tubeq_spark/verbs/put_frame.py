@@ -21,6 +21,7 @@ from tubeq_spark.storage.spark.frame_copy import read_alike
 from tubeq_spark.verbs.put_frame_checks import (
     check_columns,
     checks_of,
+    example,
     payload_names,
     payload_type,
 )
@@ -60,6 +61,8 @@ def put_df(ctx: TubeContext, df: DataFrame, identity: PutIdentity | None) -> Put
 
 def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
     """Check and count what is to be put: one pass, and one before it where rows are exchanged.
+
+    A refusal reads once more, for a value that the message shows.
 
     Raises:
         InvalidOptionError: A column or a value is bad.
@@ -107,7 +110,9 @@ def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> Counted:
         .collect()
     )
     for i, check in enumerate(checks):
-        refuse_bad("df", check.column, sum(row[f"bad_{i}"] for row in found), check.allowed)
+        bad = sum(row[f"bad_{i}"] for row in found)
+        if bad:
+            refuse_bad("df", check.column, bad, f"{check.allowed}{example(df, check)}")
     counted = Counted()
     for row in found:
         counted.partitions[row["partition"]] += row["rows"]

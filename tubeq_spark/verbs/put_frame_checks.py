@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import types as T
 
 from tubeq_spark.rules.json_payload import DEPTH_MAX
+from tubeq_spark.rules.payload_values import shown
 from tubeq_spark.rules.put_columns import (
     ALLOWED,
     JSON_ALLOWED,
@@ -21,7 +22,8 @@ from tubeq_spark.rules.put_columns import (
 )
 from tubeq_spark.rules.validation import refuse
 from tubeq_spark.runtime.payload_schema import payload_struct
-from tubeq_spark.storage.sql.quoting import identifier, string
+from tubeq_spark.storage.spark.quoting import string
+from tubeq_spark.storage.table_names import identifier
 from tubeq_spark.verbs.put_frame_payload import (
     Check,
     is_no_text,
@@ -34,8 +36,10 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
 
-__all__ = ["check_columns", "checks_of", "payload_names", "payload_type"]
+__all__ = ["check_columns", "checks_of", "example", "payload_names", "payload_type"]
 
+#: Characters of a bad value that are read for a message.
+_SHOWN = 200
 _NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
 
@@ -103,6 +107,15 @@ def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check
     if "utube" in options:
         checks.append(Check("utube", is_no_text("CAST(utube AS STRING)"), ALLOWED["utube"]))
     return checks
+
+
+def example(df: DataFrame, check: Check) -> str:
+    """One bad value for the message, from a second reading; "" where that has none."""
+    text = f"make_valid_utf8(left(CAST({identifier(check.column)} AS STRING), {_SHOWN}))"
+    rows = df.where(check.is_bad).selectExpr(f"{text} AS text").take(1)
+    if not rows:
+        return ""
+    return f"; one of them is {'NULL' if rows[0].text is None else shown(rows[0].text)}"
 
 
 # -- JSON -------------------------------------------------------------------------------------

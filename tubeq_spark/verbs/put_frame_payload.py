@@ -14,7 +14,8 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.rules.arrow_assignment import misfit
 from tubeq_spark.rules.payload_types import WHOLE_MAX, arrow_struct, described, range_of
 from tubeq_spark.rules.put_columns import FIRST_US, LAST_US, NOT_NULL_VALUES, PYTHON_VALUES
-from tubeq_spark.storage.sql.quoting import bigint, identifier
+from tubeq_spark.storage.spark.quoting import bigint
+from tubeq_spark.storage.table_names import identifier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,8 @@ from tubeq_spark.rules.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.rules.microseconds import FOREVER_S, US
 from tubeq_spark.rules.segment_layout import BUCKETS
 from tubeq_spark.storage.rows import INSERTED
-from tubeq_spark.storage.sql.quoting import bigint, identifier, string
+from tubeq_spark.storage.spark.quoting import bigint, string
+from tubeq_spark.storage.table_names import identifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Records the texts that storage/sql makes, with an engine and a commit loop that run nothing."""
+"""Records the texts that storage/tables makes, with an engine and a commit loop that run nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from tubeq_spark.storage.spark.render import Renderer, text_of
-from tubeq_spark.storage.sql.schema import NewTable
+from tubeq_spark.storage.spark.render import Renderer, creation_of, text_of
 from tubeq_spark.storage.statement import Affected, Append, Statement
+from tubeq_spark.storage.tables.schema import NewTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -164,7 +164,7 @@ def entry_of(case: Case) -> str:
 def described(statement: Statement | Append | NewTable) -> list[str]:
     """The lines about one statement."""
     if isinstance(statement, NewTable):
-        return [f"statement: {statement.statement}"]
+        return [f"statement: {creation_of(statement)}"]
     return list(_append(statement) if isinstance(statement, Append) else _statement(statement))
 
 

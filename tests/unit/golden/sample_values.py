@@ -11,8 +11,8 @@ from tubeq_spark.rules.microseconds import US, to_us
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.rows import INSERTED, insert_schema
-from tubeq_spark.storage.sql.quoting import path_table
-from tubeq_spark.storage.sql.tube_table import TubeTable
+from tubeq_spark.storage.table_names import path_table
+from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = [
     "DATA_FRAME",

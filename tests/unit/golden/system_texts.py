@@ -13,23 +13,23 @@ from tubeq_spark.rules.membership import Member, SlotLease
 from tubeq_spark.rules.microseconds import US
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, Location
-from tubeq_spark.storage.sql.id_slots import Slots
-from tubeq_spark.storage.sql.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.sql.schema import (
+from tubeq_spark.storage.statement import Affected
+from tubeq_spark.storage.tables.id_slots import Slots
+from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.schema import (
     new_registry,
     new_sessions,
     new_system_tables,
     new_taken_utubes,
     new_tube_table,
 )
-from tubeq_spark.storage.sql.sessions import Sessions
-from tubeq_spark.storage.sql.utube_locks import UtubeLocks
-from tubeq_spark.storage.statement import Affected
+from tubeq_spark.storage.tables.sessions import Sessions
+from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.sql.system_table import SystemTable
+    from tubeq_spark.storage.tables.system_table import SystemTable
 
 __all__ = ["system_cases"]
 

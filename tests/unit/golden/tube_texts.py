@@ -52,21 +52,21 @@ from tubeq_spark.storage.chosen import Acked, Chosen, SubqueueShare
 from tubeq_spark.storage.ended_log import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.put_identity import PutIdentity
-from tubeq_spark.storage.sql.capacity import Admission, Room
-from tubeq_spark.storage.sql.ended_tasks import EndedTasks
-from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS
-from tubeq_spark.storage.sql.quoting import identifier, path_table
-from tubeq_spark.storage.sql.subqueue_reads import Subqueues
-from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.sql.task_counts import counts, depth
-from tubeq_spark.storage.sql.task_reads import Tasks
-from tubeq_spark.storage.sql.task_statements import Statements
+from tubeq_spark.storage.table_names import identifier, path_table
+from tubeq_spark.storage.tables.capacity import Admission, Room
+from tubeq_spark.storage.tables.ended_tasks import EndedTasks
+from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS
+from tubeq_spark.storage.tables.subqueue_reads import Subqueues
+from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.tables.task_counts import counts, depth
+from tubeq_spark.storage.tables.task_reads import Tasks
+from tubeq_spark.storage.tables.task_statements import Statements
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["tube_cases"]
 

@@ -222,18 +222,20 @@ class _Matching:
         left: Values = _all(count)
         number: Values = repeated(NOWHERE, pa.int32(), count)
         columns: dict[str, Values] = {f.name: pa.nulls(count, f.type) for f in schema}
-        for n, clause in enumerate(self._statement.clauses, 1):
-            if not clause.inserts:
-                continue
+        inserting = [(n, c) for n, c in enumerate(self._statement.clauses, 1) if c.inserts]
+        for n, clause in inserting:
             applies = left
             if clause.when is not None:
                 applies = pc.and_(left, holds(clause.when, lookup, count))
             left = pc.and_not(left, applies)
             number = pc.if_else(applies, scalar(n, pa.int32()), number)
             for name, value in (clause.sets or {}).items():
-                if not isinstance(value, Fail):
-                    after = column(value, lookup, schema.field(name).type, count)
-                    columns[name] = pc.if_else(applies, after, columns[name])
+                if isinstance(value, Fail):
+                    continue
+                after = column(value, lookup, schema.field(name).type, count)
+                # Rows that the only clause is not about go nowhere, whatever is in them.
+                only = len(inserting) == 1
+                columns[name] = after if only else pc.if_else(applies, after, columns[name])
         columns |= {CLAUSE: number, ROW: pa.nulls(count, pa.int64())}
         for name in self._by:
             columns[FROM.format(name)] = pa.nulls(count, schema.field(name).type)

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 
 from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.durability.files_there import is_of_the_system
-from tubeq_spark.storage.sql.schema import PARTITION
-from tubeq_spark.storage.sql.tube_table import SEGMENT_0
+from tubeq_spark.storage.tables.schema import PARTITION
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

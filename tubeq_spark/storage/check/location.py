@@ -12,7 +12,7 @@ from tubeq_spark.storage.check.repair import repair as repair_table
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SYSTEM, TUBES
 from tubeq_spark.storage.locking import LOCK_SUFFIX
-from tubeq_spark.storage.sql.schema import PARTITION
+from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ from tubeq_spark.storage.native.errors import (
 from tubeq_spark.storage.native.patience import patiently
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.sql.quoting import path_of
+from tubeq_spark.storage.table_names import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Table
 
-__all__ = ["extent", "history_rows", "sizes", "small_files", "vacuum"]
+__all__ = ["extent", "history_rows", "local_extent", "sizes", "small_files", "vacuum"]
 
 _LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 
@@ -31,7 +33,17 @@ def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
     sizes = table.get_add_actions().column("size_bytes").to_pylist()
     version = table.version()
     newest = history_rows(table.history(1))[0]["timestamp"]
-    return Extent(len(sizes), sum(sizes), version, newest, version - _checkpoint(table, options))
+    checkpoint = _checkpoint(read(table.table_uri, options, _LAST_CHECKPOINT))
+    return Extent(len(sizes), sum(sizes), version, newest, version - checkpoint)
+
+
+def local_extent(table: LocalTable, newest: Snapshot) -> Extent:
+    """Measure a version of a table whose log this process reads by itself."""
+    sizes = [file.size for file in newest.files.values()]
+    pointer = table.directory / _LAST_CHECKPOINT
+    checkpoint = _checkpoint(pointer.read_bytes() if pointer.exists() else None)
+    commits = newest.version - checkpoint
+    return Extent(len(sizes), sum(sizes), newest.version, table.committed_us(newest), commits)
 
 
 def small_files(table: DeltaTable, rows: int, size: int) -> int:
@@ -51,9 +63,8 @@ def sizes(table: DeltaTable, by: str) -> list[tuple[int | None, int]]:
     return list(zip(*columns, strict=True))
 
 
-def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
+def _checkpoint(pointer: bytes | None) -> int:
     """The version of the last checkpoint; -1 when there is none yet."""
-    pointer = read(table.table_uri, options, _LAST_CHECKPOINT)
     try:
         return -1 if pointer is None else int(json.loads(pointer)["version"])
     except (ValueError, KeyError, TypeError):

@@ -16,7 +16,7 @@ from tubeq_spark.storage.native.patience import patiently
 
 if TYPE_CHECKING:
     from tubeq_spark.storage.native.handles import Table
-    from tubeq_spark.storage.sql.schema import NewTable
+    from tubeq_spark.storage.tables.schema import NewTable
 
 __all__ = ["create", "schema_of_ddl"]
 
@@ -34,7 +34,7 @@ def _create(table: Table, new: NewTable) -> None:
     try:
         DeltaTable.create(
             table.path,
-            schema=schema_of_ddl(new.columns),
+            schema=_schema(new),
             mode="error",
             partition_by=list(new.partitions),
             configuration=dict(new.properties),
@@ -57,6 +57,13 @@ def _is_there(table: Table, error: Exception) -> bool:
             raise
         msg = f"the answer to the creation of {table.path} was lost: {reason_of(unseen)}"
         raise CommitUnknownError(msg) from error
+
+
+def _schema(new: NewTable) -> Schema:
+    fields, _ = columns_of(", ".join(f"{name} {kind}" for name, (kind, _) in new.columns.items()))
+    for field, (_, comment) in zip(fields, new.columns.values(), strict=True):
+        field["metadata"] = {"comment": comment}
+    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
 
 
 def schema_of_ddl(columns: str) -> Schema:

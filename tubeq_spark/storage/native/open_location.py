@@ -19,7 +19,7 @@ from tubeq_spark.storage.opened_location import (
     recover_system_tables,
     settle_system_tables,
 )
-from tubeq_spark.storage.sql.schema import new_system_tables
+from tubeq_spark.storage.tables.schema import new_system_tables
 from tubeq_spark.storage.writers import WRITERS, are_told_apart, require_writers
 
 if TYPE_CHECKING:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["Listed", "SmallFiles"]
 
 #: So many files are read without a query, and so many bytes of all of them together.
-FILES, BYTES = 16, 1 << 20
+FILES, BYTES = 64, 1 << 20
 #: A file whose rows are more bytes than this is not small: what repeats may be little in a file.
 ROWS_BYTES = 4 << 20
 #: What was read is kept: so many files, and so many bytes.
-_KEPT_FILES, _KEPT_BYTES = 32, ROWS_BYTES
+_KEPT_FILES, _KEPT_BYTES = 256, ROWS_BYTES
 #: Where the rows of a file may be more bytes than this, so many are read at a time.
 _AT_ONCE, _BATCH = 64 << 20, 1024
 

@@ -22,8 +22,8 @@ from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.statement_query import StatementQuery
-from tubeq_spark.storage.sql.schema import CHANGE_FEED
 from tubeq_spark.storage.statement import Affected
+from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -21,8 +21,8 @@ from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
 from tubeq_spark.storage.native.patience import patiently
 from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.outcome import EngineError
-from tubeq_spark.storage.sql.schema import PARTITION
 from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.writers import are_told_apart
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Extent
     from tubeq_spark.storage.native.handles import Handles, Table
-    from tubeq_spark.storage.sql.schema import NewTable
+    from tubeq_spark.storage.tables.schema import NewTable
 
 __all__ = ["NativeTables"]
 
@@ -156,8 +156,12 @@ class NativeTables:
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
         opened = self._handles.of(table)
-        with errors.reading(), opened.newest() as newest:
-            return maintenance.extent(newest, opened.options)
+        with errors.reading():
+            seen, local = opened.seen(), opened.local
+            if seen is not None and local is not None:
+                return maintenance.local_extent(local, seen)
+            with opened.newest() as newest:
+                return maintenance.extent(newest, opened.options)
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""

@@ -20,16 +20,17 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tubeq_spark.rules.lifecycle import TRANSITIONS
+from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.storage.spark.render import text_of
-from tubeq_spark.storage.sql.quoting import bigint, path_of, string
-from tubeq_spark.storage.sql.row_change_text import GONE
-from tubeq_spark.storage.sql.tube_table import SEGMENT_0
+from tubeq_spark.storage.table_names import path_of
+from tubeq_spark.storage.tables.row_clauses import GONE
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["changes"]
 

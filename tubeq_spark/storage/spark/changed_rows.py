@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from tubeq_spark.storage.sql.tube_table import SEGMENT_0
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.ended import told_total, total
 from tubeq_spark.storage.ended_log import EndedLog, notes_of
-from tubeq_spark.storage.sql.quoting import path_of
+from tubeq_spark.storage.table_names import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ class _Engine(Protocol):
     @property
     def own(self) -> SparkSession: ...
     def reading(self) -> AbstractContextManager[None]: ...
-    def told(self, sql: str) -> list[dict[str, Any]]: ...
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]: ...
     def frame(self, sql: str) -> DataFrame: ...
     def collect(self, frame: DataFrame) -> list[Row]: ...
 
@@ -58,7 +58,7 @@ def read_log(engine: _Engine, table: str, tube: int, *, for_sum: bool) -> EndedL
 
 
 def _log_of(engine: _Engine, table: str) -> str:
-    path = path_of(table) or engine.told(f"DESCRIBE DETAIL {table}")[0]["location"]
+    path = path_of(table) or engine.sql_rows(f"DESCRIBE DETAIL {table}")[0]["location"]
     return f"{path}/_delta_log"
 
 

@@ -20,12 +20,12 @@ from tubeq_spark.storage.spark.changed_rows import changed_rows
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 from tubeq_spark.storage.spark.jvm import frame_of
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
+from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.session_committer import committer_of
 from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS
 from tubeq_spark.storage.spark.tables import SparkTables, save
 from tubeq_spark.storage.spark.thread_properties import carried
-from tubeq_spark.storage.sql.quoting import string
 from tubeq_spark.storage.statement import Affected, Append, Given, Statement
 
 if TYPE_CHECKING:
@@ -179,9 +179,9 @@ class SparkEngine:
         renderer = Renderer()
         text = renderer.query(query)
         with self._named(self.own, text, renderer.sources) as named:
-            return self.told(named)
+            return self.sql_rows(named)
 
-    def told(self, sql: str) -> list[dict[str, Any]]:
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a small query of Spark's own."""
         return [row.asDict(recursive=True) for row in self.collect(self.frame(sql))]
 

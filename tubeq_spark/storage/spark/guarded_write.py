@@ -21,7 +21,7 @@ from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.storage.spark.open_location import local_place
 from tubeq_spark.storage.spark.process_lock import ProcessLock, process_lock
 from tubeq_spark.storage.spark.session_committer import committer_of
-from tubeq_spark.storage.sql.quoting import identifier, path_table
+from tubeq_spark.storage.table_names import identifier, path_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,7 +31,7 @@ from tubeq_spark.storage.spark.spark_settings import (
     missing_settings,
     require_spark,
 )
-from tubeq_spark.storage.sql.schema import new_system_tables
+from tubeq_spark.storage.tables.schema import new_system_tables
 from tubeq_spark.storage.writers import require_writers
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _ensure(
             OpenedLocation(location, f"file:{directory}", directory / LOCKS, durability)
         )
     try:
-        found = engine.told(detail)
+        found = engine.sql_rows(detail)
     except AnalysisException as error:
         if not is_missing_table(error):
             raise
@@ -123,7 +123,7 @@ def _ensure(
         with _creating(engine, location):
             for new in new_system_tables(location, config, local=directory is not None):
                 engine.tables.create(new)
-        found = engine.told(detail)
+        found = engine.sql_rows(detail)
     return str(found[0]["location"]), is_new
 
 

@@ -30,14 +30,7 @@ from tubeq_spark.storage.expression import (
     Type,
 )
 from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, node
-from tubeq_spark.storage.sql.quoting import (
-    bigint,
-    boolean,
-    integer,
-    limited,
-    moment,
-    string,
-)
+from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, limited, moment, string
 from tubeq_spark.storage.statement import Given, Rows
 
 if TYPE_CHECKING:
@@ -47,8 +40,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.statement import Clause, Source, Statement, Using
+    from tubeq_spark.storage.tables.schema import NewTable
 
-__all__ = ["Renderer", "text_of"]
+__all__ = ["Renderer", "columns_of", "creation_of", "text_of"]
 
 #: How tightly a node binds; any other one stands for itself.
 _BINDING: dict[type, int] = {
@@ -355,6 +349,23 @@ class Renderer:
         if aggregate.by is not None:
             part += f", {self.expression(aggregate.by)}"
         return f"{aggregate.function}({part})"
+
+
+def columns_of(table: NewTable) -> str:
+    """The columns of a table in DDL."""
+    return ", ".join(
+        f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in table.columns.items()
+    )
+
+
+def creation_of(table: NewTable) -> str:
+    """The statement that creates a table where there is none."""
+    by = f"PARTITIONED BY ({', '.join(table.partitions)}) " if table.partitions else ""
+    properties = (f"{string(key)} = {string(value)}" for key, value in table.properties.items())
+    return (
+        f"CREATE TABLE IF NOT EXISTS {table.name} ({columns_of(table)}) USING delta {by}"
+        f"TBLPROPERTIES ({', '.join(properties)})"
+    )
 
 
 def text_of(expression: Expression) -> str:

@@ -6,10 +6,12 @@ tests start theirs here, so that what was measured is what they run.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.errors import StoreError
@@ -42,6 +44,8 @@ __all__ = [
     "spark_conf",
 ]
 
+logger = logging.getLogger(__name__)
+
 # Loggers of failed tasks: the failure reaches the caller as an exception anyway, and statements of
 # the queue fail on purpose, by raise_error(), when a decision no longer holds.
 _REPORTED_ANYWAY: Final = (
@@ -55,6 +59,8 @@ _REPORTED_ANYWAY: Final = (
 _SCALA: Final = "2.13"
 _DELTA_TESTED: Final = "4.4.0"
 _JAR_A_SPARK: Final = (4, 1)
+#: Where Spark keeps the jars that it has fetched, unless `spark.jars.ivy` says otherwise.
+_IVY_HOME: Final = "~/.ivy2.5.2"
 _DELTA_CLASS: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _starting = threading.Lock()
 
@@ -95,6 +101,9 @@ def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
     has one. On Databricks that is the notebook's or the job's, and none is started. In a program
     that spark-submit runs, what spark-submit was given wins, and master, memory and addresses are
     its business: the same program runs on a cluster.
+
+    The first start on a machine fetches Delta's jars from Maven Central, some 13 MB, and logs that
+    it does, and what to set behind a mirror or without a network.
 
     Args:
         app_name: Name of the application.
@@ -172,11 +181,30 @@ def _start_session(settings: Mapping[str, str]) -> SparkSession:
     # Spark asks only the environment, and the first python3 on the PATH need not be this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    _tell_of_fetching(settings)
     output = HeldBackOutput()
     try:
         return _session_on(conf, launch_jvm(conf, output))
     finally:
         output.let_go()
+
+
+def _tell_of_fetching(settings: Mapping[str, str]) -> None:
+    """Log that Delta's jars are fetched, where they are not there yet: it takes its time, and a network."""
+    if "spark.jars.ivySettings" in settings:
+        return  # which may name any folder
+    package = delta_package()
+    folder = Path(settings.get("spark.jars.ivy", _IVY_HOME)).expanduser()
+    group, artifact, number = package.split(":")
+    if (folder / "jars" / f"{group}_{artifact}-{number}.jar").exists():
+        return
+    logger.warning(
+        "fetching Delta's jars (%s, some 13 MB, once) from Maven Central into %s; behind a mirror set the "
+        "environment variable DEFAULT_ARTIFACT_REPOSITORY to its URL, and without a network copy that "
+        "folder from a machine where Spark has started once",
+        package,
+        folder,
+    )
 
 
 def _session_of_submit(settings: Mapping[str, str]) -> SparkSession:

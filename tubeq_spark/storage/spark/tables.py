@@ -21,9 +21,11 @@ from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark import ended_log
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
-from tubeq_spark.storage.sql.quoting import bigint, identifier, path_of, string
-from tubeq_spark.storage.sql.schema import PARTITION
+from tubeq_spark.storage.spark.quoting import bigint, string
+from tubeq_spark.storage.spark.render import columns_of, creation_of
 from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.table_names import identifier, path_of
+from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.ended_log import EndedLog
-    from tubeq_spark.storage.sql.schema import NewTable
+    from tubeq_spark.storage.tables.schema import NewTable
 
 __all__ = ["SparkTables", "save"]
 
@@ -60,7 +62,7 @@ class _Engine(Protocol):
     @property
     def own(self) -> SparkSession: ...
     def reading(self) -> AbstractContextManager[None]: ...
-    def told(self, sql: str) -> list[dict[str, Any]]: ...
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]: ...
     def frame(self, sql: str) -> DataFrame: ...
     def collect(self, frame: DataFrame) -> list[Row]: ...
     def files(self, directory: str) -> DataFrame: ...
@@ -89,7 +91,7 @@ class SparkTables:
         wall = SystemClock()
         for wait in _CREATION_WAITS:
             try:
-                self._engine.run(table.statement)
+                self._engine.run(creation_of(table))
                 if self.is_table(table.name):
                     return
             except Exception as error:
@@ -114,7 +116,7 @@ class SparkTables:
 
     def _begin(self, table: NewTable) -> None:
         """Write a table's first commit by an append of nothing, into a log that may be there."""
-        nothing = self._engine.spark.createDataFrame([], table.columns)
+        nothing = self._engine.spark.createDataFrame([], columns_of(table))
         writer = nothing.write.format("delta").mode("append").options(**table.properties)
         save(writer.partitionBy(*table.partitions), table.name)
 
@@ -197,12 +199,12 @@ class SparkTables:
 
     def property(self, table: str, name: str) -> str | None:
         """A table property as it was set."""
-        found = self._engine.told(f"SHOW TBLPROPERTIES {table}")
+        found = self._engine.sql_rows(f"SHOW TBLPROPERTIES {table}")
         return next((row["value"] for row in found if row["key"] == name), None)
 
     def is_catalog_managed(self, table: str) -> bool:
         """Whether the catalog does a table's commits, and alone may clean it up."""
-        detail = self._engine.told(f"DESCRIBE DETAIL {table}")[0]
+        detail = self._engine.sql_rows(f"DESCRIBE DETAIL {table}")[0]
         names = (*(detail["tableFeatures"] or ()), *detail["properties"])
         return any(name.removeprefix(_FEATURE) in _CATALOG_MANAGED for name in names)
 
@@ -226,7 +228,7 @@ class SparkTables:
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """How many bytes the data files of some segments of a tube have, by what Spark knows of files."""
-        found = self._engine.told(
+        found = self._engine.sql_rows(
             "SELECT segment, sum(size) AS size FROM (SELECT DISTINCT segment, _metadata.file_path, "
             f"_metadata.file_size AS size FROM {table} "
             f"WHERE segment IN ({', '.join(map(bigint, segments))})) GROUP BY segment"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.spark.history import read_history
+from tubeq_spark.storage.spark.quoting import bigint, limited, string
 from tubeq_spark.storage.spark.render import text_of
-from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.quoting import bigint, identifier, limited, string
+from tubeq_spark.storage.table_names import identifier
+from tubeq_spark.storage.tables import predicates
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.storage.spark.engine import SparkEngine
-    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["TaskFrames"]
 

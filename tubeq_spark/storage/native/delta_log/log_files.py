@@ -30,7 +30,7 @@ from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.native.delta_log.reading import is_newest
 from tubeq_spark.storage.native.delta_log.versions import checkpoint_file, is_there, pointer
 from tubeq_spark.storage.opened_location import LOCKS
-from tubeq_spark.storage.sql.schema import CHANGE_FEED
+from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

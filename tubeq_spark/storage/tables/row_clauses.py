@@ -41,8 +41,8 @@ from tubeq_spark.storage.expression import (
     row,
     small,
 )
-from tubeq_spark.storage.sql import predicates
 from tubeq_spark.storage.statement import Clause
+from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["GONE", "clause_of", "condition_of", "taking"]
 

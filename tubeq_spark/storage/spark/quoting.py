@@ -18,33 +18,14 @@ __all__ = [
     "bigint",
     "bigints",
     "boolean",
-    "identifier",
     "integer",
     "limited",
     "moment",
-    "path_of",
-    "path_table",
     "string",
 ]
 
 #: Printable ASCII but quotes and backslashes, and braces, which name a statement's sources.
 _PLAIN = re.compile(r"[ !#-&(-\[\]-_a-z|~]*")
-
-
-def identifier(*parts: str) -> str:
-    """A (dotted) name, each part quoted."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
-
-
-def path_table(path: str) -> str:
-    """The Delta table at a path."""
-    return "delta." + identifier(path)
-
-
-def path_of(table: str) -> str | None:
-    """The path in what `path_table` made; `None` for a name in a catalog."""
-    prefix = "delta.`"
-    return table[len(prefix) : -1].replace("``", "`") if table.startswith(prefix) else None
 
 
 def string(value: str | None) -> str:

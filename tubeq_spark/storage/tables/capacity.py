@@ -28,10 +28,10 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.query import Select, count_if, greatest
 from tubeq_spark.storage.rows import INSERTED, stored_column
-from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.task_statements import partitions_of
-from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.storage.statement import Clause, Given, Statement
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.task_statements import partitions_of
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

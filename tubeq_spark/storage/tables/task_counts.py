@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
 from tubeq_spark.storage.query import Select, Union, count, count_if, least
-from tubeq_spark.storage.sql import predicates
+from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["Depth", "counts", "depth"]
 

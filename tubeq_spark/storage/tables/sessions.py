@@ -31,8 +31,8 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
-from tubeq_spark.storage.sql.system_table import SystemTable
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Append, Clause, Rows, Statement
+from tubeq_spark.storage.tables.system_table import SystemTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

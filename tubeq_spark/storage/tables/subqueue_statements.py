@@ -22,10 +22,10 @@ from tubeq_spark.storage.expression import (
     null,
     row,
 )
-from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.row_change_text import taking
-from tubeq_spark.storage.sql.task_statements import partitions_of
 from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.row_clauses import taking
+from tubeq_spark.storage.tables.task_statements import partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.storage.chosen import Acked, SubqueueShare
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["SubqueueStatements"]
 

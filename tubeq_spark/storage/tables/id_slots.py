@@ -16,8 +16,8 @@ from tubeq_spark.rules.membership import SlotLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Literal, Type, all_of, integer, literal, row
 from tubeq_spark.storage.query import Select, count, greatest, last_by, named
-from tubeq_spark.storage.sql.system_table import SystemTable
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Rows, Statement
+from tubeq_spark.storage.tables.system_table import SystemTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -40,10 +40,10 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
-from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.row_change_text import clause_of, condition_of
-from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Given, Rows, Statement
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.row_clauses import clause_of, condition_of
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

@@ -31,17 +31,17 @@ from tubeq_spark.storage.query import (
 )
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import DueGroup, SegmentSpan, Waiting
-from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
-from tubeq_spark.storage.sql.row_change_text import GONE
-from tubeq_spark.storage.sql.selections import (
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
+from tubeq_spark.storage.tables.row_clauses import GONE
+from tubeq_spark.storage.tables.selections import (
     SELECTED,
     position,
     selection_query,
     selections_of,
 )
-from tubeq_spark.storage.sql.task_counts import counts
-from tubeq_spark.storage.sql.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.task_counts import counts
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

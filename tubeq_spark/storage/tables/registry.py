@@ -26,10 +26,10 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.location import TUBES
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
-from tubeq_spark.storage.sql.quoting import path_of
-from tubeq_spark.storage.sql.schema import FORMAT_VERSION
-from tubeq_spark.storage.sql.system_table import SystemTable
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Statement
+from tubeq_spark.storage.table_names import path_of
+from tubeq_spark.storage.tables.schema import FORMAT_VERSION
+from tubeq_spark.storage.tables.system_table import SystemTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

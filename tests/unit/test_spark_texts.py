@@ -1,4 +1,4 @@
-"""The text of every query and statement of storage/sql, as Spark is given it, against a golden file.
+"""The text of every query and statement of storage/tables, as Spark is given it, against a golden file.
 
 Run with TUBEQ_WRITE_GOLDEN=1 after a change of a text that is meant: the file is written anew, and the
 test fails once, so that somebody reads the difference.
@@ -21,21 +21,21 @@ from tests.unit.golden.recording import entry_of
 from tests.unit.golden.system_texts import system_cases
 from tests.unit.golden.tube_texts import CHANGES, WHICH, tube_cases
 from tubeq_spark.rules.row_changes import Change, Which
-from tubeq_spark.storage.sql.capacity import Admission
-from tubeq_spark.storage.sql.ended_tasks import EndedTasks
-from tubeq_spark.storage.sql.id_slots import Slots
-from tubeq_spark.storage.sql.registry import Registry
-from tubeq_spark.storage.sql.sessions import Sessions
-from tubeq_spark.storage.sql.subqueue_reads import Subqueues
-from tubeq_spark.storage.sql.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.sql.task_reads import Tasks
-from tubeq_spark.storage.sql.task_statements import Statements
-from tubeq_spark.storage.sql.utube_locks import UtubeLocks
+from tubeq_spark.storage.tables.capacity import Admission
+from tubeq_spark.storage.tables.ended_tasks import EndedTasks
+from tubeq_spark.storage.tables.id_slots import Slots
+from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.sessions import Sessions
+from tubeq_spark.storage.tables.subqueue_reads import Subqueues
+from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.tables.task_reads import Tasks
+from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-GOLDEN = Path(__file__).with_name("spark_texts.txt")
+GOLDEN = Path(__file__).parent / "golden" / "spark_texts.txt"
 WRITE = "TUBEQ_WRITE_GOLDEN"
 #: So many entries that differ are shown, and so much around the first difference of a line.
 SHOWN, AROUND = 10, 80

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.location import SESSIONS, TUBES
-from tubeq_spark.storage.sql.quoting import string
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -125,31 +124,15 @@ class NewTable:
 
     Attributes:
         name: SQL name.
-        columns: Its columns in DDL.
+        columns: The type of each column in DDL, and the comment on it.
         partitions: Names of its partition columns.
         properties: Its table properties.
     """
 
     name: str
-    columns: str
+    columns: Mapping[str, tuple[str, str]]
     partitions: tuple[str, ...]
     properties: Mapping[str, str]
-
-    @property
-    def statement(self) -> str:
-        """The statement that creates it where there is none."""
-        by = f"PARTITIONED BY ({', '.join(self.partitions)}) " if self.partitions else ""
-        properties = (f"{string(key)} = {string(value)}" for key, value in self.properties.items())
-        return (
-            f"CREATE TABLE IF NOT EXISTS {self.name} ({self.columns}) USING delta {by}"
-            f"TBLPROPERTIES ({', '.join(properties)})"
-        )
-
-
-def _columns(columns: Mapping[str, tuple[str, str]]) -> str:
-    return ", ".join(
-        f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in columns.items()
-    )
 
 
 def _properties(config: QueueConfig, *, local: bool = False) -> dict[str, str]:
@@ -182,9 +165,7 @@ def new_tube_table(
         "delta.setTransactionRetentionDuration": f"interval {config.key_days} days",
         CHANGE_FEED: "true" if change_feed else "false",
     }
-    return NewTable(
-        table, _columns(columns), (PARTITION,), _properties(config, local=local) | properties
-    )
+    return NewTable(table, columns, (PARTITION,), _properties(config, local=local) | properties)
 
 
 def new_system_tables(
@@ -206,14 +187,12 @@ def new_system_tables(
 
 def new_registry(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The registry."""
-    return NewTable(table, _columns(_REGISTRY_COLUMNS), (), _properties(config, local=local))
+    return NewTable(table, _REGISTRY_COLUMNS, (), _properties(config, local=local))
 
 
 def new_sessions(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
     """The table of sessions and slots."""
-    return NewTable(
-        table, _columns(_SESSION_COLUMNS), ("bucket",), _properties(config, local=local)
-    )
+    return NewTable(table, _SESSION_COLUMNS, ("bucket",), _properties(config, local=local))
 
 
 def new_taken_utubes(table: str, config: QueueConfig, *, local: bool = False) -> NewTable:
@@ -223,6 +202,4 @@ def new_taken_utubes(table: str, config: QueueConfig, *, local: bool = False) ->
     that is given back is then deleted without reading a row.
     """
     partitions = ("tube_id", "bucket", "claim")
-    return NewTable(
-        table, _columns(_TAKEN_UTUBES_COLUMNS), partitions, _properties(config, local=local)
-    )
+    return NewTable(table, _TAKEN_UTUBES_COLUMNS, partitions, _properties(config, local=local))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.ended_log import EndedLog, EndedNote
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["EndedTasks"]
 

@@ -20,8 +20,8 @@ from tubeq_spark.storage.query import (
 )
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import SubqueueHead
-from tubeq_spark.storage.sql import predicates
-from tubeq_spark.storage.sql.selections import (
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.selections import (
     SELECTED,
     position,
     selection_query,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.segment_facts import SegmentSelection
-    from tubeq_spark.storage.sql.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["Subqueues"]
 
