@@ -122,6 +122,10 @@ class Expression:
     def __sub__(self, other: Value) -> Combined:
         return Combined("-", self, literal(other))
 
+    def below(self) -> tuple[Expression, ...]:
+        """The expressions right below it, of a node that only queries have; see `parts_of`."""
+        return ()
+
     def is_null(self) -> IsNull:
         """Whether the value is NULL."""
         return IsNull(self)
@@ -269,7 +273,7 @@ class Moment(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lower(Expression):
-    """A text in small letters."""
+    """A text in small letters; engines differ beyond those of ASCII."""
 
     part: Expression
 
@@ -284,7 +288,7 @@ class Contains(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Concat(Expression):
-    """Texts, one after the other."""
+    """Texts, one after the other; NULL if one is."""
 
     parts: tuple[Expression, ...]
 
@@ -410,7 +414,7 @@ def parts_of(expression: Expression) -> tuple[Expression, ...]:
         ):
             return (part,)
         case _:
-            return ()
+            return expression.below()
 
 
 def columns_of(expression: Expression) -> set[str]:

@@ -69,12 +69,20 @@ class Among(Expression):
     values: Collection[int | str | None]
     type: Type
 
+    def below(self) -> tuple[Expression, ...]:
+        """The value."""
+        return (self.part,)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct(Expression):
     """Some values as one, compared by the first that differs."""
 
     fields: Mapping[str, Expression]
+
+    def below(self) -> tuple[Expression, ...]:
+        """The values."""
+        return tuple(self.fields.values())
 
 
 class Function(StrEnum):
@@ -99,6 +107,10 @@ class Aggregate(Expression):
     function: Function
     part: Expression | None = None
     by: Expression | None = None
+
+    def below(self) -> tuple[Expression, ...]:
+        """What it is made of."""
+        return tuple(part for part in (self.part, self.by) if part is not None)
 
 
 def count() -> Aggregate:

@@ -9,7 +9,7 @@ from tubeq_spark.storage.query import Function
 from tubeq_spark.storage.spark.render import Renderer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.query import Aggregate
@@ -66,6 +66,10 @@ class DataFusionRenderer(Renderer):
             return f"map({', '.join(none)})"
         names = (self.literal(Literal(name, Type.STRING)) for name in value)
         return f"map([{', '.join(names)}], [{', '.join(map(str, value.values()))}])"
+
+    def concat(self, parts: Sequence[str]) -> str:
+        """Texts, one after the other; the function of that name leaves NULLs out."""
+        return f"({' || '.join(parts)})"
 
     def quotient(self, part: str, by: int) -> str:
         """The whole part of a quotient."""

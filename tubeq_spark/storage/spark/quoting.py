@@ -64,7 +64,11 @@ def boolean(value: bool) -> str:  # noqa: FBT001  (the value is the point)
 
 def moment(value_us: int | None) -> str:
     """A TIMESTAMP literal of microseconds since 1970."""
-    at = from_us(value_us)
+    try:
+        at = from_us(value_us)
+    except OverflowError:
+        # It is out of Python's years.
+        return f"timestamp_micros({bigint(value_us)})"
     if at is None:
         return "CAST(NULL AS TIMESTAMP)"
-    return f"TIMESTAMP'{at:%Y-%m-%d %H:%M:%S.%f}+00:00'"
+    return f"TIMESTAMP'{at.year:04}-{at:%m-%d %H:%M:%S.%f}+00:00'"

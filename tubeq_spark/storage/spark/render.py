@@ -253,7 +253,7 @@ class Renderer:
             case Greatest(parts):
                 return f"greatest({', '.join(map(self.expression, parts))})"
             case Concat(parts):
-                return f"concat({', '.join(map(self.expression, parts))})"
+                return self.concat(list(map(self.expression, parts)))
             case Lower(part):
                 return f"lower({self.expression(part)})"
             case Contains(part, text):
@@ -314,6 +314,10 @@ class Renderer:
         if among.type is Type.STRING:
             return f"EXISTS (SELECT 1 FROM {source} WHERE wanted <=> {part})"
         return f"{part} IN (SELECT wanted FROM {source})"
+
+    def concat(self, parts: Sequence[str]) -> str:
+        """Texts, one after the other; NULL if one is."""
+        return f"concat({', '.join(parts)})"
 
     def quotient(self, part: str, by: int) -> str:
         """The whole part of a quotient."""

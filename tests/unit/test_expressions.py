@@ -1,0 +1,457 @@
+"""Each node of an expression by itself: its value beside NULLs, its columns, and the files it may be skipped for."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any, get_args
+
+import pyarrow as pa
+import pytest
+
+from tubeq_spark.storage.arrow.evaluate import (
+    NotByArrowError,
+    column,
+    evaluate,
+    holds,
+    no_columns,
+    of_table,
+)
+from tubeq_spark.storage.arrow_arrays import nested
+from tubeq_spark.storage.expression import (
+    FAIL,
+    FALSE,
+    TRUE,
+    And,
+    Case,
+    Column,
+    Combined,
+    Compared,
+    Concat,
+    Contains,
+    Expression,
+    Fail,
+    Greatest,
+    In,
+    IsNull,
+    Literal,
+    Lower,
+    Mapped,
+    Micros,
+    Moment,
+    Not,
+    Or,
+    Quotient,
+    Type,
+    aliases_of,
+    all_of,
+    any_of,
+    at,
+    case,
+    columns_of,
+    integer,
+    literal,
+    null,
+    row,
+    small,
+)
+from tubeq_spark.storage.native.delta_log import data_files
+from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
+from tubeq_spark.storage.native.file_statistics import files_of
+from tubeq_spark.storage.query import Aggregate, Among, Function, Node, Struct, count, named
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+R, T, S = row(), row("t"), row("s")
+YES, NO = True, False
+LEAST, LAST = -(2**63), 2**63 - 1
+SCHEMA = pa.schema(
+    {
+        "p": pa.bool_(),
+        "q": pa.bool_(),
+        "n": pa.int64(),
+        "m": pa.int64(),
+        "i": pa.int32(),
+        "text": pa.string(),
+        "other": pa.string(),
+        "at": pa.timestamp("us", "UTC"),
+    }
+)
+#: All pairs of truth values; numbers, texts and moments, of which some are NULL or the last of their kind.
+VALUES: dict[str, list[Any]] = {
+    "p": [YES, YES, YES, NO, NO, NO, None, None, None],
+    "q": [YES, NO, None, YES, NO, None, YES, NO, None],
+    "n": [1, 1, None, None, -7, 7, 0, LAST, LEAST],
+    "m": [1, 2, 3, None, 2, 2, 0, LAST, 0],
+    "i": [1, 2, None, 2**31 - 1, -(2**31), 0, 3, None, 4],
+    "text": ["Ab", "ab", None, None, "", "O'Neil", "a\\b", "{%}", "zażółć 漢字"],
+    "other": ["ab", "ab", "x", None, "", "o'neil", "A", "%", None],
+    "at": [0, -1, None, 1, 253_402_300_799_999_999, -62_135_596_800_000_000, LAST, LEAST, 7],
+}
+ROWS = pa.Table.from_arrays(
+    [nested(VALUES[field.name], field.type) for field in SCHEMA], schema=SCHEMA
+)
+COUNT = ROWS.num_rows
+
+
+def values_of(expression: Expression) -> list[Any]:
+    """What an expression is in each row; moments as microseconds."""
+    found = column(expression, of_table(ROWS), None, COUNT)
+    if pa.types.is_timestamp(found.type):
+        found = found.cast(pa.int64())
+    values: list[Any] = found.to_pylist()
+    return values
+
+
+TRUTHS: dict[str, tuple[Expression, list[bool | None]]] = {
+    "and": (R.p & R.q, [YES, NO, None, NO, NO, NO, None, NO, None]),
+    "or": (R.p | R.q, [YES, YES, YES, YES, NO, None, YES, None, None]),
+    "not": (~R.p, [NO, NO, NO, YES, YES, YES, None, None, None]),
+    "and of three": (all_of(R.p, R.q, null(Type.BOOLEAN)), [None, NO, None, NO, NO, NO, None, NO, None]),
+    "or of three": (any_of(R.p, R.q, FALSE), [YES, YES, YES, YES, NO, None, YES, None, None]),
+    "=": (R.n == R.m, [YES, NO, None, None, NO, NO, YES, YES, NO]),
+    "<>": (R.n != R.m, [NO, YES, None, None, YES, YES, NO, NO, YES]),
+    "<": (R.n < R.m, [NO, YES, None, None, YES, NO, NO, NO, YES]),
+    "<=": (R.n <= R.m, [YES, YES, None, None, YES, NO, YES, YES, YES]),
+    ">": (R.n > R.m, [NO, NO, None, None, NO, YES, NO, NO, NO]),
+    ">=": (R.n >= R.m, [YES, NO, None, None, NO, YES, YES, YES, NO]),
+    "<=>": (R.n.same_as(R.m), [YES, NO, NO, YES, NO, NO, YES, YES, NO]),
+    "<=> NULL": (R.n.same_as(null(Type.BIGINT)), [NO, NO, YES, YES, NO, NO, NO, NO, NO]),
+    "= NULL": (R.n == null(Type.BIGINT), [None] * 9),
+    "texts": (R.text == R.other, [NO, YES, None, None, YES, NO, NO, NO, None]),
+    "moments": (R.at <= at(0), [YES, YES, None, NO, NO, YES, NO, YES, NO]),
+    "an INT and a BIGINT": (R.i < 3, [YES, YES, None, NO, YES, YES, NO, None, NO]),
+    "is null": (R.n.is_null(), [NO, NO, YES, YES, NO, NO, NO, NO, NO]),
+    "is not null": (R.n.is_not_null(), [YES, YES, NO, NO, YES, YES, YES, YES, YES]),
+    "a condition is null": ((R.p & R.q).is_null(), [NO, NO, YES, NO, NO, NO, YES, NO, YES]),
+    "in one": (R.n.is_in([1]), [YES, YES, None, None, NO, NO, NO, NO, NO]),
+    "in some": (R.n.is_in([1, LEAST]), [YES, YES, None, None, NO, NO, NO, NO, YES]),
+    "not in one": (R.n.not_in([1]), [NO, NO, None, None, YES, YES, YES, YES, YES]),
+    "not in some": (R.n.not_in([1, 7]), [NO, NO, None, None, YES, NO, YES, YES, YES]),
+    "in some or NULL": (
+        R.n.is_in([1, null(Type.BIGINT)]), [YES, YES, None, None, None, None, None, None, None],
+    ),
+    "not in some or NULL": (
+        R.n.not_in([1, null(Type.BIGINT)]), [NO, NO, None, None, None, None, None, None, None],
+    ),
+    "in NULL": (R.n.is_in([null(Type.BIGINT)]), [None] * 9),
+    "INTs in BIGINTs": (R.i.is_in([1, 2]), [YES, YES, None, NO, NO, NO, NO, None, NO]),
+    "texts in some": (R.text.is_in(["ab", "O'Neil"]), [NO, YES, None, None, NO, YES, NO, NO, NO]),
+    "among": (Among(R.text, ["ab", ""], Type.STRING), [NO, YES, NO, NO, YES, NO, NO, NO, NO]),
+    "among NULL": (
+        Among(R.text, ["ab", None], Type.STRING), [NO, YES, YES, YES, NO, NO, NO, NO, NO],
+    ),
+    "not among NULL": (
+        ~Among(R.text, ["ab", None], Type.STRING), [YES, NO, NO, NO, YES, YES, YES, YES, YES],
+    ),
+    "among numbers": (
+        Among(R.n, [1, LAST], Type.BIGINT), [YES, YES, None, None, NO, NO, NO, YES, NO],
+    ),
+    "contains": (Contains(R.text, "b"), [YES, YES, None, None, NO, NO, YES, NO, NO]),
+    "contains a quote": (Contains(R.text, "'"), [NO, NO, None, None, NO, YES, NO, NO, NO]),
+    "contains a backslash": (Contains(R.text, "\\"), [NO, NO, None, None, NO, NO, YES, NO, NO]),
+    "contains no pattern": (Contains(R.text, "%"), [NO, NO, None, None, NO, NO, NO, YES, NO]),
+    "contains nothing": (Contains(R.text, ""), [YES, YES, None, None, *[YES] * 5]),
+    "contains rare characters": (Contains(R.text, "漢"), [NO, NO, None, None, NO, NO, NO, NO, YES]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", TRUTHS)
+def test_condition_when_values_are_null_is_as_in_sql(said: str) -> None:
+    condition, expected = TRUTHS[said]
+    assert values_of(condition) == expected
+    assert holds(condition, of_table(ROWS), COUNT).to_pylist() == [bool(e) for e in expected]
+
+
+OTHERS: dict[str, tuple[Expression, list[Any]]] = {
+    "a literal": (literal(5), [5] * 9),
+    "an INT": (small(-3), [-3] * 9),
+    "NULL": (null(Type.STRING), [None] * 9),
+    "true": (TRUE, [YES] * 9),
+    "counts": (Literal({"a": 1}, Type.COUNTS), [[("a", 1)]] * 9),
+    "no counts": (Literal({}, Type.COUNTS), [[]] * 9),
+    "case without else": (
+        case((R.p, "yes"), (R.q, "q")), ["yes", "yes", "yes", "q", None, None, "q", None, None],
+    ),
+    "case with else": (
+        case((R.p, 1), (R.q, 2), other=3), [1, 1, 1, 2, 3, 3, 2, 3, 3],
+    ),
+    "case of NULL": (
+        case((R.p, null(Type.BIGINT)), other=R.m), [None, None, None, None, 2, 2, 0, LAST, 0],
+    ),
+    "case of NULL before all": (case((null(Type.BOOLEAN), 1)), [None] * 9),
+    "case of the first alone": (case((R.p, 1), (TRUE, 2)), [1, 1, 1, 2, 2, 2, 2, 2, 2]),
+    "no case": (case(other=R.m), VALUES["m"]),
+    "mapped": (
+        Mapped(R.n, ((1, 10), (LEAST, LAST))), [10, 10, None, None, None, None, None, None, LAST],
+    ),
+    "mapped by nothing": (Mapped(R.n, ()), [None] * 9),
+    "sum": (
+        R.i + 1, [2, 3, None, 2**31, 1 - 2**31, 1, 4, None, 5],
+    ),
+    "sum of NULL": (R.m + null(Type.BIGINT), [None] * 9),
+    "difference": (R.m - 2 - 1, [-2, -1, 0, None, -1, -1, -3, LAST - 3, -3]),
+    "quotient": (Quotient(R.n, 2), [0, 0, None, None, -3, 3, 0, LAST // 2, LEAST // 2]),
+    "quotient by less than 0": (
+        Quotient(R.m, -2), [0, -1, -1, None, -1, -1, 0, -(LAST // 2), 0],
+    ),
+    "greatest": (Greatest((R.n, R.m)), [1, 2, 3, None, 2, 7, 0, LAST, 0]),
+    "greatest of three": (
+        Greatest((R.n, R.m, literal(2))), [2, 2, 3, 2, 2, 7, 2, LAST, 2],
+    ),
+    "greatest of NULLs": (Greatest((null(Type.BIGINT), null(Type.BIGINT))), [None] * 9),
+    "concat": (
+        Concat((R.text, literal("-"), R.other)),
+        ["Ab-ab", "ab-ab", None, None, "-", "O'Neil-o'neil", "a\\b-A", "{%}-%", None],
+    ),
+    "concat of one": (Concat((R.other,)), VALUES["other"]),
+    "lower": (
+        Lower(R.text), ["ab", "ab", None, None, "", "o'neil", "a\\b", "{%}", "zażółć 漢字"],
+    ),
+    "moment as a number": (Micros(R.at), VALUES["at"]),
+    "number as a moment": (Moment(R.n), VALUES["n"]),
+    "there and back": (Micros(Moment(R.n)), VALUES["n"]),
+    "a moment": (at(LEAST), [LEAST] * 9),
+    "no moment": (at(None), [None] * 9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", OTHERS)
+def test_value_when_parts_are_null_or_the_last_of_their_kind_is_as_in_sql(said: str) -> None:
+    expression, expected = OTHERS[said]
+    assert values_of(expression) == expected
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [R.n + 1, R.n - 1, R.i + integer(1), integer(-(2**31)) - small(1), Moment(R.n) == R.n],
+)
+def test_value_when_it_is_none_of_its_type_is_refused(expression: Expression) -> None:
+    with pytest.raises(pa.ArrowException):
+        evaluate(expression, of_table(ROWS))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        FAIL,
+        Struct(named("n")),
+        count(),
+        R.unknown,
+        integer(2**31),
+        small(-(2**31) - 1),
+        literal(2**63),
+        at(2**63),
+    ],
+)
+def test_value_when_arrow_has_none_is_left_to_others(expression: Expression) -> None:
+    with pytest.raises(NotByArrowError):
+        evaluate(expression, of_table(ROWS))
+
+
+def test_value_of_a_literal_when_there_are_no_columns_is_itself() -> None:
+    assert evaluate(literal(5) + 2, no_columns).as_py() == 7
+    with pytest.raises(NotByArrowError):
+        evaluate(R.n, no_columns)
+
+
+# -- what an expression is -------------------------------------------------------------------------------
+
+
+def test_expression_when_asked_whether_it_is_true_refuses() -> None:
+    condition = R.n == 1
+    for asked in (
+        lambda: bool(condition),
+        lambda: condition and R.p,
+        lambda: not condition,
+        lambda: 1 if condition else 2,
+        lambda: 0 < R.n < 2,
+        lambda: [R.m].index(R.n),
+    ):
+        with pytest.raises(TypeError, match="neither true nor false"):
+            asked()
+
+
+def test_literal_when_it_is_of_another_type_is_refused() -> None:
+    for value in (1.5, None, b"x", [1]):
+        with pytest.raises(TypeError, match="is no literal"):
+            literal(value)  # type: ignore[arg-type]
+
+
+#: Of each node one, with all parts that it may have: each a column of its own.
+A, B, C, D = (Column(name, of) for name, of in (("a", "t"), ("b", "s"), ("c", ""), ("d", "x")))
+NODES: dict[type[Expression], tuple[Expression, set[str]]] = {
+    Aggregate: (Aggregate(Function.MAX_BY, A, B), {"a", "b"}),
+    Among: (Among(A, [1], Type.BIGINT), {"a"}),
+    And: (And((A, B, C)), {"a", "b", "c"}),
+    Case: (Case(((A, B),), C), {"a", "b", "c"}),
+    Column: (A, {"a"}),
+    Combined: (A + B, {"a", "b"}),
+    Compared: (A.same_as(B), {"a", "b"}),
+    Concat: (Concat((A, B)), {"a", "b"}),
+    Contains: (Contains(A, "x"), {"a"}),
+    Fail: (FAIL, set()),
+    Greatest: (Greatest((A, B)), {"a", "b"}),
+    In: (A.is_in([1]), {"a"}),
+    IsNull: (A.is_null(), {"a"}),
+    Literal: (literal(1), set()),
+    Lower: (Lower(A), {"a"}),
+    Mapped: (Mapped(A, ((1, 2),)), {"a"}),
+    Micros: (Micros(A), {"a"}),
+    Moment: (Moment(A), {"a"}),
+    Not: (~A, {"a"}),
+    Or: (Or((A, B)), {"a", "b"}),
+    Quotient: (Quotient(A, 2), {"a"}),
+    Struct: (Struct({"x": A, "y": B}), {"a", "b"}),
+}
+
+
+@pytest.mark.parametrize("kind", NODES)
+def test_columns_of_a_node_are_those_of_all_its_parts(kind: type[Expression]) -> None:
+    expression, names = NODES[kind]
+    aliases = {each.of for each in (A, B, C) if each.name in names}
+
+    assert type(expression) is kind
+    assert columns_of(expression) == names
+    assert aliases_of(expression) == aliases
+    deep = case((~(expression.is_null() | (D == 1)), Micros(expression)))
+    assert columns_of(deep) == names | {"d"}
+    assert aliases_of(deep) == aliases | {"x"}
+
+
+def test_nodes_when_one_is_new_are_all_looked_through() -> None:
+    assert {*NODES} == {*get_args(Node)}
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+FILES = pa.schema(
+    {
+        "segment": pa.int64(),
+        "id": pa.int64(),
+        "pri": pa.int32(),
+        "name": pa.string(),
+        "at": pa.timestamp("us", "UTC"),
+        "unmeasured": pa.int64(),
+    }
+)
+_NAMES = (
+    None,
+    "",
+    "a",
+    "b",
+    "O'Neil",
+    "漢字",
+    "x" * 63 + "z\U00020bb7",
+    "y" * 63 + "\U0010ffff" * 3,
+)
+#: In microseconds: statistics know no more than milliseconds.
+_MOMENTS = (None, 0, 999, 1_000, 1_001, -1, -62_135_596_800_000_000, LAST, LEAST)
+#: Of each column what a row may have, and a condition may ask for.
+CHOICES: dict[str, tuple[Sequence[Any], Type]] = {
+    "segment": ((-5, 0, 7), Type.BIGINT),
+    "id": ((None, LEAST, -1, 0, 1, 2, LAST), Type.BIGINT),
+    "pri": ((None, -3, 0, 1, 2**31 - 1), Type.INT),
+    "name": (_NAMES, Type.STRING),
+    "at": (_MOMENTS, Type.TIMESTAMP),
+    "unmeasured": ((None, 0, 1), Type.BIGINT),
+}
+
+
+def a_file(chance: random.Random) -> tuple[DataFile, pa.Table]:
+    """A file of a few rows, most often with statistics."""
+    segment = chance.choice((-5, 0, 7))
+    count_of_rows = chance.randrange(1, 4)
+    columns: list[list[Any]] = [[segment] * count_of_rows]
+    for name in FILES.names[1:]:
+        few = chance.choices(CHOICES[name][0], k=2)
+        columns.append(chance.choices(few, k=count_of_rows))
+    arrays = [nested(values, f.type) for values, f in zip(columns, FILES, strict=True)]
+    rows = pa.Table.from_arrays(arrays, schema=FILES)
+    stats = as_json(data_files._statistics(rows, FILES.names[1:-1]))
+    told = stats if chance.random() < 0.9 else None
+    return DataFile("x", 1, {"segment": segment}, told), rows
+
+
+def a_condition(chance: random.Random, depth: int = 3) -> Expression:
+    if depth and chance.random() < 0.6:
+        parts = [a_condition(chance, depth - 1) for _ in range(chance.randrange(1, 4))]
+        return chance.choice((all_of(*parts), any_of(*parts), ~parts[0]))
+    name = chance.choice(FILES.names)
+    choices, kind = CHOICES[name]
+    found = Column(name, chance.choice(("", "t")))
+    wanted = [Literal(chance.choice(choices), kind) for _ in range(chance.randrange(1, 4))]
+    sign = chance.choice(("=", "<>", "<", "<=", ">", ">=", "<=>"))
+    return chance.choice(
+        (
+            Compared(sign, found, wanted[0]),
+            Compared(sign, found, wanted[0]),
+            Compared(sign, wanted[0], found),
+            found.is_in(wanted),
+            found.not_in(wanted),
+            found.is_null(),
+            found.is_not_null(),
+            null(Type.BOOLEAN),
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_file_when_it_has_a_row_of_a_condition_is_never_skipped(seed: int) -> None:
+    chance = random.Random(seed)
+    files = [a_file(chance) for _ in range(40)]
+    seen: Counter[tuple[bool, bool]] = Counter()
+    for _ in range(60):
+        condition = a_condition(chance)
+        may_hold = files_of(condition, FILES)
+        for file, rows in files:
+            has_one = any(holds(condition, of_table(rows), rows.num_rows).to_pylist())
+            seen[has_one, may_hold(file)] += 1
+            assert may_hold(file) or not has_one, condition
+    assert min(seen[True, True], seen[False, False]) > 50
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_read"),
+    [
+        (None, True),
+        (TRUE, True),
+        (R.id == 1, True),
+        (R.id == 4, False),
+        (R.id < 1, False),
+        (R.id <= 1, True),
+        (R.id > 3, False),
+        (R.id >= 3, True),
+        (R.id.is_in([0, 4]), False),
+        (R.id.is_in([0, 2]), True),
+        (R.segment == 6, False),
+        (R.segment == 5, True),
+        (R.name == "a", False),
+        (R.name.same_as("a"), True),
+        (R.name.is_null(), True),
+        (R.pri == small(2), True),
+        (R.pri < small(2), False),
+        ((R.id == 4) | (R.segment == 5), True),
+        ((R.id == 4) | (R.segment == 6), False),
+        ((R.id == 1) & (R.segment == 6), False),
+        (~(R.id == 4), True),
+        (R.unmeasured == 9, True),
+        (R.unknown == 9, True),
+        (R.id == null(Type.BIGINT), True),
+        (R.id == "a", True),
+        # Bounds of moments know no more than milliseconds.
+        (R.at <= at(1_999_999), False),
+        (R.at <= at(2_000_000), True),
+        (R.at >= at(4_000_000), True),
+    ],
+)
+def test_file_when_its_statistics_exclude_a_condition_is_skipped(
+    condition: Expression | None, is_read: bool
+) -> None:
+    columns = [[5, 5], [1, 3], [2, 2], [None, None], [2_000_001, 3_000_000], [0, 0]]
+    arrays = [nested(values, f.type) for values, f in zip(columns, FILES, strict=True)]
+    rows = pa.Table.from_arrays(arrays, schema=FILES)
+    stats = as_json(data_files._statistics(rows, FILES.names[1:-1]))
+    file = DataFile("x", 1, {"segment": 5}, stats)
+    assert files_of(condition, FILES)(file) is is_read
