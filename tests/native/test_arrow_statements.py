@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import random
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,10 @@ from tubeq_spark.storage.expression import (
     FALSE,
     TRUE,
     Expression,
+    Literal,
     Type,
+    all_of,
+    any_of,
     case,
     literal,
     null,
@@ -43,6 +47,7 @@ from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from tubeq_spark.storage.expression import Row
     from tubeq_spark.storage.native.partitions import Partition
 
 REFUSED, AMBIGUOUS = "refused", "ambiguous"
@@ -441,3 +446,63 @@ def test_lease_when_its_end_is_past_all_numbers_is_left_to_the_library() -> None
     rows = grid.table_of_dicts(there, grid.SCHEMAS["tube"])
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         by_arrow(statement, rows)
+
+
+# -- statements by chance ----------------------------------------------------------------------------------
+
+CHANCE_IDS, CHANCE_NAMES = (None, 1, 2, 3), (None, "a", "b")
+
+
+def a_condition(chance: random.Random, rows: Sequence[Row], depth: int = 2) -> Expression:
+    """A condition over a row of the table and, where there is one, a row of the source."""
+    if depth and chance.random() < 0.5:
+        parts = [a_condition(chance, rows, depth - 1) for _ in range(2)]
+        return chance.choice((all_of(*parts), any_of(*parts), ~parts[0]))
+    one, other = (chance.choice(rows) for _ in range(2))
+    number, name = chance.choice(CHANCE_IDS), chance.choice(CHANCE_NAMES)
+    return chance.choice(
+        (
+            one.task_id == other.task_id,
+            one.utube == other.utube,
+            one.utube.same_as(other.utube),
+            one.task_id.same_as(Literal(number, Type.BIGINT)),
+            one.utube != Literal(name, Type.STRING),
+            one.task_id <= Literal(number, Type.BIGINT),
+            one.utube.is_in(["a", null(Type.STRING)]),
+            one.utube.is_null(),
+            TRUE,
+            null(Type.BOOLEAN),
+        )
+    )
+
+
+def a_statement(chance: random.Random) -> Statement:
+    """A MERGE of some clauses, most of which tell rows apart by their ids."""
+    values = {"segment": literal(chance.choice((5, 6))), "task_id": T.task_id, "utube": S.utube}
+    clauses: list[Clause] = []
+    for _ in range(chance.randrange(3)):
+        sets = chance.choice((values, {"utube": S.utube}, None, {"segment": FAIL}))
+        when = chance.choice((None, a_condition(chance, (T, S))))
+        clauses.append(Clause(sets, when))
+    new = {"segment": literal(7), "task_id": S.task_id}
+    for _ in range(chance.randrange(3) if clauses else 1):
+        clauses.append(Clause(new, chance.choice((None, a_condition(chance, (S,)))), inserts=True))
+    where = a_condition(chance, (T, S))
+    if chance.random() < 0.7:
+        where &= T.task_id.same_as(S.task_id)
+    source = [
+        (chance.choice(CHANCE_IDS), chance.choice(CHANCE_NAMES))
+        for _ in range(chance.randrange(1, 4))
+    ]
+    return merge(where, clauses, source)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_statement_when_it_is_made_by_chance_changes_the_same_rows(seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(5):
+        there = [
+            (chance.choice(CHANCE_IDS), chance.choice(CHANCE_NAMES))
+            for _ in range(chance.randrange(5))
+        ]
+        agreed(a_statement(chance), tasks(*there))
