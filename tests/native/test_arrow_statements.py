@@ -485,8 +485,10 @@ def a_statement(chance: random.Random) -> Statement:
         when = chance.choice((None, a_condition(chance, (T, S))))
         clauses.append(Clause(sets, when))
     new = {"segment": literal(7), "task_id": S.task_id}
-    for _ in range(chance.randrange(3) if clauses else 1):
-        clauses.append(Clause(new, chance.choice((None, a_condition(chance, (S,)))), inserts=True))
+    clauses += [
+        Clause(new, chance.choice((None, a_condition(chance, (S,)))), inserts=True)
+        for _ in range(chance.randrange(3) if clauses else 1)
+    ]
     where = a_condition(chance, (T, S))
     if chance.random() < 0.7:
         where &= T.task_id.same_as(S.task_id)
