@@ -14,6 +14,7 @@ from matplotlib import pyplot as plt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from matplotlib.figure import Figure
     from pyspark.sql import SparkSession
 
 NOTEBOOKS = sorted(Path(__file__).parents[2].joinpath("notebooks").glob("*.ipynb"))
@@ -116,3 +117,16 @@ def test_notebook_when_run_from_top_to_bottom_works(
 
     assert names["location"] == location
     assert names["queue"].state() == "WAITING"
+    assert [shows_something(plt.figure(number)) for number in plt.get_fignums()] == [True] * (
+        2 if path.stem == "04_operating" else 0
+    )
+
+
+def shows_something(figure: Figure) -> bool:
+    """Whether a plot has bars or areas with a height, or a line of more than one point."""
+    axes = figure.axes[0]
+    return (
+        any(bar.get_height() for bar in axes.patches)
+        or any(len(area.get_paths()) for area in axes.collections)
+        or any(len(line.get_xdata()) > 1 for line in axes.lines)
+    )
