@@ -73,8 +73,11 @@ test-all: ## Run all tests, on classic Spark and on Spark Connect
 test-connect: java setup ## Run the tests of all cases on Spark Connect
 	$(PYTEST) --connect -n $(WORKERS) -m "not benchmark" $(or $(ARGS),tests/connect $(CASES))
 
-test-unit: setup ## Run the tests that need no Spark (seconds)
-	$(BIN)/python -m pytest -m "not benchmark" --engine memory tests/unit $(CASES) $(ARGS)
+test-unit: setup ## Run the tests that need no Spark, and the cases without it
+	@status=0; \
+	$(PYTEST) -n $(WORKERS) -m "not benchmark" --engine memory tests/unit $(CASES) $(ARGS) || status=1; \
+	$(PYTEST) -n $(WORKERS) -m "$(QUICK)" --engine native $(CASES) $(ARGS) || status=1; \
+	exit $$status
 
 test-model: setup ## Run the state machines without Spark, by 100 times the examples that it can afford
 	TUBEQ_EXAMPLES=$(or $(TIMES),100) $(BIN)/python -m pytest --engine native -n $(WORKERS) tests/stateful $(ARGS)

@@ -31,23 +31,18 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
-from tubeq_spark.storage.statement import ONE_ROW, Affected, Append, Clause, Rows, Statement
-from tubeq_spark.storage.tables.system_table import SystemTable
+from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Rows, Statement
+from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED, WRITING, VacuumNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tubeq_spark.storage.engine import Extent
-    from tubeq_spark.storage.expression import Expression, Row
+    from tubeq_spark.storage.expression import Expression
 
 __all__ = ["Sessions"]
 
 _BUCKETS = 64
-_VACUUM_BUCKET = 2_000
-#: What is noted of the removal of dead files.
-_VACUUMED, _TRIED = "vacuum", "vacuum_tried"
-#: What a long statement asks of it.
-_WRITING = "writing"
 _TOTAL_BUCKET = 2_001
 _ROW, _T, _S = row(), row("t"), row("s")
 #: Where members and dead marks are; slots, of which there may be a thousand, are not.
@@ -75,7 +70,7 @@ def bucket_of(session: str) -> int:
     return zlib.crc32(session.encode()) % _BUCKETS
 
 
-class Sessions(SystemTable):
+class Sessions(VacuumNotes):
     """Reads and writes `_tubeq_sessions`."""
 
     # -- reads --------------------------------------------------------------------------------
@@ -97,7 +92,7 @@ class Sessions(SystemTable):
             **named("kind", "bucket", "session"),
             "member": case((_ROW.kind == "slot", null(Type.STRING)), other=_ROW.member),
             "slot": _ROW.slot,
-            "key": case((_ROW.kind.is_in([_VACUUMED, _TRIED]), _ROW.seq)),
+            "key": case((_ROW.kind.is_in([VACUUMED, TRIED]), _ROW.seq)),
         }
         found = {
             **_NEWEST,
@@ -116,9 +111,9 @@ class Sessions(SystemTable):
             _views([*kinds["member"], *kinds["dead"]]),
             sum(each["n"] - (not left[each["session"]]) for each in kinds["member"]),
             sum(each["n"] - 1 for each in kinds["slot"]),
-            {each["key"]: each["at"] for each in kinds[_VACUUMED]},
-            {each["key"]: each["at"] for each in kinds[_TRIED]},
-            {each["member"]: (each["until"], each["n"]) for each in kinds[_WRITING]},
+            {each["key"]: each["at"] for each in kinds[VACUUMED]},
+            {each["key"]: each["at"] for each in kinds[TRIED]},
+            {each["member"]: (each["until"], each["n"]) for each in kinds[WRITING]},
         )
 
     def calls(self, but: str) -> list[Mapping[str, int]]:
@@ -189,13 +184,6 @@ class Sessions(SystemTable):
         )
 
         self._append("heartbeat", row)
-
-    def _append(self, operation: str, row: pa.Table) -> None:
-        def attempt() -> Plan[None]:
-            append = Append(self._table, row, self._operation_id())
-            return Plan(append, lambda _: None)
-
-        self._loop.run(operation, self._table_lock, attempt)
 
     def renew(self, member: Member, now_us: int) -> bool:
         """Write a member's row after its lease has ended, unless somebody found that out first.
@@ -287,86 +275,6 @@ class Sessions(SystemTable):
             ONE_ROW,
             {"bucket": [bucket]},
         )
-
-    # -- maintenance --------------------------------------------------------------------------
-
-    def note_vacuum(self, key: int, now_us: int, *, tried: bool = False) -> None:
-        """Remember that dead files were removed, or that somebody tries. One commit, a blind append."""
-        row = pa.table(
-            {
-                "bucket": array([_VACUUM_BUCKET], pa.int32()),
-                "kind": array([_TRIED if tried else _VACUUMED], pa.string()),
-                "seq": array([key], pa.int64()),
-                "at": array([now_us], pa.timestamp("us", "UTC")),
-            }
-        )
-        self._append("vacuum", row)
-
-    def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
-        """Ask VACUUM of a table to wait for a long statement. One commit, a blind append."""
-        row = pa.table(
-            {
-                "bucket": array([_VACUUM_BUCKET], pa.int32()),
-                "kind": array([_WRITING], pa.string()),
-                "member": array([member], pa.string()),
-                "status": array([table], pa.string()),
-                "lease_until": array([until_us], pa.timestamp("us", "UTC")),
-                "at": array([now_us], pa.timestamp("us", "UTC")),
-            }
-        )
-        self._append("writing", row)
-
-    def asked_to_wait(self, table: str, now_us: int) -> bool:
-        """Whether a living queue object runs a long statement on a table."""
-        where = all_of(_asks(_ROW), _ROW.status == table, _ROW.lease_until > at(now_us))
-        return bool(self._engine.rows(Select(self._table, {"one": literal(1)}, where, limit=1)))
-
-    def forget_asks(self, at_us: int, loop: CommitLoop) -> int:
-        """Remove what queue objects have asked of VACUUM that asked for no longer than a moment.
-
-        One that may live has asked for longer, by a row that is newer: then the older ones stay, too.
-
-        Args:
-            at_us: The moment, past for every clock.
-            loop: May give up: this meets whoever asks now. At most one commit.
-
-        Returns:
-            How many rows went.
-        """
-        columns = {
-            "member": _ROW.member,
-            "asks": count(),
-            "until": greatest(_ROW.lease_until),
-        }
-        ended = Select(
-            self._table,
-            columns,
-            _asks(_ROW),
-            by=["member"],
-            having=_ROW.until <= at(at_us),
-        )
-
-        def decide(operation_id: int) -> tuple[int, Statement | None]:
-            found = self._engine.rows(ended)
-            if not found:
-                return 0, None
-            statement = Statement(
-                self._table,
-                all_of(
-                    _asks(_T),
-                    _T.member == _S.member,
-                    _T.lease_until <= at(at_us),
-                    _T.seq.is_null() | (_T.seq != operation_id),
-                ),
-                [Clause(None)],
-                operation_id,
-                _T.bucket,
-                Rows({"member": Type.STRING}, [(each["member"],) for each in found]),
-                {"bucket": [_VACUUM_BUCKET]},
-            )
-            return sum(each["asks"] for each in found), statement
-
-        return self._remove("forget_asks", loop, 1, decide)
 
     def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove heartbeats that newer ones have replaced and sessions that all members have left.
@@ -469,11 +377,6 @@ class Sessions(SystemTable):
             Rows(columns, rows),
             {"bucket": [*range(_BUCKETS), _TOTAL_BUCKET]},
         )
-
-
-def _asks(of: Row) -> Expression:
-    """What queue objects ask of VACUUM."""
-    return (of.bucket == integer(_VACUUM_BUCKET)) & (of.kind == _WRITING)
 
 
 def _views(rows: Iterable[Mapping[str, Any]]) -> dict[str, SessionView]:

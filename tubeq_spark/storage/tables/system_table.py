@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
+from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
+
+    import pyarrow as pa
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
@@ -38,6 +41,14 @@ class SystemTable:
     def _operation_id(self) -> int:
         """A number for a statement's predicate, one that no row holds."""
         return -self._random.getrandbits(62) - 1
+
+    def _append(self, operation: str, rows: pa.Table) -> None:
+        """Add rows by a blind append, which conflicts with nothing. One commit."""
+
+        def attempt() -> Plan[None]:
+            return Plan(Append(self._table, rows, self._operation_id()), lambda _: None)
+
+        self._loop.run(operation, self._table_lock, attempt)
 
     def _remove(
         self,

@@ -1,0 +1,114 @@
+"""What is noted in `_tubeq_sessions` for VACUUM: when it ran, and who asks it to wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark.storage.arrow_arrays import array
+from tubeq_spark.storage.expression import Type, all_of, at, integer, literal, row
+from tubeq_spark.storage.query import Select, count, greatest
+from tubeq_spark.storage.statement import Clause, Rows, Statement
+from tubeq_spark.storage.tables.system_table import SystemTable
+
+if TYPE_CHECKING:
+    from tubeq_spark.storage.commit_loop import CommitLoop
+    from tubeq_spark.storage.expression import Expression, Row
+
+__all__ = ["TRIED", "VACUUMED", "WRITING", "VacuumNotes"]
+
+_ROW, _T, _S = row(), row("t"), row("s")
+#: Where these notes are: no statement about members reads it.
+_VACUUM_BUCKET = 2_000
+#: What is noted of the removal of dead files.
+VACUUMED, TRIED = "vacuum", "vacuum_tried"
+#: What a long statement asks of it.
+WRITING = "writing"
+
+
+class VacuumNotes(SystemTable):
+    """Reads and writes these notes."""
+
+    def note_vacuum(self, key: int, now_us: int, *, tried: bool = False) -> None:
+        """Remember that dead files were removed, or that somebody tries. One commit, a blind append."""
+        row = pa.table(
+            {
+                "bucket": array([_VACUUM_BUCKET], pa.int32()),
+                "kind": array([TRIED if tried else VACUUMED], pa.string()),
+                "seq": array([key], pa.int64()),
+                "at": array([now_us], pa.timestamp("us", "UTC")),
+            }
+        )
+        self._append("vacuum", row)
+
+    def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
+        """Ask VACUUM of a table to wait for a long statement. One commit, a blind append."""
+        row = pa.table(
+            {
+                "bucket": array([_VACUUM_BUCKET], pa.int32()),
+                "kind": array([WRITING], pa.string()),
+                "member": array([member], pa.string()),
+                "status": array([table], pa.string()),
+                "lease_until": array([until_us], pa.timestamp("us", "UTC")),
+                "at": array([now_us], pa.timestamp("us", "UTC")),
+            }
+        )
+        self._append("writing", row)
+
+    def asked_to_wait(self, table: str, now_us: int) -> bool:
+        """Whether a living queue object runs a long statement on a table."""
+        where = all_of(_asks(_ROW), _ROW.status == table, _ROW.lease_until > at(now_us))
+        return bool(self._engine.rows(Select(self._table, {"one": literal(1)}, where, limit=1)))
+
+    def forget_asks(self, at_us: int, loop: CommitLoop) -> int:
+        """Remove what queue objects have asked of VACUUM that asked for no longer than a moment.
+
+        One that may live has asked for longer, by a row that is newer: then the older ones stay, too.
+
+        Args:
+            at_us: The moment, past for every clock.
+            loop: May give up: this meets whoever asks now. At most one commit.
+
+        Returns:
+            How many rows went.
+        """
+        columns = {
+            "member": _ROW.member,
+            "asks": count(),
+            "until": greatest(_ROW.lease_until),
+        }
+        ended = Select(
+            self._table,
+            columns,
+            _asks(_ROW),
+            by=["member"],
+            having=_ROW.until <= at(at_us),
+        )
+
+        def decide(operation_id: int) -> tuple[int, Statement | None]:
+            found = self._engine.rows(ended)
+            if not found:
+                return 0, None
+            statement = Statement(
+                self._table,
+                all_of(
+                    _asks(_T),
+                    _T.member == _S.member,
+                    _T.lease_until <= at(at_us),
+                    _T.seq.is_null() | (_T.seq != operation_id),
+                ),
+                [Clause(None)],
+                operation_id,
+                _T.bucket,
+                Rows({"member": Type.STRING}, [(each["member"],) for each in found]),
+                {"bucket": [_VACUUM_BUCKET]},
+            )
+            return sum(each["asks"] for each in found), statement
+
+        return self._remove("forget_asks", loop, 1, decide)
+
+
+def _asks(of: Row) -> Expression:
+    """What queue objects ask of VACUUM."""
+    return (of.bucket == integer(_VACUUM_BUCKET)) & (of.kind == WRITING)
