@@ -30,14 +30,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMAS",
-    "SEGMENTS",
+    "TUBE",
     "about",
-    "fill",
+    "every_row",
+    "place_of",
     "plain_values",
     "queries",
     "rows_of",
     "statements",
+    "table_of",
     "table_of_dicts",
+    "table_of_tube",
 ]
 
 T = TypeVar("T", Select, Statement)
@@ -111,7 +114,7 @@ _TABLES = {
     PATH.table(SESSIONS): "sessions_table",
     PATH.table(TAKEN_UTUBES): "locked",
 }
-#: No more than are read without a query. The last is that of a fence.
+#: Few enough to be read without a query. The last is that of a fence.
 SEGMENTS = (0, 10, 11, -5, -6, -7, -21, -22, -31, -41, 7, -21 - (1 << 62))
 #: The segment of a few tasks, none of them taken.
 TINY = 13
@@ -185,9 +188,14 @@ def about(part: T, table: str) -> T:
 
 def fill(place: Place) -> None:
     """Write the rows to the tables of a place."""
-    for number, (name, schema) in enumerate(SCHEMAS.items(), 1):
-        rows = table_of_dicts(rows_of(name), schema)
-        place.engine.execute(Append(getattr(place, name), rows, -number), NOTE)
+    for number, name in enumerate(SCHEMAS, 1):
+        place.engine.execute(Append(getattr(place, name), every_row(name), -number), NOTE)
+
+
+@functools.cache
+def every_row(table: str) -> pa.Table:
+    """The rows of a table, as Arrow has them."""
+    return table_of_dicts(rows_of(table), SCHEMAS[table])
 
 
 def table_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.Table:

@@ -311,6 +311,17 @@ def test_rows_in_order_when_limited_are_the_first(
     assert found.to_pylist() == expected.to_pylist()
 
 
+@pytest.mark.parametrize("descending", [False, True])
+def test_null_when_rows_are_sorted_by_the_library_is_the_least_value_as_for_spark(
+    place: Place, descending: bool
+) -> None:
+    query = Select(place.tube, named("utube"), MINE, order=["utube"], descending=descending)
+    found = [each["utube"] for each in by_library(place, query).to_pylist()]
+    assert None in found
+    expected = sorted(found, key=lambda name: (name is not None, name or ""), reverse=descending)
+    assert found == expected
+
+
 #: Queries that Arrow leaves to DataFusion, or to nobody, with what it says.
 OTHERS: dict[str, tuple[Select, str]] = {
     "NULLs in order": (Select("", named("utube"), order=["utube"]), "order of NULLs"),

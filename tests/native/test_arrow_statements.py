@@ -143,14 +143,15 @@ def agreed(statement: Statement, rows: pa.Table) -> Changed | str:
 def rows_for(statement: Statement) -> dict[str, pa.Table]:
     """Rows of every kind, those that a statement was decided on, and none."""
     name = grid.table_of(statement)
-    schema = grid.SCHEMAS[name]
-    every = grid.rows_of(name)
-    if name == "tube":
-        every = [*every, {"segment": 0, "tube": TUBE}] if is_drop(statement) else every
-    rows = {"every kind": every, "as decided": list(as_decided(statement, every))}
+    schema, every = grid.SCHEMAS[name], grid.every_row(name)
+    if is_drop(statement):
+        tombstone = grid.table_of_dicts([{"segment": 0, "tube": TUBE}], schema)
+        every = pa.concat_tables([every, tombstone])
+    decided_on = list(as_decided(statement, grid.rows_of(name)))
+    rows = {"every kind": every, "as decided": grid.table_of_dicts(decided_on, schema)}
     if statement.partitions and any(clause.inserts for clause in statement.clauses):
-        rows["none"] = []
-    return {said: grid.table_of_dicts(each, schema) for said, each in rows.items()}
+        rows["none"] = grid.table_of_dicts([], schema)
+    return rows
 
 
 def is_drop(statement: Statement) -> bool:
@@ -499,7 +500,7 @@ def a_statement(chance: random.Random) -> Statement:
     return merge(where, clauses, source)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_statement_when_it_is_made_by_chance_changes_the_same_rows(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(5):

@@ -67,6 +67,11 @@ class DataFusionRenderer(Renderer):
         names = (self.literal(Literal(name, Type.STRING)) for name in value)
         return f"map([{', '.join(names)}], [{', '.join(map(str, value.values()))}])"
 
+    def order(self, columns: Sequence[str], *, descending: bool = False) -> str:
+        """Columns to sort by; by itself it takes NULL for the greatest value."""
+        turned = "DESC NULLS LAST" if descending else "NULLS FIRST"
+        return ", ".join(f"{name} {turned}" for name in columns)
+
     def concat(self, parts: Sequence[str]) -> str:
         """Texts, one after the other; the function of that name leaves NULLs out."""
         return f"({' || '.join(parts)})"

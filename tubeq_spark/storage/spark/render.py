@@ -86,9 +86,12 @@ class Renderer:
         if query.having is not None:
             text += f" HAVING {self.expression(query.having)}"
         if query.order:
-            order = (f"{name}{' DESC' * query.descending}" for name in query.order)
-            text += f" ORDER BY {', '.join(order)}"
+            text += f" ORDER BY {self.order(query.order, descending=query.descending)}"
         return text if query.limit is None else f"{text} {limited(query.limit)}"
+
+    def order(self, columns: Sequence[str], *, descending: bool = False) -> str:
+        """Columns to sort by; NULL is less than all values."""
+        return ", ".join(f"{name}{' DESC' * descending}" for name in columns)
 
     def table(self, name: str) -> str:
         """What a table is called."""
@@ -117,7 +120,7 @@ class Renderer:
         return [places.get(name, name) for name in keys]
 
     def _firsts(self, firsts: Firsts) -> str:
-        place = f"row_number() OVER (PARTITION BY utube ORDER BY {', '.join(firsts.order)})"
+        place = f"row_number() OVER (PARTITION BY utube ORDER BY {self.order(firsts.order)})"
         usual = max(firsts.quotas.values())
         others = "".join(
             f"WHEN utube <=> {string(utube)} THEN {quota} "
