@@ -21,15 +21,15 @@ from tubeq_spark.storage.rows import INSERTED, insert_schema
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.table_names import path_table
 from tubeq_spark.storage.tables import schema
-from tubeq_spark.storage.tables.capacity import Admission
+from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.subqueue_reads import Subqueues
-from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.tables.task_reads import Tasks
-from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 
 if TYPE_CHECKING:
@@ -134,11 +134,11 @@ class Place:
             path_table(str(root / name)) for name in ("tube", "tubes", "utubes", "sessions")
         )
         self.table = TubeTable(self.tube, 1, order)
-        self.tasks = Tasks(self.engine, self.table)  # type: ignore[arg-type]
-        self.subqueues = Subqueues(self.engine, self.table)  # type: ignore[arg-type]
-        self.statements = Statements(self.table, self.fresh)
-        self.subqueue_statements = SubqueueStatements(self.table, self.fresh)
-        self.admission = Admission(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
+        self.tasks = TubeReader(self.engine, self.table)  # type: ignore[arg-type]
+        self.subqueues = SubqueueReader(self.engine, self.table)  # type: ignore[arg-type]
+        self.statements = TubeWriter(self.table, self.fresh)
+        self.subqueue_statements = SubqueueWriter(self.table, self.fresh)
+        self.admission = CapacityGate(self.engine, self.table, self.fresh)  # type: ignore[arg-type]
         self.loop: Any = Once(self.engine)
         lock = TableLock(None)
         self.locks = UtubeLocks(self.engine, self.locked, 1, lock)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from tests.unit.golden.system_texts import PATH
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.row_changes import Move, Named
 from tubeq_spark.storage.arrow.statement import changed
-from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -37,11 +37,11 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
 from tubeq_spark.storage.native.errors import RefusedError
-from tubeq_spark.storage.native.queries import Exchange, RunningQuery
+from tubeq_spark.storage.native.queries import ArrowHandover, RunningQuery
 from tubeq_spark.storage.native.statement_query import StatementQuery
 from tubeq_spark.storage.native.swap import DuplicateError, _Outcome
 from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, Statement
-from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def given(statement: Statement) -> Statement:
 
 #: Arrow decides all of them: `NotByArrowError` fails their tests.
 STATEMENTS = {title: given(statement) for title, statement in grid.statements()}
-EXCHANGE = Exchange()
+EXCHANGE = ArrowHandover()
 
 
 @dataclass(frozen=True)
@@ -391,8 +391,8 @@ def test_row_when_one_clause_fails_for_it_refuses_the_statement() -> None:
 def test_settlement_of_so_many_tasks_when_they_are_there_moves_all_and_else_none(
     count: int,
 ) -> None:
-    statements = Statements(grid.table_of_tube(), lambda: -9)
-    chosen = [Chosen(-5, number) for number in range(count)]
+    statements = TubeWriter(grid.table_of_tube(), lambda: -9)
+    chosen = [SettleRow(-5, number) for number in range(count)]
     statement = statements.settle(chosen, [(Named(), Move(-41))], {})
     there = [{"segment": -5, "tube": TUBE, "task_id": number} for number in range(count + 2)]
     schema = grid.SCHEMAS["tube"]
@@ -429,7 +429,7 @@ def test_locks_of_so_many_sub_queues_when_some_are_held_are_those_of_the_others(
 def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
     tube: int | None, inserted: int
 ) -> None:
-    statements = Statements(grid.table_of_tube(), lambda: -9)
+    statements = TubeWriter(grid.table_of_tube(), lambda: -9)
     statement = statements.put(new_rows(10, [1, 2, 3], utube=[None, "a", "O'Neil"]), 3, [10])
     there = [{"segment": 0, "tube": tube}, {"segment": 11, "tube": TUBE}]
     found = agreed(statement, grid.table_of_dicts(there, grid.SCHEMAS["tube"]))
@@ -438,7 +438,7 @@ def test_put_when_segment_0_has_a_tombstone_of_the_tube_inserts_nothing(
 
 
 def test_lease_when_its_end_is_past_all_numbers_is_left_to_the_library() -> None:
-    statements = Statements(grid.table_of_tube(), lambda: -9)
+    statements = TubeWriter(grid.table_of_tube(), lambda: -9)
     statement = statements.take([10], [(at(9), -50)], NewLease("session/1", NOW), NOW, 1)
     there = [
         {"segment": 10, "tube": TUBE, "task_id": 1, "state": "r", "ttr": 2**63 - 1},

@@ -12,7 +12,7 @@ from tests.native.grid import plain_values
 from tests.unit.golden.sample_values import NAMES
 from tubeq_spark.storage.expression import Literal, Type
 from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
-from tubeq_spark.storage.native.queries import Exchange, RunningQuery
+from tubeq_spark.storage.native.queries import ArrowHandover, RunningQuery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +70,7 @@ def read_back(expressions: Sequence[Expression]) -> pa.Table:
     """Some values as DataFusion reads them."""
     renderer = DataFusionRenderer()
     texts = (f"{renderer.expression(each)} AS x{n}" for n, each in enumerate(expressions))
-    return RunningQuery(Exchange()).rows(f"SELECT {', '.join(texts)}", {})
+    return RunningQuery(ArrowHandover()).rows(f"SELECT {', '.join(texts)}", {})
 
 
 def values_read(values: Sequence[Any], kind: Type) -> list[Any]:

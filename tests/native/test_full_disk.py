@@ -12,7 +12,7 @@ import pytest
 from tests.power.disk import require_root
 from tubeq_spark import Queue, StoreError
 from tubeq_spark.storage.native.delta_log import data_files, disk_space
-from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +105,7 @@ def test_sub_queue_of_a_stopped_take_when_the_disk_is_nearly_full_is_taken_by_an
         tube.put("a", utube="a")
         with monkeypatch.context() as patch:
             # Between its two commits: the lock of the sub-queue is there, and holds nothing.
-            patch.setattr(SubqueueStatements, "take", stopped)
+            patch.setattr(SubqueueWriter, "take", stopped)
             with pytest.raises(KeyboardInterrupt):
                 tube.take(0)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: FULL)

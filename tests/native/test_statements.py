@@ -17,7 +17,7 @@ from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.membership import Member, SlotLease
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.rules.row_changes import Every, GiveBack, Named
-from tubeq_spark.storage.chosen import Acked, Chosen, SubqueueShare
+from tubeq_spark.storage.chosen import ExchangedRow, SettleRow, SubqueueShare
 from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.tables import schema_of
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
@@ -92,7 +92,7 @@ def settle(segment: int, task_id: int, dest: int) -> Callable[[Place], object]:
 
     def run(place: Place) -> object:
         rows = [
-            Chosen(segment, number, number == task_id, True) for number in (task_id, task_id ^ 1)
+            SettleRow(segment, number, number == task_id, True) for number in (task_id, task_id ^ 1)
         ]
         changes = [(Named(), GiveBack(dest))]
         return place.run(place.statements.settle(rows, changes, {segment: dest - 1}))
@@ -107,7 +107,7 @@ def whole(segment: int, dest: int) -> Callable[[Place], object]:
 def exchange(acked: int, utube: str, source: int, to: int) -> Callable[[Place], object]:
     return lambda p: p.run(
         p.subqueue_statements.exchange(
-            [Acked(acked, "c")], [source], [share(utube, 99, to)], to, LEASE, NOW, 4
+            [ExchangedRow(acked, "c")], [source], [share(utube, 99, to)], to, LEASE, NOW, 4
         )
     )
 
@@ -323,7 +323,7 @@ def test_take_of_some_keeps_the_rest_where_it_is(place: Place) -> None:
 def test_settle_when_a_row_has_moved_fails_and_writes_nothing(place: Place) -> None:
     stored(place)
     before, version = place.stored(), place.version(place.tube)
-    rows = [Chosen(HELD, 70), Chosen(KEPT, 70)]
+    rows = [SettleRow(HELD, 70), SettleRow(KEPT, 70)]
     with pytest.raises(RefusedError) as refused:
         place.run(place.statements.settle(rows, [(Named(), GiveBack(FRESH))], {}))
     assert outcome_of(refused.value) is Outcome.STALE

@@ -21,15 +21,15 @@ from tests.unit.golden.recording import entry_of
 from tests.unit.golden.system_texts import system_cases
 from tests.unit.golden.tube_texts import CHANGES, WHICH, tube_cases
 from tubeq_spark.rules.row_changes import Change, Which
-from tubeq_spark.storage.tables.capacity import Admission
+from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.ended_tasks import EndedTasks
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.sessions import Sessions
-from tubeq_spark.storage.tables.subqueue_reads import Subqueues
-from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.tables.task_reads import Tasks
-from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.tube_reader import TubeReader
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 
 if TYPE_CHECKING:
@@ -40,15 +40,15 @@ WRITE = "TUBEQ_WRITE_GOLDEN"
 #: So many entries that differ are shown, and so much around the first difference of a line.
 SHOWN, AROUND = 10, 80
 MAKERS = (
-    Admission,
+    CapacityGate,
     EndedTasks,
     Registry,
     Sessions,
     Slots,
-    Statements,
-    Subqueues,
-    SubqueueStatements,
-    Tasks,
+    TubeWriter,
+    SubqueueReader,
+    SubqueueWriter,
+    TubeReader,
     UtubeLocks,
 )
 #: Public methods that make no SQL.

@@ -29,15 +29,15 @@ from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.location import TAKEN_UTUBES
-from tubeq_spark.storage.tables.capacity import Admission
+from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.ended_tasks import EndedTasks
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.schema import new_taken_utubes
-from tubeq_spark.storage.tables.subqueue_reads import Subqueues
-from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
-from tubeq_spark.storage.tables.task_reads import Tasks
-from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
 from tubeq_spark.verbs import empty, expire
 
@@ -226,11 +226,11 @@ def make_context(
         record,
         driver,
         tube_table,
-        Tasks(queue.engine, tube_table),
-        Statements(tube_table, fresh),
-        Admission(queue.engine, tube_table, fresh),
-        Subqueues(queue.engine, tube_table),
-        SubqueueStatements(tube_table, fresh),
+        TubeReader(queue.engine, tube_table),
+        TubeWriter(tube_table, fresh),
+        CapacityGate(queue.engine, tube_table, fresh),
+        SubqueueReader(queue.engine, tube_table),
+        SubqueueWriter(tube_table, fresh),
         UtubeLocks(queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)),
         EndedTasks(queue.engine, tube_table, fresh, queue.config.key_days),
         table_lock,

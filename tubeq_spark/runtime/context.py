@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.log_readers import LogReaders
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.task_frames import TaskFrames
-    from tubeq_spark.storage.tables.capacity import Admission
+    from tubeq_spark.storage.tables.capacity import CapacityGate
     from tubeq_spark.storage.tables.ended_tasks import EndedTasks
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.sessions import Sessions
-    from tubeq_spark.storage.tables.subqueue_reads import Subqueues
-    from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
-    from tubeq_spark.storage.tables.task_reads import Tasks
-    from tubeq_spark.storage.tables.task_statements import Statements
+    from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+    from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
+    from tubeq_spark.storage.tables.tube_reader import TubeReader
     from tubeq_spark.storage.tables.tube_table import TubeTable
+    from tubeq_spark.storage.tables.tube_writer import TubeWriter
     from tubeq_spark.storage.tables.utube_locks import UtubeLocks
     from tubeq_spark.task import Task
 
@@ -214,11 +214,11 @@ class TubeContext:
     record: TubeRecord
     driver: Driver
     table: TubeTable
-    tasks: Tasks
-    statements: Statements
-    admission: Admission
-    subqueues: Subqueues
-    subqueue_statements: SubqueueStatements
+    tasks: TubeReader
+    statements: TubeWriter
+    admission: CapacityGate
+    subqueues: SubqueueReader
+    subqueue_statements: SubqueueWriter
     utube_locks: UtubeLocks
     ended: EndedTasks
     table_lock: TableLock

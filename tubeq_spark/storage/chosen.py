@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tubeq_spark.rules.order import OrderPosition
 
-__all__ = ["MOST_NAMED", "Acked", "Chosen", "SubqueueShare"]
+__all__ = ["MOST_NAMED", "ExchangedRow", "SettleRow", "SubqueueShare"]
 
 #: More tasks than this are not named in the text of a statement.
 MOST_NAMED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SettleRow:
     """One source row of a `settle`: a row of a segment, or all of it.
 
     Attributes:
@@ -41,7 +41,7 @@ class SubqueueShare:
 
 
 @dataclass(frozen=True, slots=True)
-class Acked:
+class ExchangedRow:
     """What an exchange removes: a task, or all that a lease segment has of a sub-queue."""
 
     segment: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.row_changes import Older, Remove
-from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.expire import end_due
@@ -63,7 +63,7 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> State
     lease_segments = [span.segment for span in spans if span.in_lease_segment]
     gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     changes = [(Older(bound, taken=True), Remove(gone)), (Older(bound), Remove())]
-    rows = [Chosen(span.segment, None) for span in spans]
+    rows = [SettleRow(span.segment, None) for span in spans]
     moves = dict(zip(lease_segments, fresh, strict=True))
     return replace(ctx.statements.settle(rows, changes, moves), ended=None)
 

@@ -15,7 +15,7 @@ from tubeq_spark.rules.lifecycle import TIMERS
 from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.rules.row_changes import Due, Event, Every, GiveBack, Remove
 from tubeq_spark.runtime.dead_owners import DeadOwners
-from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.subqueues.locks import free_ended, held_in
 from tubeq_spark.task import TaskState
@@ -93,7 +93,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             event=Event("", now_us, ctx.max_attempts),
         )
         statement = ctx.statements.settle(
-            [Chosen(segment, None) for segment in segments],
+            [SettleRow(segment, None) for segment in segments],
             [
                 (Due(now_us, over=True, kept=is_of_kept), Remove(gone, Event("ttl", now_us))),
                 (Due(now_us), given_back),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.row_changes import Every, Named
-from tubeq_spark.storage.chosen import MOST_NAMED, Chosen
+from tubeq_spark.storage.chosen import MOST_NAMED, SettleRow
 from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.task import TaskState
 
@@ -66,19 +66,22 @@ class Located:
         """Whether `source` names tasks: whole lease segments that were read are what they were."""
         return bool(self.remembered) or not self.whole
 
-    def source(self) -> list[Chosen]:
+    def source(self) -> list[SettleRow]:
         """Source rows for a MERGE: named tasks, and the rest of their lease segments.
 
         Of a lease segment whose ids are remembered nothing else may be there.
         """
         if not self._named:
-            return [Chosen(segment, None) for segment in self.segments]
+            return [SettleRow(segment, None) for segment in self.segments]
         named = {row.task_id for row in self.rows}
         chosen = [
-            Chosen(r.segment, r.task_id, complete=r.segment in self.remembered) for r in self.rows
+            SettleRow(r.segment, r.task_id, complete=r.segment in self.remembered)
+            for r in self.rows
         ]
         rest = [
-            Chosen(lease_segment, task_id, chosen=False, complete=lease_segment in self.remembered)
+            SettleRow(
+                lease_segment, task_id, chosen=False, complete=lease_segment in self.remembered
+            )
             for lease_segment, ids in self.lease_segments.items()
             for task_id in ids
             if task_id not in named

@@ -19,7 +19,7 @@ from tubeq_spark.rules.named_ids import not_in_batch
 from tubeq_spark.rules.row_changes import Every, GiveBack, Named
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch
-from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.subqueues.locks import free_held, free_locks
 from tubeq_spark.verbs.compact import compact_at_times
@@ -66,9 +66,9 @@ class _AllLeft:
         """All of it."""
         return Every()
 
-    def source(self) -> list[Chosen]:
+    def source(self) -> list[SettleRow]:
         """The lease segments."""
-        return [Chosen(segment, None) for segment in self.lease_segments]
+        return [SettleRow(segment, None) for segment in self.lease_segments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,11 @@ class _Some:
         """Those that are named."""
         return Named()
 
-    def source(self) -> list[Chosen]:
+    def source(self) -> list[SettleRow]:
         """All rows of the lease segments."""
-        return [Chosen(segment, task_id, task_id in self.named) for segment, task_id in self.rows]
+        return [
+            SettleRow(segment, task_id, task_id in self.named) for segment, task_id in self.rows
+        ]
 
 
 class HeldBatch:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.row_changes import Event, Which
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.chosen import Chosen
+    from tubeq_spark.storage.chosen import SettleRow
     from tubeq_spark.storage.statement import Statement
 
 __all__ = ["MakeChange", "Selection", "Settlement", "removal", "settlement"]
@@ -52,7 +52,7 @@ class Selection(Protocol):
         """The selected tasks among the rows of `source`."""
         ...
 
-    def source(self) -> Sequence[Chosen]:
+    def source(self) -> Sequence[SettleRow]:
         """Source rows for a MERGE: the selected tasks, and the rest of their lease segments."""
         ...
 

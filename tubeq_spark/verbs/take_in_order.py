@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubeq_spark.rules.row_changes import InSegments, Remove, Take, Takeable
-from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.renew_leases import out_of_order
@@ -114,7 +114,7 @@ class OrderChoice(Generic[H]):
             (InSegments(found.segments), Remove()),
             (Takeable(last, self.now_us), Take(self.ends, lease)),
         ]
-        source = [*found.source(), *(Chosen(segment, None) for segment in self.tasks.segments)]
+        source = [*found.source(), *(SettleRow(segment, None) for segment in self.tasks.segments)]
         return self.ctx.statements.settle(source, changes, {})
 
     def undone(self) -> bool:

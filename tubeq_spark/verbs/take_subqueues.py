@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tubeq_spark.storage.chosen import Acked
+from tubeq_spark.storage.chosen import ExchangedRow
 from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.subqueues.shares import AcquiredSubqueues, shares_of
 from tubeq_spark.verbs.acquire_subqueues import Acquisition
@@ -133,8 +133,8 @@ class SubqueueChoice(Generic[H]):
         self.acquisition.landed(self.acquired, utubes)
 
 
-def _acked(found: Located) -> list[Acked]:
+def _acked(found: Located) -> list[ExchangedRow]:
     """Every task of remembered lease segments; those that were read are as they were."""
     if found.remembered:
-        return [Acked(row.segment, row.utube, row.task_id) for row in found.rows]
-    return list(dict.fromkeys(Acked(row.segment, row.utube) for row in found.rows))
+        return [ExchangedRow(row.segment, row.utube, row.task_id) for row in found.rows]
+    return list(dict.fromkeys(ExchangedRow(row.segment, row.utube) for row in found.rows))

@@ -48,19 +48,19 @@ from tubeq_spark.rules.row_changes import (
     Which,
 )
 from tubeq_spark.rules.stored_task import StoredTask
-from tubeq_spark.storage.chosen import Acked, Chosen, SubqueueShare
+from tubeq_spark.storage.chosen import ExchangedRow, SettleRow, SubqueueShare
 from tubeq_spark.storage.ended_log import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.put_identity import PutIdentity
 from tubeq_spark.storage.table_names import identifier, path_table
-from tubeq_spark.storage.tables.capacity import Admission, Room
+from tubeq_spark.storage.tables.capacity import CapacityGate, CapacityState
 from tubeq_spark.storage.tables.ended_tasks import EndedTasks
 from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS
-from tubeq_spark.storage.tables.subqueue_reads import Subqueues
-from tubeq_spark.storage.tables.subqueue_statements import SubqueueStatements
+from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.task_counts import counts, depth
-from tubeq_spark.storage.tables.task_reads import Tasks
-from tubeq_spark.storage.tables.task_statements import Statements
+from tubeq_spark.storage.tables.tube_reader import TubeReader
+from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -104,12 +104,12 @@ def rare_names() -> Iterator[Case]:
     for name in (identifier("main", "que`ues", "O'Neil"), path_table("/a `b`/O'Neil 漢字")):
         table = replace(table_of("task_id"), name=name)
         yield Case(
-            f"Tasks.owners: of {name}",
-            lambda made, table=table: Tasks(made.engine, table).owners(5),
+            f"TubeReader.owners: of {name}",
+            lambda made, table=table: TubeReader(made.engine, table).owners(5),
         )
         yield Case(
-            f"Statements.put: to {name}",
-            lambda made, table=table: Statements(table, made.fresh).put(NEW_ROWS, 3, [10]),
+            f"TubeWriter.put: to {name}",
+            lambda made, table=table: TubeWriter(table, made.fresh).put(NEW_ROWS, 3, [10]),
         )
 
 
@@ -117,8 +117,10 @@ def rare_names() -> Iterator[Case]:
 
 
 def reads(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[Tasks], object], *answers: Any) -> Case:
-        return Case(f"Tasks.{title}", lambda made: call(Tasks(made.engine, table)), answers)
+    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
+        return Case(
+            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
+        )
 
     yield case("select: all", lambda tasks: tasks.read(TRUE))
     yield case(
@@ -147,8 +149,10 @@ def reads(table: TubeTable) -> Iterator[Case]:
 
 
 def reads_of_ready(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[Tasks], object], *answers: Any) -> Case:
-        return Case(f"Tasks.{title}", lambda made: call(Tasks(made.engine, table)), answers)
+    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
+        return Case(
+            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
+        )
 
     few, many, most = (heads(n) for n in (1, 9, HEAD_SEGMENTS))
     selected = [selection(10, 5)]
@@ -185,7 +189,7 @@ def reads_of_ready(table: TubeTable) -> Iterator[Case]:
     )
 
 
-def twice(tasks: Tasks, limit: int) -> None:
+def twice(tasks: TubeReader, limit: int) -> None:
     for _ in range(2):
         tasks.ready(NOW, limit, 3)
 
@@ -214,8 +218,10 @@ def selection(segment: int, count: int, utube: str | None = None) -> dict[str, A
 
 
 def reads_of_segments(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[Tasks], object], *answers: Any) -> Case:
-        return Case(f"Tasks.{title}", lambda made: call(Tasks(made.engine, table)), answers)
+    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
+        return Case(
+            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
+        )
 
     yield case("segments: all", lambda tasks: tasks.segments(TRUE, 5, 9))
     yield case("buried_segments: 5", lambda tasks: tasks.buried_segments(NOW, 5))
@@ -237,8 +243,10 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
 
 
 def reads_of_takes(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[Tasks], object], *answers: Any) -> Case:
-        return Case(f"Tasks.{title}", lambda made: call(Tasks(made.engine, table)), answers)
+    def case(title: str, call: Callable[[TubeReader], object], *answers: Any) -> Case:
+        return Case(
+            f"TubeReader.{title}", lambda made: call(TubeReader(made.engine, table)), answers
+        )
 
     segments = (-5, -6)
     yield case("held_under: of anybody", lambda tasks: tasks.held_under(segments))
@@ -281,8 +289,8 @@ def counting(table: TubeTable) -> Iterator[Case]:
         )
     for most in ATTEMPTS:
         yield Case(
-            f"Tasks.counts: max_attempts {most}",
-            lambda made, most=most: Tasks(made.engine, table).counts(NOW, most),
+            f"TubeReader.counts: max_attempts {most}",
+            lambda made, most=most: TubeReader(made.engine, table).counts(NOW, most),
         )
 
 
@@ -309,8 +317,12 @@ def named(quota: int = 2) -> dict[str, Mapping[str | None, int]]:
 
 
 def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[Subqueues], object], *answers: Any) -> Case:
-        return Case(f"Subqueues.{title}", lambda made: call(Subqueues(made.engine, table)), answers)
+    def case(title: str, call: Callable[[SubqueueReader], object], *answers: Any) -> Case:
+        return Case(
+            f"SubqueueReader.{title}",
+            lambda made: call(SubqueueReader(made.engine, table)),
+            answers,
+        )
 
     head = {"utube": "plain", "first": {"pri": 0, "task_id": 1}, "n": 5, "in_lease_segment": False}
     for most in ATTEMPTS:
@@ -347,8 +359,8 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
 # -- statements of tasks -------------------------------------------------------------------------------
 
 
-def statements(table: TubeTable, title: str, call: Callable[[Statements], object]) -> Case:
-    return Case(f"Statements.{title}", lambda made: call(Statements(table, made.fresh)))
+def statements(table: TubeTable, title: str, call: Callable[[TubeWriter], object]) -> Case:
+    return Case(f"TubeWriter.{title}", lambda made: call(TubeWriter(table, made.fresh)))
 
 
 def puts(table: TubeTable) -> Iterator[Case]:
@@ -395,22 +407,22 @@ def removals(table: TubeTable) -> Iterator[Case]:
 
 
 #: The rows of a settlement, by what is said of them.
-ROWS: dict[str, tuple[Sequence[Chosen], Mapping[int, int]]] = {
-    "a task": ([Chosen(-5, 11)], {}),
-    "tasks of two segments": ([Chosen(-5, 11), Chosen(-6, 12), Chosen(-5, 13)], {}),
-    "a whole segment": ([Chosen(-5, None)], {}),
-    "a whole segment and a task": ([Chosen(-5, None), Chosen(-6, 12)], {}),
-    "all tasks of a segment": ([Chosen(-5, n, complete=True) for n in (11, 12)], {}),
+ROWS: dict[str, tuple[Sequence[SettleRow], Mapping[int, int]]] = {
+    "a task": ([SettleRow(-5, 11)], {}),
+    "tasks of two segments": ([SettleRow(-5, 11), SettleRow(-6, 12), SettleRow(-5, 13)], {}),
+    "a whole segment": ([SettleRow(-5, None)], {}),
+    "a whole segment and a task": ([SettleRow(-5, None), SettleRow(-6, 12)], {}),
+    "all tasks of a segment": ([SettleRow(-5, n, complete=True) for n in (11, 12)], {}),
     "a whole segment and all tasks of one": (
-        [Chosen(-5, None), Chosen(-6, 12, complete=True), Chosen(-7, 13)],
+        [SettleRow(-5, None), SettleRow(-6, 12, complete=True), SettleRow(-7, 13)],
         {},
     ),
-    "a rest that moves along": ([Chosen(-5, 11), Chosen(-5, 12, chosen=False)], {-5: -31}),
+    "a rest that moves along": ([SettleRow(-5, 11), SettleRow(-5, 12, chosen=False)], {-5: -31}),
     "two rests that move along": (
-        [Chosen(-5, 11), Chosen(-5, 12, chosen=False), Chosen(-6, 13)],
+        [SettleRow(-5, 11), SettleRow(-5, 12, chosen=False), SettleRow(-6, 13)],
         {-5: -31, -6: -32},
     ),
-    f"{MANY} tasks": ([Chosen(-5, n) for n in range(MANY)], {}),
+    f"{MANY} tasks": ([SettleRow(-5, n) for n in range(MANY)], {}),
 }
 
 
@@ -509,7 +521,7 @@ def changes(table: TubeTable) -> Iterator[Case]:
         yield statements(
             table,
             f"settle: {said}",
-            lambda make, change=change: make.settle([Chosen(-5, 11)], [(Named(), change)], {}),
+            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Named(), change)], {}),
         )
 
 
@@ -528,19 +540,27 @@ def shares() -> dict[str, Sequence[SubqueueShare]]:
     }
 
 
-ACKED: dict[str, Sequence[Acked]] = {
-    "a sub-queue of a segment": [Acked(-5, "plain")],
-    "sub-queues of two segments": [Acked(-5, "plain"), Acked(-5, None), Acked(-6, "O'Neil")],
-    "tasks by their ids": [Acked(-5, "plain", 11), Acked(-5, None, 12), Acked(-6, "plain", 13)],
-    f"{MANY} tasks by their ids": [Acked(-5, "plain", n) for n in range(MANY)],
+ACKED: dict[str, Sequence[ExchangedRow]] = {
+    "a sub-queue of a segment": [ExchangedRow(-5, "plain")],
+    "sub-queues of two segments": [
+        ExchangedRow(-5, "plain"),
+        ExchangedRow(-5, None),
+        ExchangedRow(-6, "O'Neil"),
+    ],
+    "tasks by their ids": [
+        ExchangedRow(-5, "plain", 11),
+        ExchangedRow(-5, None, 12),
+        ExchangedRow(-6, "plain", 13),
+    ],
+    f"{MANY} tasks by their ids": [ExchangedRow(-5, "plain", n) for n in range(MANY)],
 }
 
 
 def statements_of_subqueues(table: TubeTable) -> Iterator[Case]:
-    def case(title: str, call: Callable[[SubqueueStatements], object]) -> Case:
+    def case(title: str, call: Callable[[SubqueueWriter], object]) -> Case:
         return Case(
-            f"SubqueueStatements.{title}",
-            lambda made: call(SubqueueStatements(table, made.fresh)),
+            f"SubqueueWriter.{title}",
+            lambda made: call(SubqueueWriter(table, made.fresh)),
         )
 
     for said, some in shares().items():
@@ -583,27 +603,33 @@ def capacity(table: TubeTable) -> Iterator[Case]:
     }
     room = [{"sequence": None, "stored": 5, "tombstones": 0, "version": None}]
 
-    def put(made: Recorder, rows: Any, identity: PutIdentity | None, before: Room) -> object:
-        admission = Admission(made.engine, table, made.fresh)
+    def put(
+        made: Recorder, rows: Any, identity: PutIdentity | None, before: CapacityState
+    ) -> object:
+        admission = CapacityGate(made.engine, table, made.fresh)
         return admission.put(
             rows, 3, [10, 11], before, now_us=NOW, identity=identity, forget_us=NOW - 5 * US
         )
 
     for said, identity in identities.items():
         yield Case(
-            f"Admission.look: {said}",
-            lambda made, identity=identity: Admission(made.engine, table, made.fresh).look(
+            f"CapacityGate.look: {said}",
+            lambda made, identity=identity: CapacityGate(made.engine, table, made.fresh).look(
                 NOW, identity
             ),
             [room],
         )
         yield Case(
-            f"Admission.put: {said}",
-            lambda made, identity=identity: put(made, NEW_ROWS, identity, Room(4, 5, False, None)),
+            f"CapacityGate.put: {said}",
+            lambda made, identity=identity: put(
+                made, NEW_ROWS, identity, CapacityState(4, 5, False, None)
+            ),
         )
     yield Case(
-        "Admission.put: the first, a DataFrame",
-        lambda made: put(made, DATA_FRAME, identities["an identity"], Room(0, 0, False, 3)),
+        "CapacityGate.put: the first, a DataFrame",
+        lambda made: put(
+            made, DATA_FRAME, identities["an identity"], CapacityState(0, 0, False, 3)
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
-from tubeq_spark.storage.native.queries import MANY, Exchange, RunningQuery
+from tubeq_spark.storage.native.queries import MANY, ArrowHandover, RunningQuery
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
@@ -65,7 +65,7 @@ class NativeEngine:
         """
         self._handles = Handles(storage_options, local=local)
         self._admin = NativeTables(self._handles)
-        self._exchange = Exchange()
+        self._exchange = ArrowHandover()
         self.writer = Writer(self._run, self._handles.options)
         self.local_writer = LocalWriter(self._run, self._handles.files, self.writer)
 

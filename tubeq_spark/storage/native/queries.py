@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-__all__ = ["MANY", "Exchange", "RunningQuery"]
+__all__ = ["MANY", "ArrowHandover", "RunningQuery"]
 
 #: From so many rows on it pays to read by all cores.
 MANY = 50_000
@@ -47,7 +47,7 @@ _SMALL = _SETTINGS | {
 class RunningQuery:
     """What one query reads."""
 
-    def __init__(self, exchange: Exchange, rows: int = 0) -> None:
+    def __init__(self, exchange: ArrowHandover, rows: int = 0) -> None:
         """Read about so many rows, and those that the caller holds by way of `exchange`."""
         self._exchange = exchange
         self._builder = QueryBuilder(_SETTINGS if rows >= MANY else _SMALL)
@@ -74,7 +74,7 @@ class RunningQuery:
                 raise DeltaError(str(error)) from error
 
 
-class Exchange:
+class ArrowHandover:
     """Hands rows to the library, which takes them by no other way than a file.
 
     Arrow's own files cost no more than a copy. They are seen by this user alone, for the time of a
@@ -83,7 +83,7 @@ class Exchange:
 
     def __init__(self) -> None:
         self._directory: str | None = None
-        self._removed: weakref.finalize[..., Exchange] | None = None
+        self._removed: weakref.finalize[..., ArrowHandover] | None = None
         self._numbers = itertools.count()
         self._lock = threading.Lock()
 

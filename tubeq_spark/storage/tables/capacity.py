@@ -30,8 +30,8 @@ from tubeq_spark.storage.query import Select, count_if, greatest
 from tubeq_spark.storage.rows import INSERTED, stored_column
 from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.task_statements import partitions_of
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.storage.tables.tube_writer import partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.put_identity import PutIdentity
     from tubeq_spark.storage.statement import Source
 
-__all__ = ["Admission", "Room"]
+__all__ = ["CapacityGate", "CapacityState"]
 
 #: The source row that removes the rows of old names. Names are in the owner column, which the
 #: sequence's row leaves empty, and none of them is this.
@@ -50,7 +50,7 @@ _ROW, _T, _S = row(), row("t"), row("s")
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class CapacityState:
     """What a put finds, all of one version of the table.
 
     Attributes:
@@ -72,7 +72,7 @@ class Room:
         return identity.version <= self.version
 
 
-class Admission:
+class CapacityGate:
     """The admission to one tube."""
 
     def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
@@ -81,7 +81,7 @@ class Admission:
         self._table = table
         self._fresh = fresh
 
-    def look(self, now_us: int, identity: PutIdentity | None = None) -> Room:
+    def look(self, now_us: int, identity: PutIdentity | None = None) -> CapacityState:
         """Count what is stored."""
         tube = self._table.id
         ours = (_ROW.segment == SEGMENT_0) & (_ROW.tube == -tube)
@@ -95,7 +95,7 @@ class Admission:
         }
         select = Select(self._table.name, columns, _ROW.tube.is_in([tube, -tube]))
         found = self._engine.rows(select)[0]
-        return Room(
+        return CapacityState(
             found["sequence"] or 0, found["stored"], found["tombstones"] > 0, found["version"]
         )
 
@@ -104,7 +104,7 @@ class Admission:
         rows: Source,
         size: int,
         segments: Sequence[int],
-        room: Room,
+        room: CapacityState,
         *,
         now_us: int,
         identity: PutIdentity | None = None,

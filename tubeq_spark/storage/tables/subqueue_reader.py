@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.segment_facts import SegmentSelection
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
-__all__ = ["Subqueues"]
+__all__ = ["SubqueueReader"]
 
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value
 
 
-class Subqueues:
+class SubqueueReader:
     """One tube's rows by sub-queue."""
 
     def __init__(self, engine: Engine, table: TubeTable) -> None:

@@ -25,17 +25,17 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import taking
-from tubeq_spark.storage.tables.task_statements import partitions_of
+from tubeq_spark.storage.tables.tube_writer import partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.storage.chosen import Acked, SubqueueShare
+    from tubeq_spark.storage.chosen import ExchangedRow, SubqueueShare
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
-__all__ = ["SubqueueStatements"]
+__all__ = ["SubqueueWriter"]
 
 #: From a take id to the segment of its fence, far below all lease segments: no number will be as
 #: large for decades.
@@ -47,7 +47,7 @@ _T, _S = row("t"), row("s")
 _SHARES = {"utube": Type.STRING, "pri": Type.INT, "task_id": Type.BIGINT, "claim": Type.BIGINT}
 
 
-class SubqueueStatements:
+class SubqueueWriter:
     """Builds the statements of one tube with sub-queues."""
 
     def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
@@ -130,7 +130,7 @@ class SubqueueStatements:
 
     def exchange(
         self,
-        acked: Collection[Acked],
+        acked: Collection[ExchangedRow],
         segments: Iterable[int],
         shares: Sequence[SubqueueShare],
         lease_segment: int,

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.segment_facts import SegmentSelection
 
-__all__ = ["Tasks"]
+__all__ = ["TubeReader"]
 
 T = TypeVar("T")
 _ROW = row()
@@ -68,7 +68,7 @@ _IDS = 1 << 63
 _LEFTOVERS = 10_000
 
 
-class Tasks:
+class TubeReader:
     """One tube's rows, read."""
 
     def __init__(self, engine: Engine, table: TubeTable) -> None:

@@ -26,7 +26,7 @@ from tubeq_spark.rules.row_changes import (
     Takeable,
     segments_of,
 )
-from tubeq_spark.storage.chosen import Chosen
+from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.put_identity import PutIdentity
     from tubeq_spark.storage.statement import Source
 
-__all__ = ["Statements", "partitions_of"]
+__all__ = ["TubeWriter", "partitions_of"]
 
 #: In place of a task id, which is never negative: every row of a segment, and a row that no source
 #: row names though the source names all of its segment.
@@ -65,7 +65,7 @@ _T, _S = row("t"), row("s")
 _TAKEN = TaskState.TAKEN.value
 
 
-class Statements:
+class TubeWriter:
     """Builds the statements of one tube."""
 
     def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
@@ -202,11 +202,11 @@ class Statements:
             segments: Lease segments, or others where no row may have moved; at least one.
             changes: Which rows become what; the first that applies.
         """
-        return self.settle([Chosen(segment, None) for segment in segments], changes, {})
+        return self.settle([SettleRow(segment, None) for segment in segments], changes, {})
 
     def settle(
         self,
-        rows: Sequence[Chosen],
+        rows: Sequence[SettleRow],
         changes: Sequence[tuple[Which, Change]],
         moves: Mapping[int, int],
     ) -> Statement:
@@ -274,7 +274,7 @@ def partitions_of(segments: Iterable[int], *changes: Change) -> dict[str, list[i
     return {"segment": list(dict.fromkeys([*segments, *to]))}
 
 
-def _same_task(rows: Sequence[Chosen]) -> Expression:
+def _same_task(rows: Sequence[SettleRow]) -> Expression:
     """The condition of a `settle` by which a row is one that the source names."""
     every = dict.fromkeys(each.segment for each in rows if each.task_id is None)
     complete = dict.fromkeys(each.segment for each in rows if each.complete)
