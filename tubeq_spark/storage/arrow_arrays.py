@@ -29,7 +29,7 @@ else:
         pa.string(): DataType.utf8(),
     }
 
-__all__ = ["array", "counts", "empty", "nested", "repeated", "scalar"]
+__all__ = ["array", "counts", "empty", "nested", "repeated", "scalar", "taken"]
 
 _MOMENT = pa.timestamp("us", "UTC")
 
@@ -75,6 +75,12 @@ def counts(values: Sequence[Mapping[str, int]]) -> pa.Array:
 def scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     """One value."""
     return array([value], kind)[0]
+
+
+def taken(values: pa.Table | pa.Array | pa.ChunkedArray, places: pa.Array) -> Any:
+    """The values, or the rows, at some places; none of them for no places."""
+    # Arrow before version 19 has no empty selections, and some of them end the process.
+    return values.take(places) if len(places) else values.slice(0, 0)
 
 
 def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:

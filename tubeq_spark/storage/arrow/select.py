@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
-from tubeq_spark.storage.arrow_arrays import array, nested
+from tubeq_spark.storage.arrow_arrays import array, nested, taken
 from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.query import Aggregate, Firsts, Function, Select, Struct, has_aggregates
 
@@ -53,12 +53,7 @@ def answer(query: Select, rows: pa.Table) -> pa.Table:
 def _matching(rows: pa.Table, where: Expression | None) -> pa.Table:
     if where is None or not rows.num_rows:
         return rows
-    return _taken(rows, pc.indices_nonzero(holds(where, of_table(rows), rows.num_rows)))
-
-
-def _taken(rows: pa.Table, places: pa.Array) -> pa.Table:
-    # Arrow before version 19 has no empty selections, and some of them end the process.
-    return rows.take(places) if len(places) else rows.slice(0, 0)
+    return taken(rows, pc.indices_nonzero(holds(where, of_table(rows), rows.num_rows)))
 
 
 # -- rows --------------------------------------------------------------------------------------------
@@ -67,7 +62,7 @@ def _taken(rows: pa.Table, places: pa.Array) -> pa.Table:
 def _plain(query: Select, rows: pa.Table) -> pa.Table:
     if query.order and rows.num_rows > 1:
         _require_stored(query)
-        rows = _taken(rows, _in_order(rows, query.order, query.limit, query.descending))
+        rows = taken(rows, _in_order(rows, query.order, query.limit, query.descending))
     if query.limit is not None:
         rows = rows[: query.limit]
     lookup = of_table(rows)
@@ -115,7 +110,7 @@ def _firsts(firsts: Firsts, rows: pa.Table) -> pa.Table:
         seen[utube] += 1
         if seen[utube] <= firsts.quotas.get(utube, 0):
             chosen.append(place)
-    return _taken(rows, array(chosen, pa.int64()))
+    return taken(rows, array(chosen, pa.int64()))
 
 
 def _require_few(rows: pa.Table) -> None:

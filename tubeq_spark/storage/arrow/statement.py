@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
 from tubeq_spark.storage.arrow.sources import source_table
-from tubeq_spark.storage.arrow_arrays import array, repeated, scalar
+from tubeq_spark.storage.arrow_arrays import array, repeated, scalar, taken
 from tubeq_spark.storage.expression import TRUE, And, Compared, Fail, aliases_of
 from tubeq_spark.storage.statement import ONE_ROW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from tubeq_spark.storage.arrow.evaluate import Lookup, Values
@@ -82,23 +82,11 @@ class _Rows:
         self, clauses: Sequence[Clause], where: pa.ChunkedArray | pa.Array | None = None
     ) -> pa.Table:
         """The rows after the first of some clauses that applies, among those that a condition holds for."""
-        rows, count = self._rows, self._rows.num_rows
-        left = _all(count) if where is None else where
-        number: Values = repeated(STAYS, pa.int32(), count)
-        columns = {name: rows.column(name) for name in rows.column_names}
-        for n, clause in enumerate(clauses, 1):
-            if clause.inserts:
-                continue
-            applies = left
-            if clause.when is not None:
-                applies = pc.and_(left, holds(clause.when, self._lookup, count))
-            left = pc.and_not(left, applies)
-            number = pc.if_else(applies, scalar(n, pa.int32()), number)
-            for name, value in (clause.sets or {}).items():
-                if not isinstance(value, Fail):
-                    before = columns[name]
-                    after = column(value, self._lookup, before.type, count)
-                    columns[name] = pc.if_else(applies, after, before)
+        rows = self._rows
+        left = _all(rows.num_rows) if where is None else where
+        before = {name: rows.column(name) for name in rows.column_names}
+        matching = [(n, c) for n, c in enumerate(clauses, 1) if not c.inserts]
+        number, columns = _after(matching, self._lookup, before, left, STAYS)
         found = pa.table(columns, schema=rows.schema).append_column(CLAUSE, number)
         found = found.append_column(ROW, self._places)
         for name in self._by:
@@ -119,14 +107,14 @@ class _Side:
         for condition in conditions:
             if not len(side.places):
                 break
-            rows = _rows_at(side.rows, side.places)
+            rows = taken(side.rows, side.places)
             kept = holds(condition, of_table(rows), rows.num_rows)
-            side = _Side(side.rows, _at(side.places, pc.indices_nonzero(kept)))
+            side = _Side(side.rows, taken(side.places, pc.indices_nonzero(kept)))
         return side
 
     def values(self, expressions: Sequence[Expression]) -> list[list[Any]]:
         """The values of some expressions, of each row that may match."""
-        rows = _rows_at(self.rows, self.places)
+        rows = taken(self.rows, self.places)
         lookup, count = of_table(rows), rows.num_rows
         return [column(each, lookup, None, count).to_pylist() for each in expressions]
 
@@ -174,7 +162,7 @@ class _Matching:
             return rows
         without = set(places.to_pylist())
         kept = [n for n in range(rows.num_rows) if n not in without]
-        return _rows_at(rows, array(kept, pa.int64()))
+        return taken(rows, array(kept, pa.int64()))
 
     def _pairs(self) -> tuple[pa.Array, pa.Array]:
         """The places of rows of the table and of the source that match."""
@@ -184,11 +172,12 @@ class _Matching:
         keys: list[_Key] = []
         rest: list[Expression] = []
         for condition in conditions:
-            aliases = aliases_of(condition)
             key = _key(condition)
             if key is not None:
                 keys.append(key)
-            elif len(aliases) == 1:
+                continue
+            aliases = aliases_of(condition)
+            if len(aliases) == 1:
                 alone[next(iter(aliases))].append(condition)
             elif condition is not TRUE:
                 rest.append(condition)
@@ -201,7 +190,7 @@ class _Matching:
                 break
             lookup = self._together(targets, sources)
             kept = pc.indices_nonzero(holds(condition, lookup, len(targets)))
-            targets, sources = _at(targets, kept), _at(sources, kept)
+            targets, sources = taken(targets, kept), taken(sources, kept)
         return targets, sources
 
     def _together(self, targets: pa.Array, sources: pa.Array) -> Lookup:
@@ -210,32 +199,26 @@ class _Matching:
 
         def lookup(alias: str, name: str) -> Values:
             if alias == "s":
-                return _at(source(alias, name), sources)
-            return _at(table(alias, name), targets)
+                return taken(source(alias, name), sources)
+            return taken(table(alias, name), targets)
 
         return lookup
 
     def _inserted(self, rows: pa.Table) -> pa.Table:
         """Rows of the source as the first clause that applies inserts them."""
         schema = self._schema
-        lookup, count = of_table(rows), rows.num_rows
-        left: Values = _all(count)
-        number: Values = repeated(NOWHERE, pa.int32(), count)
-        columns: dict[str, Values] = {f.name: pa.nulls(count, f.type) for f in schema}
+        count = rows.num_rows
+        before: dict[str, Values] = {f.name: pa.nulls(count, f.type) for f in schema}
         inserting = [(n, c) for n, c in enumerate(self._statement.clauses, 1) if c.inserts]
-        for n, clause in inserting:
-            applies = left
-            if clause.when is not None:
-                applies = pc.and_(left, holds(clause.when, lookup, count))
-            left = pc.and_not(left, applies)
-            number = pc.if_else(applies, scalar(n, pa.int32()), number)
-            for name, value in (clause.sets or {}).items():
-                if isinstance(value, Fail):
-                    continue
-                after = column(value, lookup, schema.field(name).type, count)
-                # Rows that the only clause is not about go nowhere, whatever is in them.
-                only = len(inserting) == 1
-                columns[name] = after if only else pc.if_else(applies, after, columns[name])
+        # Rows that the only clause is not about go nowhere, whatever is in them.
+        number, columns = _after(
+            inserting,
+            of_table(rows),
+            before,
+            _all(count),
+            NOWHERE,
+            keeps_others=len(inserting) > 1,
+        )
         columns |= {CLAUSE: number, ROW: pa.nulls(count, pa.int64())}
         for name in self._by:
             columns[FROM.format(name)] = pa.nulls(count, schema.field(name).type)
@@ -295,18 +278,47 @@ def _keyed(
             yield place, key
 
 
+def _after(
+    clauses: Iterable[tuple[int, Clause]],
+    lookup: Lookup,
+    before: Mapping[str, Values],
+    left: pa.ChunkedArray | pa.Array,
+    other: int,
+    *,
+    keeps_others: bool = True,
+) -> tuple[Values, dict[str, Values]]:
+    """Apply to each row the first of some clauses whose condition holds.
+
+    Args:
+        clauses: The clauses, with their numbers.
+        lookup: The columns that their expressions are about.
+        before: The columns of the table before them.
+        left: The rows that they may apply to.
+        other: The number for rows that none applies to.
+        keeps_others: Whether these rows keep their values.
+
+    Returns:
+        The number of the clause for each row, and the columns after it.
+    """
+    count, columns = len(left), dict(before)
+    number: Values = repeated(other, pa.int32(), count)
+    for n, clause in clauses:
+        applies = left
+        if clause.when is not None:
+            applies = pc.and_(left, holds(clause.when, lookup, count))
+        left = pc.and_not(left, applies)
+        number = pc.if_else(applies, scalar(n, pa.int32()), number)
+        for name, value in (clause.sets or {}).items():
+            if isinstance(value, Fail):
+                continue
+            after = column(value, lookup, columns[name].type, count)
+            columns[name] = pc.if_else(applies, after, columns[name]) if keeps_others else after
+    return number, columns
+
+
 def _all(count: int) -> pa.Array:
     """True, so many times."""
     return repeated(True, pa.bool_(), count)  # noqa: FBT003  (the value is the point)
-
-
-def _at(values: pa.Array | pa.ChunkedArray, places: pa.Array) -> pa.Array:
-    # Arrow before version 19 has no empty selections.
-    return values.take(places) if len(places) else values.slice(0, 0)
-
-
-def _rows_at(rows: pa.Table, places: pa.Array) -> pa.Table:
-    return rows.take(places) if len(places) else rows.slice(0, 0)
 
 
 def once(rows: pa.Table) -> pa.Table:
