@@ -14,7 +14,6 @@ from tubeq_spark.storage.arrow.evaluate import (
     column,
     evaluate,
     holds,
-    no_columns,
     of_table,
 )
 from tubeq_spark.storage.arrow_arrays import nested
@@ -251,9 +250,9 @@ def test_value_when_arrow_has_none_is_left_to_others(expression: Expression) -> 
 
 
 def test_value_of_a_literal_when_there_are_no_columns_is_itself() -> None:
-    assert evaluate(literal(5) + 2, no_columns).as_py() == 7
+    assert evaluate(literal(5) + 2, of_table(pa.table({}))).as_py() == 7
     with pytest.raises(NotByArrowError):
-        evaluate(R.n, no_columns)
+        evaluate(R.n, of_table(pa.table({})))
 
 
 # -- what an expression is -------------------------------------------------------------------------------

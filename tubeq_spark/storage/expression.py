@@ -9,12 +9,13 @@ The set of nodes is closed, and each renderer goes through all of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "FAIL",
@@ -121,10 +122,6 @@ class Expression:
 
     def __sub__(self, other: Value) -> Combined:
         return Combined("-", self, literal(other))
-
-    def below(self) -> tuple[Expression, ...]:
-        """The expressions right below it, of a node that only queries have; see `parts_of`."""
-        return ()
 
     def is_null(self) -> IsNull:
         """Whether the value is NULL."""
@@ -391,41 +388,32 @@ def _flat(parts: Sequence[Expression], kind: type[And | Or]) -> tuple[Expression
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """The expressions right below one."""
-    match expression:
-        case And(parts) | Or(parts) | Greatest(parts) | Concat(parts):
-            return parts
-        case Compared(_, left, right) | Combined(_, left, right):
-            return left, right
-        case Case(branches, other):
-            found = tuple(part for branch in branches for part in branch)
-            return found if other is None else (*found, other)
-        case In(part, values):
-            return part, *values
-        case (
-            Not(part)
-            | IsNull(part)
-            | Mapped(part)
-            | Quotient(part)
-            | Micros(part)
-            | Moment(part)
-            | Lower(part)
-            | Contains(part)
-        ):
-            return (part,)
-        case _:
-            return expression.below()
+    """The expressions right below one: all that its fields hold."""
+    fields: Sequence[str] = expression.__slots__
+    return tuple(part for name in fields for part in _held(getattr(expression, name)))
+
+
+def _held(value: object) -> Iterator[Expression]:
+    """The expressions in the value of a field."""
+    if isinstance(value, Expression):
+        yield value
+    elif isinstance(value, (tuple, Mapping)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _held(part)
 
 
 def columns_of(expression: Expression) -> set[str]:
     """The names of all columns in an expression."""
-    if isinstance(expression, Column):
-        return {expression.name}
-    return {name for part in parts_of(expression) for name in columns_of(part)}
+    return {column.name for column in _columns(expression)}
 
 
 def aliases_of(expression: Expression) -> set[str]:
     """The aliases of all columns in an expression."""
+    return {column.of for column in _columns(expression)}
+
+
+def _columns(expression: Expression) -> Iterator[Column]:
     if isinstance(expression, Column):
-        return {expression.of}
-    return {of for part in parts_of(expression) for of in aliases_of(part)}
+        yield expression
+    for part in parts_of(expression):
+        yield from _columns(part)

@@ -50,6 +50,7 @@ __all__ = [
     "count_if",
     "greatest",
     "has_aggregates",
+    "keys_of",
     "last_by",
     "least",
     "named",
@@ -69,20 +70,12 @@ class Among(Expression):
     values: Collection[int | str | None]
     type: Type
 
-    def below(self) -> tuple[Expression, ...]:
-        """The value."""
-        return (self.part,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct(Expression):
     """Some values as one, compared by the first that differs."""
 
     fields: Mapping[str, Expression]
-
-    def below(self) -> tuple[Expression, ...]:
-        """The values."""
-        return tuple(self.fields.values())
 
 
 class Function(StrEnum):
@@ -107,10 +100,6 @@ class Aggregate(Expression):
     function: Function
     part: Expression | None = None
     by: Expression | None = None
-
-    def below(self) -> tuple[Expression, ...]:
-        """What it is made of."""
-        return tuple(part for part in (self.part, self.by) if part is not None)
 
 
 def count() -> Aggregate:
@@ -202,6 +191,11 @@ class Union:
 
 
 Query: TypeAlias = Select | Union
+
+
+def keys_of(select: Select) -> dict[str, Expression]:
+    """The values that tell the groups of a query apart, by the names in its `by`."""
+    return {name: select.columns.get(name, Column(name)) for name in select.by or ()}
 
 
 def named(*columns: str) -> dict[str, Expression]:

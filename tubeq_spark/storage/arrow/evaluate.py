@@ -50,7 +50,6 @@ __all__ = [
     "column",
     "evaluate",
     "holds",
-    "no_columns",
     "of_table",
 ]
 
@@ -81,11 +80,6 @@ def of_table(rows: pa.Table) -> Lookup:
         return columns[name]
 
     return lookup
-
-
-def no_columns(_alias: str, name: str) -> Values:
-    """The columns of what has none."""
-    raise NotByArrowError(name)
 
 
 def column(

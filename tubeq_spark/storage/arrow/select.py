@@ -11,7 +11,15 @@ import pyarrow.compute as pc
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
 from tubeq_spark.storage.arrow_arrays import array, nested, taken
 from tubeq_spark.storage.expression import Column, Micros
-from tubeq_spark.storage.query import Aggregate, Firsts, Function, Select, Struct, has_aggregates
+from tubeq_spark.storage.query import (
+    Aggregate,
+    Firsts,
+    Function,
+    Select,
+    Struct,
+    has_aggregates,
+    keys_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,8 +153,7 @@ class _Groups:
     def __init__(self, rows: pa.Table, query: Select) -> None:
         self._lookup = of_table(rows)
         self._rows = rows.num_rows
-        keys = {name: query.columns.get(name, Column(name)) for name in query.by or ()}
-        self._keys = {id(value): self._values(value) for value in keys.values()}
+        self._keys = {id(value): self._values(value) for value in keys_of(query).values()}
         groups: dict[tuple[Any, ...], list[int]] = {(): []} if query.by is None else {}
         for n in range(rows.num_rows):
             of = tuple(values[n] for values, _ in self._keys.values())

@@ -29,7 +29,7 @@ from tubeq_spark.storage.expression import (
     Quotient,
     Type,
 )
-from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, node
+from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
 from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, limited, moment, string
 from tubeq_spark.storage.statement import Given, Rows
 
@@ -113,7 +113,7 @@ class Renderer:
     @staticmethod
     def _keys(select: Select) -> list[str]:
         """The columns of a GROUP BY: computed ones by their places."""
-        keys = {name: select.columns.get(name, Column(name)) for name in select.by or ()}
+        keys = keys_of(select)
         if all(isinstance(value, Column) for value in keys.values()):
             return [*keys]
         places = {name: str(place) for place, name in enumerate(select.columns, 1)}
