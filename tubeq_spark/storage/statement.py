@@ -119,6 +119,16 @@ class Statement:
     tasks: int | None = None
     ended: Ended | None = None
 
+    @property
+    def inserts(self) -> bool:
+        """Whether it may insert rows of its source."""
+        return any(clause.inserts for clause in self.clauses)
+
+    @property
+    def only_removes(self) -> bool:
+        """Whether it has no source, and removes all rows that it finds."""
+        return self.using is None and all(clause.sets is None for clause in self.clauses)
+
 
 @dataclass(frozen=True, slots=True)
 class Append:

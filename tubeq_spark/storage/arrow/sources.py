@@ -12,9 +12,9 @@ from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.statement import Rows
 
 if TYPE_CHECKING:
-    from tubeq_spark.storage.statement import Given, Using
+    from tubeq_spark.storage.statement import Given, Source, Using
 
-__all__ = ["ARROW_TYPES", "rows_table", "source_table"]
+__all__ = ["ARROW_TYPES", "held", "rows_table", "source_table"]
 
 ARROW_TYPES = {
     Type.BIGINT: pa.int64(),
@@ -24,6 +24,17 @@ ARROW_TYPES = {
     Type.TIMESTAMP: pa.timestamp("us", "UTC"),
     Type.COUNTS: pa.map_(pa.string(), pa.int64()),
 }
+
+
+def held(source: Source) -> pa.Table:
+    """The rows of a source that this process holds.
+
+    Raises:
+        StoreError: They are a DataFrame of Spark.
+    """
+    if not isinstance(source, pa.Table):
+        raise no_spark()
+    return source
 
 
 def rows_table(rows: Rows) -> pa.Table:
@@ -49,10 +60,7 @@ def source_table(using: Using) -> pa.Table:
 
 
 def _given(given: Given) -> pa.Table:
-    rows = given.rows
-    if not isinstance(rows, pa.Table):
-        raise no_spark()
-    rows = rows.select(list(given.columns))
+    rows = held(given.rows).select(list(given.columns))
     for name, value in given.constants.items():
         kind = ARROW_TYPES[value.type]
         rows = rows.append_column(pa.field(name, kind), repeated(value.value, kind, rows.num_rows))

@@ -42,8 +42,7 @@ _FEWER, _MORE = 20_000, 200_000
 
 def has_source(statement: Statement) -> bool:
     """Whether a statement reads anything but its table."""
-    inserts = any(clause.inserts for clause in statement.clauses)
-    return inserts or statement.using not in (None, ONE_ROW)
+    return statement.inserts or statement.using not in (None, ONE_ROW)
 
 
 def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table:
@@ -141,7 +140,7 @@ class _Matching:
             targets, sources = self._pairs()
             new = self._without(self._source, sources)
             parts += self._of_table(targets, sources)
-        if new.num_rows and any(clause.inserts for clause in self._statement.clauses):
+        if new.num_rows and self._statement.inserts:
             parts.append(self._inserted(new))
         return pa.concat_tables(parts) if parts else self._inserted(new.slice(0, 0))
 

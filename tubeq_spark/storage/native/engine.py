@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.select import answer, innermost
+from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
@@ -158,7 +158,7 @@ class NativeEngine:
         with ExitStack() as stack:
             for name in known:
                 stack.enter_context(self._handles.of(name).expected())
-            return running.rows(text, _held(renderer.sources))
+            return running.rows(text, _all_held(renderer.sources))
 
     def look_ahead(self, table: str) -> None:
         """Move the snapshot on that the next statement decides on."""
@@ -222,9 +222,7 @@ class NativeEngine:
         if isinstance(statement, Append):
             # It is written as a whole or not at all.
             return Affected(inserted=statement.size)
-        if statement.using is not None or any(
-            clause.sets is not None for clause in statement.clauses
-        ):
+        if not statement.only_removes:
             msg = f"the history does not say what version {version} of the table has changed"
             raise StoreError(msg)
         with self.reading(), self._handles.of(statement.table).newest() as newest:
@@ -242,11 +240,6 @@ class NativeEngine:
             return newest.history(limit)
 
 
-def _held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:
+def _all_held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:
     """The sources, all of which the process holds."""
-    held: dict[str, pa.Table] = {}
-    for name, source in sources.items():
-        if not isinstance(source, pa.Table):
-            raise no_spark()
-        held[name] = source
-    return held
+    return {name: held(source) for name, source in sources.items()}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.rules.refusals import no_spark
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, holds, of_table
+from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.table import Change
@@ -61,9 +61,7 @@ class LocalWriter:
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
         """Run an append; one that is done once looks for itself on the version that it commits on."""
-        rows = append.rows
-        if not isinstance(rows, pa.Table):
-            raise no_spark()
+        rows = held(append.rows)
         if append.replaces is not None:
             return self._library.append(table, append, note)
         affected = Affected(inserted=rows.num_rows)

@@ -39,7 +39,6 @@ class StatementQuery:
         self._using = statement.using or ONE_ROW
         self._schema = schema
         self._by = by
-        self._inserts = any(clause.inserts for clause in statement.clauses)
 
     def target(self, renderer: DataFusionRenderer) -> str:
         """The rows of the partitions that it names."""
@@ -51,7 +50,7 @@ class StatementQuery:
         where = renderer.expression(self._statement.where)
         cases = [(_when(clause), clause) for clause in self._statement.clauses]
         columns = self._columns(renderer, cases, "t.")
-        join = "FULL" if self._inserts else "LEFT"
+        join = "FULL" if self._statement.inserts else "LEFT"
         target = (
             f"(SELECT *, TRUE AS tubeq_t, row_number() OVER () AS {ROW} "
             f"FROM ({self.target(renderer)}))"
@@ -89,7 +88,7 @@ class StatementQuery:
         other = str(NOWHERE)
         if kept is not None:
             other = str(STAYS)
-            if self._inserts:
+            if self._statement.inserts:
                 other = f"CASE WHEN t.tubeq_t THEN {STAYS} ELSE {NOWHERE} END"
         found = [f"CAST(CASE {whens} ELSE {other} END AS INT) AS {CLAUSE}"]
         for field in self._schema:

@@ -98,9 +98,10 @@ def decide(statement: Statement, target: Target, run: Runs) -> Decision:
         DuplicateError: It is ambiguous.
     """
     schema, by = target.schema, target.by
-    inserts = any(clause.inserts for clause in statement.clauses)
     # What inserts nothing finds out that there is nothing.
-    is_new = inserts and by and statement.partitions and target.is_empty(statement.partitions)
+    is_new = (
+        statement.inserts and by and statement.partitions and target.is_empty(statement.partitions)
+    )
     # The rows, where they are read here: then nothing else is in these partitions.
     rows = empty(schema) if is_new else target.rows(statement.partitions)
     query = StatementQuery(statement, schema, by)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from tubeq_spark.rules.refusals import no_spark
+from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.expression import columns_of
 from tubeq_spark.storage.native import errors, partitions
@@ -201,9 +201,7 @@ class Writer:
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
         """Run an append; one that is done once looks for itself on the snapshot that it commits on."""
-        rows = append.rows
-        if not isinstance(rows, pa.Table):
-            raise no_spark()
+        rows = held(append.rows)
         affected = Affected(inserted=rows.num_rows)
         said = user_metadata(note, affected, append.operation_id, append.said)
         for is_last in (*[False] * (APPENDS - 1), True):
@@ -298,9 +296,7 @@ class _Target:
 
 def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
     """Whether it only removes, and looks at nothing but partition columns."""
-    if statement.using is not None or any(clause.sets is not None for clause in statement.clauses):
-        return False
-    return columns_of(statement.where) <= set(by)
+    return statement.only_removes and columns_of(statement.where) <= set(by)
 
 
 def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
