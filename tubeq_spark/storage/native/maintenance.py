@@ -10,6 +10,7 @@ from tubeq_spark.storage.commit_note import Note
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.commit_properties import saying
+from tubeq_spark.storage.native.delta_log import versions
 from tubeq_spark.storage.native.sending import sent
 from tubeq_spark.storage.native.table_files import read
 
@@ -33,16 +34,14 @@ def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
     sizes = table.get_add_actions().column("size_bytes").to_pylist()
     version = table.version()
     newest = history_rows(table.history(1))[0]["timestamp"]
-    checkpoint = _checkpoint(read(table.table_uri, options, _LAST_CHECKPOINT))
-    return Extent(len(sizes), sum(sizes), version, newest, version - checkpoint)
+    return Extent(len(sizes), sum(sizes), version, newest, version - _checkpoint(table, options))
 
 
 def local_extent(table: LocalTable, newest: Snapshot) -> Extent:
     """Measure a version of a table whose log this process reads by itself."""
     sizes = [file.size for file in newest.files.values()]
-    pointer = table.directory / _LAST_CHECKPOINT
-    checkpoint = _checkpoint(pointer.read_bytes() if pointer.exists() else None)
-    commits = newest.version - checkpoint
+    pointer = versions.pointer(table.directory / "_delta_log")
+    commits = newest.version - (-1 if pointer is None else pointer["version"])
     return Extent(len(sizes), sum(sizes), newest.version, table.committed_us(newest), commits)
 
 
@@ -63,8 +62,9 @@ def sizes(table: DeltaTable, by: str) -> list[tuple[int | None, int]]:
     return list(zip(*columns, strict=True))
 
 
-def _checkpoint(pointer: bytes | None) -> int:
+def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
     """The version of the last checkpoint; -1 when there is none yet."""
+    pointer = read(table.table_uri, options, _LAST_CHECKPOINT)
     try:
         return -1 if pointer is None else int(json.loads(pointer)["version"])
     except (ValueError, KeyError, TypeError):

@@ -8,13 +8,11 @@ read and written here. A table that wants more than a plain one is the library's
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -34,6 +32,7 @@ from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
@@ -122,12 +121,10 @@ class LocalTable:
 
     def committed_us(self, snapshot: Snapshot) -> int:
         """When a version was committed, as its commit says; else by the file."""
-        place = Path(commit_file(self.directory / "_delta_log", snapshot.version))
-        for line in place.read_bytes().splitlines():
-            at_ms: int | None = json.loads(line).get("commitInfo", {}).get("timestamp")
-            if at_ms is not None:
-                return at_ms * 1000
-        return place.stat().st_mtime_ns // 1000
+        at_ms: int | None = versions.told(self._log, snapshot.version).get("timestamp")
+        if at_ms is not None:
+            return at_ms * 1000
+        return os.stat(commit_file(self._log, snapshot.version)).st_mtime_ns // 1000  # noqa: PTH116
 
     def _file_of(self, version: int) -> _File | None:
         """Which file a commit is: in a table that was made anew it is another one."""

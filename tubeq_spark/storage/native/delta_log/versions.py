@@ -27,6 +27,7 @@ __all__ = [
     "commit",
     "is_there",
     "pointer",
+    "told",
 ]
 
 #: Actions of a checkpoint that are read at a time.
@@ -72,6 +73,16 @@ def commit(log: Path, version: int) -> Actions:
     if fault:
         raise damaged(file, fault)
     return found
+
+
+def told(log: Path, version: int) -> Mapping[str, Any]:
+    """What a commit tells of itself; nothing, if it does not.
+
+    Raises:
+        FileNotFoundError: It is not there.
+    """
+    with open(commit_file(log, version), "rb") as opened:  # noqa: PTH123  (as `commit`)
+        return _told(opened.read())
 
 
 def _told(text: bytes) -> Mapping[str, Any]:
