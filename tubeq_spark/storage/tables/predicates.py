@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.lease_times import UNNOTICED
 from tubeq_spark.rules.lifecycle import TIMERS, Timer
+from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.expression import (
     Case,
     Column,
@@ -23,6 +24,7 @@ from tubeq_spark.storage.expression import (
     null,
     row,
 )
+from tubeq_spark.storage.query import Among
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ _ROW = row()
 
 def of_utubes(utubes: Collection[str | None]) -> Expression:
     """Rows of these sub-queues, of which NULL is one."""
+    if len(utubes) > MOST_NAMED:
+        return Among(_ROW.utube, utubes, Type.STRING)
     texts = [utube for utube in utubes if utube is not None]
     named: list[Expression] = [_ROW.utube.is_in(texts)] if texts else []
     return any_of(*named, _ROW.utube.is_null()) if None in utubes else any_of(*named)

@@ -172,12 +172,6 @@ class Registry(SystemTable):
 
         return self._loop.run("create_tube", self._table_lock, attempt)
 
-    @staticmethod
-    def _one_inserted(affected: Affected) -> bool:
-        if affected.inserted != 1:
-            raise Stale
-        return True
-
     def move(
         self,
         record: TubeRecord,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tubeq_spark.rules.membership import Member, SessionView, Survey
 from tubeq_spark.storage.arrow_arrays import array, counts
-from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
+from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.expression import (
     FAIL,
     Literal,
@@ -31,7 +31,7 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
-from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Rows, Statement
+from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
 from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED, WRITING, VacuumNotes
 
 if TYPE_CHECKING:
@@ -233,12 +233,6 @@ class Sessions(VacuumNotes):
             return Plan(statement(self._operation_id()), self._one_inserted)
 
         return self._loop.run("mark_dead", self._table_lock, attempt)
-
-    @staticmethod
-    def _one_inserted(affected: Affected) -> bool:
-        if affected.inserted != 1:
-            raise Stale
-        return True
 
     def _unless_dead(
         self,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.chosen import MOST_NAMED
-from tubeq_spark.storage.expression import TRUE, Type, all_of, at, row
+from tubeq_spark.storage.expression import TRUE, all_of, at, row
 from tubeq_spark.storage.query import (
-    Among,
     Firsts,
     Select,
     any_holds,
@@ -143,10 +142,8 @@ class SubqueueReader:
         columns: Mapping[str, Expression],
     ) -> Select:
         """A query for some columns of the ready rows of some sub-queues."""
-        named: Expression = Among(_ROW.utube, utubes, Type.STRING)
-        if len(utubes) <= MOST_NAMED:
-            named = predicates.of_utubes(utubes)
-        return Select(self._table.name, columns, self._ready(now_us, max_attempts) & named)
+        ready = self._ready(now_us, max_attempts) & predicates.of_utubes(utubes)
+        return Select(self._table.name, columns, ready)
 
     def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
         return self._table.mine() & predicates.is_ready(now_us, max_attempts)
@@ -187,7 +184,7 @@ class SubqueueReader:
 def _none_of(utubes: Collection[str | None]) -> Expression:
     """Rows of no sub-queue of these."""
     if len(utubes) > MOST_NAMED:
-        return ~Among(_ROW.utube, utubes, Type.STRING)
+        return ~predicates.of_utubes(utubes)
     # One by one: file statistics skip what holds nothing but one of them.
     others = [_ROW.utube != utube for utube in utubes if utube is not None]
     named = all_of(*others) if others else TRUE

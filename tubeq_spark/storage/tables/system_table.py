@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.commit_loop import CommitLoop, Plan
+from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
 from tubeq_spark.storage.statement import Append
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.statement import Statement
+    from tubeq_spark.storage.statement import Affected, Statement
 
 __all__ = ["SystemTable"]
 
@@ -41,6 +41,13 @@ class SystemTable:
     def _operation_id(self) -> int:
         """A number for a statement's predicate, one that no row holds."""
         return -self._random.getrandbits(62) - 1
+
+    @staticmethod
+    def _one_inserted(affected: Affected) -> bool:
+        """True, as a statement has inserted its row; else something has changed since it was decided."""
+        if affected.inserted != 1:
+            raise Stale
+        return True
 
     def _append(self, operation: str, rows: pa.Table) -> None:
         """Add rows by a blind append, which conflicts with nothing. One commit."""

@@ -238,10 +238,7 @@ class TubeReader:
         if not lasts:
             return False
         columns = {"utube": _ROW.utube, "first": least(position())}
-        near: Expression = Among(_ROW.utube, list(lasts), Type.STRING)
-        if len(lasts) <= MOST_NAMED:
-            near = predicates.of_utubes(lasts)
-        ready = self._ready(now_us, max_attempts) & near
+        ready = self._ready(now_us, max_attempts) & predicates.of_utubes(lasts)
         firsts = self.engine.arrow(self._select(columns, ready, by=["utube"])).to_pylist()
         return any(OrderPosition(**each["first"]) < lasts[each["utube"]] for each in firsts)
 
