@@ -67,11 +67,11 @@ _SUMS = {"+": pc.add_checked, "-": pc.subtract_checked}
 
 
 class NotByArrowError(Exception):
-    """Something is left to DataFusion."""
+    """Arrow cannot answer this; DataFusion has to."""
 
 
 def of_table(rows: pa.Table) -> Lookup:
-    """The columns of a table, whatever it is called."""
+    """A lookup of the columns of a table, for any alias."""
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
 
     def lookup(_alias: str, name: str) -> pa.ChunkedArray:
@@ -195,9 +195,9 @@ def _is_one_of(left: Values, values: Sequence[Literal]) -> Values:
 
 
 def _found(left: Values, wanted: pa.Array, *, matches_nulls: bool = False) -> Values:
-    """Whether values are among some: unless NULL is a value like others, it is unknown of NULL.
+    """Whether each value is in a set, as SQL's IN: NULL for a NULL value.
 
-    Of what was not found it is unknown, too, where NULL is among those.
+    If the set has a NULL, a value that is not in it gives NULL, too. `matches_nulls` compares NULLs as equal.
     """
     found = pc.is_in(left, value_set=wanted)
     if matches_nulls:

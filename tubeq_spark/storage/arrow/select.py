@@ -1,4 +1,4 @@
-"""Answers queries over the rows of a table by Arrow, as long as these are not many."""
+"""Answers queries over the rows of a small table by Arrow."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _plain(query: Select, rows: pa.Table) -> pa.Table:
 
 
 def _require_stored(query: Select) -> None:
-    """Refuse an order by what is selected under the name of a column of the table, and is another value."""
+    """Refuse to sort by a computed column that has the name of a stored one."""
     for name in query.order:
         value = query.columns.get(name)
         if value is not None and not (isinstance(value, Column) and value.name == name):

@@ -1,4 +1,4 @@
-"""What a statement makes of the rows of its table: which clause applies to each, and the row after it."""
+"""Applies a statement to the rows of its table: finds the clause for each row, and the row after it."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ class _Matching:
         count = rows.num_rows
         before: dict[str, Values] = {f.name: pa.nulls(count, f.type) for f in schema}
         inserting = [(n, c) for n, c in enumerate(self._statement.clauses, 1) if c.inserts]
-        # Rows that the only clause is not about go nowhere, whatever is in them.
+        # With one clause, rows that it does not insert are dropped later, whatever their values.
         number, columns = _after(
             inserting,
             of_table(rows),

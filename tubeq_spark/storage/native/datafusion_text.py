@@ -1,4 +1,4 @@
-"""Writes queries and statements as DataFusion reads them."""
+"""Writes queries and statements as SQL for DataFusion."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
 
 class DataFusionRenderer(Renderer):
-    """Renders what is another word there than in Spark."""
+    """Spark's renderer, with what DataFusion writes in another way."""
 
     def __init__(self, table: Callable[[str], str] = lambda name: name) -> None:
-        """Begin; `table` tells what a table is called there."""
+        """Render for DataFusion; `table` maps the SQL name of a table to its alias."""
         super().__init__()
         self._table = table
 
@@ -68,12 +68,12 @@ class DataFusionRenderer(Renderer):
         return f"map([{', '.join(names)}], [{', '.join(map(str, value.values()))}])"
 
     def order(self, columns: Sequence[str], *, descending: bool = False) -> str:
-        """Columns to sort by; by itself it takes NULL for the greatest value."""
+        """Columns to sort by. DataFusion sorts NULL last by default, Spark first."""
         turned = "DESC NULLS LAST" if descending else "NULLS FIRST"
         return ", ".join(f"{name} {turned}" for name in columns)
 
     def concat(self, parts: Sequence[str]) -> str:
-        """Texts, one after the other; the function of that name leaves NULLs out."""
+        """Texts, joined. DataFusion's `concat` skips NULLs; `||` does not."""
         return f"({' || '.join(parts)})"
 
     def quotient(self, part: str, by: int) -> str:

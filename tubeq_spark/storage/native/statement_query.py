@@ -1,4 +1,4 @@
-"""The query that tells what a statement makes of each row: which clause applies, and the row after it."""
+"""The query by which DataFusion applies a statement: the clause for each row, and the row after it."""
 
 from __future__ import annotations
 

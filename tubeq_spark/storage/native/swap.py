@@ -1,7 +1,7 @@
 """Decides what a statement makes of a snapshot's rows: what a MERGE, UPDATE or DELETE would.
 
-What is said of each row of the partitions that a statement names is which clause applies and what the row
-becomes: by Arrow where these are few, else by one query. What changed replaces the partitions that it is in.
+For each row of the partitions that a statement names, Arrow finds the clause that applies and the row after it;
+DataFusion does so for many rows. The changed rows replace the partitions that they are in.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ def decide(statement: Statement, target: Target, run: Runs) -> Decision:
         DuplicateError: It is ambiguous.
     """
     schema, by = target.schema, target.by
-    # What inserts nothing finds out that there is nothing.
+    # A statement that cannot insert needs no short cut: it finds no rows.
     is_new = (
         statement.inserts and by and statement.partitions and target.is_empty(statement.partitions)
     )
-    # The rows, where they are read here: then nothing else is in these partitions.
+    # `None` if DataFusion reads them.
     rows = empty(schema) if is_new else target.rows(statement.partitions)
     query = StatementQuery(statement, schema, by)
     found = None
@@ -119,7 +119,7 @@ def decide(statement: Statement, target: Target, run: Runs) -> Decision:
     if not affected.total:
         return Decision(affected)
     if rows is not None and affected.total == affected.inserted:
-        # Nothing of what is there changes: the new rows come beside it.
+        # No stored row changes: the new rows are added beside them.
         return Decision(affected, outcome.inserted())
     _refuse_change_feed(target)
     return outcome.decision(affected)

@@ -1,4 +1,4 @@
-"""Says `rules/row_changes.py` in expressions: which rows of a table `t`, and what becomes of them."""
+"""Turns the changes of `rules/row_changes.py` into clauses of statements on a table `t`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class SystemTable:
 
     @staticmethod
     def _one_inserted(affected: Affected) -> bool:
-        """True, as a statement has inserted its row; else something has changed since it was decided."""
+        """True if a statement inserted its row; else raise Stale, since the table has changed."""
         if affected.inserted != 1:
             raise Stale
         return True

@@ -1,4 +1,4 @@
-"""What is noted in `_tubeq_sessions` for VACUUM: when it ran, and who asks it to wait."""
+"""Notes for VACUUM in `_tubeq_sessions`: when it ran, and who asks it to wait."""
 
 from __future__ import annotations
 
