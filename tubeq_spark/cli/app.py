@@ -67,10 +67,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 done; 1 nothing was taken, a full tube took nothing, or a check "
-    "found problems; 2 bad use, or "
-    "refused (unknown tube or task, not held by that session); 3 failed; 130, 143 stopped by a "
-    "signal.",
+    epilog="Exit codes: 0 done; 1 nothing was taken, a full tube took nothing, check found problems, "
+    "or health something that wants attention; 2 bad use, or refused (unknown tube or task, not held "
+    "by that session, not agreed to); 3 failed; 130, 143 stopped by a signal. With --json errors are "
+    "JSON, too, on standard error.",
 )
 
 

@@ -19,6 +19,8 @@ _STATES = ("ready", "taken", "delayed", "buried", "done", "total")
 _CALLS = ("put", "take", "ack", "release", "bury", "kick", "delete")
 #: Columns of a table that goes to a file or a pipe: nothing is cut there.
 _WIDE = 200
+#: Columns of its longest line, which a payload may be in.
+_LONGEST = 1_000_000
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
@@ -31,13 +33,15 @@ def console() -> Console:
 def print_table(table: Table) -> None:
     """Print a table to standard output; without a terminal each row is a line, however long."""
     screen = console()
-    if not screen.is_terminal:
-        screen.width = max(_WIDE, screen.measure(table, options=_unlimited(screen)).maximum)
-    screen.print(table)
-
-
-def _unlimited(screen: Console) -> Any:
-    return screen.options.update(width=1_000_000)
+    if screen.is_terminal:
+        screen.print(table)
+        return
+    widest = screen.options.update(width=_LONGEST)
+    screen.width = max(_WIDE, screen.measure(table, options=widest).maximum)
+    with screen.capture() as captured:
+        screen.print(table)
+    for line in captured.get().splitlines():
+        sys.stdout.write(f"{line.rstrip()}\n")
 
 
 def statistics_table(found: Mapping[str, Any]) -> Table:

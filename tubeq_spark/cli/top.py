@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.queue import Queue
@@ -100,7 +101,7 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
     from rich.live import Live  # noqa: PLC0415
 
     from tubeq_spark.cli.keys import Keys  # noqa: PLC0415
-    from tubeq_spark.cli.tables import console  # noqa: PLC0415
+    from tubeq_spark.cli.tables import console, print_table  # noqa: PLC0415
 
     clock, screen = call.outside.clock, console()
     watch, number = _Watch(queue, clock.monotonic), 0
@@ -116,9 +117,9 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
                 for line in lines:
                     call.show(_as_json(line, number), "")
             elif live is None:
-                screen.print(_table(lines, sort, keys=False))
+                print_table(_table(lines, sort))
             else:
-                live.update(_table(lines, sort, keys=keys.are_read), refresh=True)
+                live.update(_with_keys(_table(lines, sort), shown=keys.are_read), refresh=True)
             if number == limit:
                 return
             until = clock.monotonic() + interval
@@ -127,7 +128,7 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
                     return
                 sort = _KEYS.get(key, sort)
                 if live is not None:
-                    live.update(_table(lines, sort, keys=True), refresh=True)
+                    live.update(_with_keys(_table(lines, sort), shown=True), refresh=True)
 
 
 class _Watch:
@@ -171,12 +172,9 @@ def _as_json(line: _Line, number: int) -> dict[str, Any]:
     return {"look": number, "tube": line.tube, **told, "per_second": line.per_second}
 
 
-def _table(lines: list[_Line], sort: str, *, keys: bool) -> RenderableType:
-    """The lines, the greatest first but for names, and the keys that sort them."""
-    from rich.console import Group  # noqa: PLC0415  as above
-    from rich.text import Text  # noqa: PLC0415
-
-    from tubeq_spark.cli.tables import age, plain_table  # noqa: PLC0415
+def _table(lines: list[_Line], sort: str) -> Table:
+    """The lines, the greatest first; by their names where that is what they are sorted by."""
+    from tubeq_spark.cli.tables import age, plain_table  # noqa: PLC0415  as above
 
     if sort != "tube":
         lines = sorted(lines, key=lambda line: line.value(sort) or 0, reverse=True)
@@ -187,8 +185,14 @@ def _table(lines: list[_Line], sort: str, *, keys: bool) -> RenderableType:
         ]
         for line in lines
     ]
-    table = plain_table(_COLUMNS, rows)
-    if not keys:
-        return table
+    return plain_table(_COLUMNS, rows)
+
+
+def _with_keys(table: Table, *, shown: bool) -> RenderableType:
+    """A table, and below it the keys that sort it."""
+    from rich.console import Group  # noqa: PLC0415  as above
+    from rich.text import Text  # noqa: PLC0415
+
     told = "  ".join(f"{key} {column}" for key, column in _KEYS.items())
-    return Group(table, Text(f"sort by: {told}   {_QUIT} quit", style="dim"))
+    line = Text(f"sort by: {told}   {_QUIT} quit", style="dim")
+    return Group(table, line) if shown else table
