@@ -491,6 +491,8 @@ def test_library_of_the_native_engine_when_it_is_missing_leaves_the_call_to_spar
 
     assert by_itself.stderr == "tubeq: failed: None\n"
     assert asked.stderr.startswith("tubeq: without Spark the library deltalake is needed: pip ")
+    # As where any other package is missing.
+    assert asked.exit_code == 2
 
 
 # -- looking ---------------------------------------------------------------------------------------
