@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.storage.tables.task_counts import Depth
 
-__all__ = ["measure", "measure_tube"]
+__all__ = ["measure", "measure_tube", "oldest_ready_age"]
 
 
 def measure(
@@ -43,17 +44,10 @@ def measure_tube(
     ctx: TubeContext, calls: list[Mapping[str, int]], ending_us: int | None
 ) -> TubeMetrics:
     """Measure one tube: an aggregate over its tasks, its table's detail, its log."""
-    engine, now_us = ctx.queue.engine, ctx.queue.now_us()
+    now_us = ctx.queue.now_us()
     soon_us = LAST_US if ending_us is None else min(now_us + ending_us, LAST_US)
-    tasks = depth(
-        engine,
-        ctx.table,
-        now_us,
-        soon_us,
-        ctx.max_attempts,
-        ctx.queue.lapsed.owners(now_us),
-    )
-    table = engine.tables.extent(ctx.table.name)
+    tasks = _depth(ctx, now_us, soon_us)
+    table = ctx.queue.engine.tables.extent(ctx.table.name)
     return TubeMetrics(
         type=ctx.record.type,
         ready=tasks.states.get(TaskState.READY.value, 0),
@@ -72,6 +66,17 @@ def measure_tube(
         files=table.files,
         size_bytes=table.size_bytes,
     )
+
+
+def oldest_ready_age(ctx: TubeContext) -> float | None:
+    """Seconds since the oldest ready task was put; `None` when none is ready."""
+    now_us = ctx.queue.now_us()
+    return _age(_depth(ctx, now_us, now_us).oldest_ready_us, now_us)
+
+
+def _depth(ctx: TubeContext, now_us: int, soon_us: int) -> Depth:
+    over = ctx.queue.lapsed.owners(now_us)
+    return depth(ctx.queue.engine, ctx.table, now_us, soon_us, ctx.max_attempts, over)
 
 
 def _age(since_us: int | None, now_us: int) -> float | None:

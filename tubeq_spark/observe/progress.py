@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.observe.metrics import measure_tube
+from tubeq_spark.observe.metrics import oldest_ready_age
 from tubeq_spark.observe.statistics import statistics_of
 from tubeq_spark.runtime.context import left_out
 
@@ -51,16 +51,22 @@ def look(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, TubeLoo
     for of in statistics_of(queue, tubes):
         ctx = of.ctx
         with left_out(queue, ctx.record.name):
-            measured = measure_tube(ctx, [], 0)
+            holders = len(ctx.tasks.holders(queue.now_us())) if of.tasks["taken"] else 0
             found[ctx.record.name] = TubeLook(
                 ctx.record.type,
                 of.tasks,
                 of.calls,
-                measured.oldest_ready_age,
-                len(ctx.tasks.holders(queue.now_us())),
-                measured.commits,
+                oldest_ready_age(ctx) if of.tasks["ready"] else None,
+                holders,
+                _version(ctx),
             )
     return found
+
+
+def _version(ctx: TubeContext) -> int:
+    tables, name = ctx.queue.engine.tables, ctx.table.name
+    version = tables.version(name)
+    return tables.last_commit(name)[0] if version is None else version
 
 
 def moved(ctx: TubeContext, since: int, until: int) -> dict[str, int]:
