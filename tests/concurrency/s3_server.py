@@ -1,6 +1,7 @@
 """An S3 of the tests, in a process of its own on loopback: `python -m tests.concurrency.s3_server`.
 
-Prints its port, and serves until it is killed. One request after the other: whether a key is there is
+Prints its port, and serves until it is killed. With `TUBEQ_TEST_S3=http://HOST:PORT` it stands before a server of
+another make (versitygw, MinIO), whose keys are "test" and "test". One request after the other: whether a key is there is
 looked up and answered for by a conditional put as one step, as on S3 itself.
 
 Requests that begin with `/-/` are the tests' own: `/-/older/SECONDS` makes all that is stored as much older,
@@ -11,13 +12,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import socket
 import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from random import Random
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
@@ -36,6 +40,10 @@ __all__ = ["ANSWER", "LOG", "LOSE", "OLDER", "main", "new_server"]
 OLDER = "/-/older/"
 #: Requests that begin and end the losing of answers, and one for the log of all other requests.
 LOSE, ANSWER, LOG = "/-/lose", "/-/answer", "/-/log"
+#: The environment variable that names another server.
+OTHER = "TUBEQ_TEST_S3"
+#: Headers that are about one connection.
+_BETWEEN = {"connection", "content-length", "keep-alive", "transfer-encoding", "date", "server"}
 _ERROR = (
     "<Error><Code>InternalError</Code><Message>We encountered an internal error.</Message></Error>"
 )
@@ -78,11 +86,50 @@ class Losing:
         self.match, self.times, self.kept = "", None, False
 
 
+class Forwarding:
+    """Another server, which is asked what clients ask."""
+
+    def __init__(self, url: str) -> None:
+        self._address = urlsplit(url).netloc
+        self._local = threading.local()
+
+    def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request as the other server does."""
+        request = Request(environ)
+        path = environ["RAW_URI"]
+        # What a client has signed stays as it is, the name of the host included.
+        headers = {name: value for name, value in request.headers if value}
+        answer = self._asked(request.method, path, request.get_data(), headers)
+        body = answer.read()
+        said = [pair for pair in answer.getheaders() if pair[0].lower() not in _BETWEEN]
+        length = answer.getheader("Content-Length") if request.method == "HEAD" else str(len(body))
+        start(f"{answer.status} {answer.reason}", [*said, ("Content-Length", length or "0")])
+        return [body]
+
+    def _asked(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> HTTPResponse:
+        """Ask by the connection of this thread; one that was closed meanwhile is opened anew."""
+        for last in (False, True):
+            connection = getattr(self._local, "connection", None) or HTTPConnection(self._address)
+            self._local.connection = connection
+            try:
+                connection.request(method, path, body, headers)
+                return connection.getresponse()
+            except (ConnectionError, HTTPException):
+                connection.close()
+                self._local.connection = None
+                if last:
+                    raise
+        raise AssertionError
+
+
 class Server:
     """The store, and what is between it and its clients."""
 
     def __init__(self) -> None:
-        self._store = DomainDispatcherApplication(create_backend_app)
+        other = os.environ.get(OTHER)
+        self._store = (
+            Forwarding(other) if other else DomainDispatcherApplication(create_backend_app)
+        )
         self._one_by_one = threading.Lock()
         self._losing: Losing | None = None
         self._log: list[list[Any]] = []
