@@ -58,6 +58,7 @@ WITHOUT_SQL = {
     "Sessions.files",
     "Sessions.last_commit",
     "Sessions.version",
+    "TubeWriter.taken",
 }
 
 

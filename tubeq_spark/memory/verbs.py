@@ -12,18 +12,23 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.rules.reports import TubeSweep
-from tubeq_spark.rules.row_changes import GiveBack, Touch, released, taken
+from tubeq_spark.rules.row_changes import Every, GiveBack, Take, Touch, released
 from tubeq_spark.rules.transitions import new_row
 from tubeq_spark.runtime.events import TubeEvents
+from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.tables.row_clauses import clause_of
+from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import PutResult, Task, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tubeq_spark.memory.context import MemoryContext
     from tubeq_spark.memory.place import StoredTube
     from tubeq_spark.rules.arguments import PutRequest, TakeRequest
+    from tubeq_spark.rules.row_changes import Change
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.rules.tube_types import Driver
     from tubeq_spark.runtime.dead_owners import DeadOwners
@@ -154,7 +159,8 @@ class Verbs:
         chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
-        rows = [taken(row, self.tube.takes, lease) for row in self._written_down(chosen)]
+        take = Take([(OrderPosition(0, 0), self.tube.takes)], lease)
+        rows = self._after(take, self._written_down(chosen))
         self.tube.rows.update((row.task_id, row) for row in rows)
         return rows
 
@@ -185,7 +191,7 @@ class Verbs:
     def touch(self, task_id: int, increment_us: int) -> Task:
         """Give a held task more time: its lease, its life, and the ttr of later takes."""
         (row,) = self._held([task_id])
-        after = Touch({row.segment: row.segment}, increment_us).of(row)
+        (after,) = self._after(Touch({row.segment: row.segment}, increment_us), [row])
         self.tube.rows[task_id] = after
         return self.events.happened("touch", [after])[0]
 
@@ -217,22 +223,16 @@ class Verbs:
         """What is left of a take, as it is stored."""
         return [row for row in self.tube.rows.values() if _is_of(row, take_id, owner)]
 
-    def settle_batch(
-        self,
-        event: str,
-        rows: Sequence[StoredTask],
-        change: Callable[[StoredTask], StoredTask | None],
-    ) -> int:
+    def settle_batch(self, event: str, rows: Sequence[StoredTask], change: Change) -> int:
         """Change tasks of a batch, which no callback is told of; returns their number."""
-        after = {row.task_id: change(row) for row in rows}
-        self._remove(task_id for task_id, row in after.items() if row is None)
-        left = [row for row in after.values() if row is not None]
+        left = self._after(change, rows)
+        self._remove({row.task_id for row in rows} - {row.task_id for row in left})
         self._store(left)
-        done = len(after) - len(left)
+        done = len(rows) - len(left)
         worn = 0 if event != "release" else sum(row.state is TaskState.BURIED for row in left)
-        self.events.count(event, len(after), done)
+        self.events.count(event, len(rows), done)
         self.events.count("bury", worn)
-        return len(after)
+        return len(rows)
 
     def give_up_batch(self, rows: Sequence[StoredTask]) -> None:
         """Give back what is left of a batch, with what time has ended of it written down first."""
@@ -240,7 +240,7 @@ class Verbs:
         held = [row for row in rows if row.held_by(row.owner or "", now_us)]
         for row in rows:
             self._write_down(row, now_us)
-        self.settle_batch("release", held, GiveBack(0, max_attempts=self.max_attempts).of)
+        self.settle_batch("release", held, GiveBack(0, max_attempts=self.max_attempts))
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -335,9 +335,14 @@ class Verbs:
     def _release(self, rows: Sequence[StoredTask], delay_us: int | None) -> list[Task]:
         now_us = self.queue.now_us()
         change = released(0, delay_us, now_us, self.max_attempts)
-        after = [change.of(row) for row in rows]
+        after = self._after(change, rows)
         self._store(after)
         return self.events.released(after)
+
+    def _after(self, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
+        """The rows that a change leaves."""
+        table = TubeTable(self.tube.name, self.tube.id, self.driver.order)
+        return rows_after([clause_of(table, Every(), change)], rows)
 
     def _store(self, rows: Iterable[StoredTask]) -> None:
         self.tube.rows.update((row.task_id, row) for row in rows)

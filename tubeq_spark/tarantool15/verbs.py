@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.commit_loop import Plan
+    from tubeq_spark.verbs.settlement import Settlement
 
 __all__ = ["dig", "done", "look", "release", "requeue", "urgent"]
 
@@ -171,7 +172,7 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
         found = locate.located(ctx, rows, remembered=False)
         ready = replace(seen, state=TaskState.READY, attempts=0)
 
-        def finish(_change: Become) -> list[Task]:
+        def finish(_settled: Settlement[Become]) -> list[Task]:
             write_down(ctx, rows, now_us)
             return ctx.happened("kick", [ready])
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from tubeq_spark.rules.order import position_of
-from tubeq_spark.rules.row_changes import taken
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, TaskRows
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.bury_unreadable import readable
 from tubeq_spark.verbs.expire import write_down
@@ -79,7 +79,7 @@ class ChosenTasks(Protocol[T]):
         """The last place of each call, of those calls that get anything."""
         ...
 
-    def moved(self, to: Destination, lease: NewLease) -> dict[int, T]:
+    def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, T]:
         """What is held under each take id, when all of it was moved."""
         ...
 
@@ -145,14 +145,13 @@ class ChosenRows(TaskRows):
                 lasts.append(position_of(share[-1]))
         return lasts
 
-    def moved(self, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
+    def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
         """What is held under each take id, when all of it was moved."""
-
-        def after(row: StoredTask) -> StoredTask:
-            segment, take_id = to(row.utube, position_of(row))
-            return taken(row, segment, lease, take_id)
-
-        return _by_take_id(map(after, self.rows), lease)
+        source = {
+            "segment": lambda row: to(row.utube, position_of(row))[0],
+            "claim": lambda row: to(row.utube, position_of(row))[1],
+        }
+        return _by_take_id(rows_after([ctx.statements.taken(lease)], self.rows, source), lease)
 
     def read_back(
         self, ctx: TubeContext, meant: Mapping[int, TakenRows], _count: int
@@ -229,7 +228,7 @@ class ChosenSegments:
         """The last place of all: segments are not divided between calls."""
         return [max(selection.last for selection in self.selections)] if self.selections else []
 
-    def moved(self, to: Destination, lease: NewLease) -> dict[int, LeasedBatch]:
+    def moved(self, _ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, LeasedBatch]:
         """What is held under each take id, when all of it was moved."""
         parts: dict[tuple[int, int], list[SegmentSelection]] = defaultdict(list)
         for selection in self.selections:

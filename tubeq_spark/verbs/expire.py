@@ -17,6 +17,7 @@ from tubeq_spark.rules.row_changes import Due, Event, Every, GiveBack, Remove
 from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.subqueues.locks import free_ended, held_in
 from tubeq_spark.task import TaskState
 
@@ -212,8 +213,8 @@ def _release_pass(
         ctx.queue.held_tasks.gone(lease_segments)
         ctx.count("release", affected.updated)
         ctx.count("bury", worn)
-        for row in for_callback:
-            after = released.of(row).task()
+        for row in rows_after(statement.clauses, for_callback):
+            after = row.task()
             if after.state is TaskState.BURIED:
                 ctx.remember("bury", [after])
             ctx.remember("release", [after])

@@ -126,18 +126,17 @@ def _renewal(
     lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
     gone, *fresh = ctx.queue.session.segments(1 + len(places))
     moves = {s: to for (_, segments), to in zip(places, fresh, strict=True) for s in segments}
-    renewal = Renew(moves, lease)
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
     # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
     statement = ctx.statements.settle_segments(
-        moves, (Lapsed(lease.at_us), Remove(gone, Event("ttl"))), (Every(), renewal)
+        moves, (Lapsed(lease.at_us), Remove(gone, Event("ttl"))), (Every(), Renew(moves, lease))
     )
 
     def finish(affected: Affected) -> list[T | None]:
         removed = ctx.tasks.count_in(gone) if ctx.table.change_feed else affected.deleted
         results = [
-            None if batch is None else batch.renewed(ctx, to, renewal)
+            None if batch is None else batch.renewed(ctx, to, lease, statement.clauses)
             for (batch, _), to in zip(places, fresh, strict=True)
         ]
         if removed:

@@ -24,12 +24,13 @@ from tubeq_spark.rules.row_changes import (
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.subqueues.locks import given_back
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.compact import compact_at_times
 from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
-from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
+from tubeq_spark.verbs.settlement import MakeChange, Settlement, removal, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -132,7 +133,7 @@ def changed(
     ctx: TubeContext,
     found: Located,
     make_change: MakeChange[C],
-    finish: Callable[[C], list[Task]],
+    finish: Callable[[Settlement[C]], list[Task]],
 ) -> Plan[list[Task]]:
     """Take the named tasks out of their lease segments; one commit, and the sub-queues' one.
 
@@ -140,14 +141,14 @@ def changed(
         ctx: The tube.
         found: The tasks, and what else is in their lease segments.
         make_change: What becomes of them.
-        finish: Counts, tells, and makes the result, by what became of them.
+        finish: Counts, notifies, and makes the result, by what became of them.
     """
     confirm(ctx, found)
     settled = settlement(ctx, found, make_change)
 
     def done(_affected: Affected) -> list[Task]:
         _left(ctx, found, settled.moves)
-        return finish(settled.change)
+        return finish(settled)
 
     return Plan(settled.statement, done)
 
@@ -162,7 +163,7 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
             ctx,
             found,
             lambda dest, _: released(dest, delay_us, now_us, ctx.max_attempts),
-            lambda change: ctx.events.released([change.of(row) for row in found.rows]),
+            lambda settled: ctx.events.released(settled.after(found.rows)),
         )
 
     tasks = run(ctx, "release", attempt)
@@ -178,7 +179,7 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
         confirm(ctx, found)
         settled = settlement(ctx, found, lambda _, moves: Touch(moves, increment_us))
-        after = settled.change.of(found.rows[0])
+        (after,) = settled.after(found.rows)
 
         def finish(_affected: Affected) -> list[Task]:
             ctx.queue.held_tasks.touched(ctx.record.id, after, settled.moves)
@@ -235,15 +236,14 @@ def _burial(
 ) -> Plan[list[Task]]:
     buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
     found.rows = [row for row in found.rows if row.task_id not in buried]
-    after = [row.given_back(TaskState.BURIED) for row in seen]
-    result = [row.task() for row in after]
     if not found.rows:
-        return Plan(None, lambda _: result)
+        return Plan(None, lambda _: [row.task() for row in seen])
 
-    def finish(_change: GiveBack) -> list[Task]:
+    def finish(settled: Settlement[GiveBack]) -> list[Task]:
         write_down(ctx, found.rows, now_us)
+        after = settled.after(seen)
         ctx.happened("bury", [row for row in after if row.task_id not in buried])
-        return result
+        return [row.task() for row in after]
 
     event = Event("bury", now_us, ctx.max_attempts)
     bury = lambda dest, _: GiveBack(dest, TaskState.BURIED, event=event)  # noqa: E731
@@ -293,7 +293,7 @@ def kick(ctx: TubeContext, count: int) -> int:
             if affected.updated == 0:
                 raise Stale
             ctx.count("kick", affected.updated)
-            ready = [replace(row, state=TaskState.READY, attempts=0) for row in for_callback]
+            ready = rows_after(statement.clauses, for_callback)
             ctx.remember("kick", [row.task() for row in ready])
             return affected.updated
 

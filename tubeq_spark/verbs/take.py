@@ -232,7 +232,7 @@ def moved(
     ready still.
     """
     ctx, tasks = choice.ctx, choice.tasks
-    held = tasks.moved(choice.destination, lease)
+    held = tasks.moved(ctx, choice.destination, lease)
     complete = affected.updated == tasks.count
     if not complete:
         held = tasks.read_back(ctx, held, affected.updated) if affected.updated else {}
