@@ -43,19 +43,17 @@ from tubeq_spark.storage.expression import (
     Or,
     Quotient,
     Type,
-    aliases_of,
     all_of,
     any_of,
     at,
     case,
-    columns_of,
     integer,
     literal,
     null,
-    parts_of,
     row,
     small,
 )
+from tubeq_spark.storage.expression_parts import aliases_of, columns_of, parts_of
 from tubeq_spark.storage.native.delta_log import data_files
 from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
 from tubeq_spark.storage.native.file_statistics import files_of

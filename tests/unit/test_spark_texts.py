@@ -25,6 +25,7 @@ from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.ended_tasks import EndedTasks
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
@@ -48,6 +49,7 @@ MAKERS = (
     TubeWriter,
     SubqueueReader,
     SubqueueWriter,
+    SegmentReader,
     TubeReader,
     UtubeLocks,
 )

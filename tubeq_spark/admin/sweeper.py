@@ -132,11 +132,11 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
 
 def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
-    ended, found = Ended(), ctx.tasks.waiting(now_us, rows)
+    ended, found = Ended(), ctx.segment_reader.waiting(now_us, rows)
     while found.due:
         passed = end_due(ctx, now_us)
         ended.add(passed)
-        found = ctx.tasks.waiting(now_us, rows)
+        found = ctx.segment_reader.waiting(now_us, rows)
         if not passed.total:
             break
     ended.released += release_dead(ctx, found.owners, one_pass.dead)

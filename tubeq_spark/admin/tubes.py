@@ -33,6 +33,7 @@ from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.ended_tasks import EndedTasks
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.schema import new_taken_utubes
+from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
@@ -227,6 +228,7 @@ def make_context(
         driver,
         tube_table,
         TubeReader(queue.engine, tube_table),
+        SegmentReader(queue.engine, tube_table),
         TubeWriter(tube_table, fresh),
         CapacityGate(queue.engine, tube_table, fresh),
         SubqueueReader(queue.engine, tube_table),

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.ended_tasks import EndedTasks
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.registry import TubeRecord
+    from tubeq_spark.storage.tables.segment_reader import SegmentReader
     from tubeq_spark.storage.tables.sessions import Sessions
     from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
     from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
@@ -215,6 +216,7 @@ class TubeContext:
     driver: Driver
     table: TubeTable
     tasks: TubeReader
+    segment_reader: SegmentReader
     statements: TubeWriter
     admission: CapacityGate
     subqueues: SubqueueReader

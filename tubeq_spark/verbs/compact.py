@@ -68,7 +68,7 @@ def _tiny(ctx: TubeContext) -> list[int]:
     Large payloads stay where they are: to write them anew costs more than a file of their own does.
     """
     config, tables = ctx.queue.config, ctx.queue.engine.tables
-    few = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)
+    few = ctx.segment_reader.tiny_segments(config.fold_rows, config.segment_rows)
     sizes = tables.segment_bytes(ctx.table.name, few) if few else {}
     return within([(segment, sizes.get(segment, 0)) for segment in few], _TINY_BYTES, _MOST_BYTES)
 
@@ -94,7 +94,7 @@ def remove_leftovers(ctx: TubeContext) -> int:
     """
 
     def attempt() -> Plan[int]:
-        segments = ctx.tasks.leftover_segments()
+        segments = ctx.segment_reader.leftover_segments()
         if not segments:
             return Plan(None, lambda _: 0)
         if ctx.table.change_feed:

@@ -35,7 +35,7 @@ def truncate(ctx: TubeContext) -> None:
     while True:
 
         def attempt(bound: int | None = newest) -> Plan[tuple[bool, int | None]]:
-            spans = ctx.tasks.segments_up_to(bound, _MOST_SEGMENTS)
+            spans = ctx.segment_reader.segments_up_to(bound, _MOST_SEGMENTS)
             if not spans:
                 return Plan(None, lambda _: (False, bound))
             last = max(span.last for span in spans) if bound is None else bound

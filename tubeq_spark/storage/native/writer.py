@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow_arrays import array
-from tubeq_spark.storage.expression import columns_of
+from tubeq_spark.storage.expression_parts import columns_of
 from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.client_options import to_read
 from tubeq_spark.storage.native.commit_notes import user_metadata
