@@ -230,13 +230,13 @@ def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
     }
     assert sessions.views("one")["one"].members[0].seq == 3
     assert sessions.last_written(5) == dict.fromkeys(("one", "two", "three"), NOW)
-    sessions.note_vacuum(3, NOW)
-    sessions.ask_to_wait("m", "t", NOW, NOW + 10)
-    assert sessions.asked_to_wait("t", NOW)
-    assert not sessions.asked_to_wait("t", NOW + 10)
+    place.notes.note_vacuum(3, NOW)
+    place.notes.ask_to_wait("m", "t", NOW, NOW + 10)
+    assert place.notes.asked_to_wait("t", NOW)
+    assert not place.notes.asked_to_wait("t", NOW + 10)
     survey = sessions.survey()
     assert (survey.beats, survey.vacuums, survey.asked) == (3, {3: NOW}, {"m": (NOW + 10, 1)})
-    assert sessions.forget_asks(NOW + 10, place.loop) == 1
+    assert place.notes.forget_asks(NOW + 10, place.loop) == 1
     assert sessions.compact(1, place.loop) == 3
     sessions.beat(member("four", 1, live=False, put=7, z=1), NOW)
     assert sessions.compact(1, place.loop) == 1

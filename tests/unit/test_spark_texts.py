@@ -32,6 +32,7 @@ from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
+from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,7 @@ MAKERS = (
     SegmentReader,
     TubeReader,
     UtubeLocks,
+    VacuumNotes,
 )
 #: Public methods that make no SQL.
 WITHOUT_SQL = {

@@ -18,11 +18,13 @@ from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
+from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 from tubeq_spark.storage.commit_loop import CommitLoop, Tally
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.log_readers import LogReaders
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.sessions import Sessions
+from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 from tubeq_spark.storage.writers import why_not
 
 if TYPE_CHECKING:
@@ -60,7 +62,9 @@ def make_context(
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
-    session = Session(sessions, slots, clock, config, counters, name, held_tasks, tally.running)
+    notes = VacuumNotes(engine, table, loop, table_lock, source)
+    requests = VacuumRequests(notes, tally.running)
+    session = Session(sessions, slots, clock, config, counters, name, held_tasks, requests)
     unknown = UnknownTakes(clock)
     lapsed = LapsedSessions(
         sessions.views,
@@ -81,6 +85,7 @@ def make_context(
         once=loop.impatient(),
         session=session,
         sessions=sessions,
+        vacuum_notes=notes,
         slots=slots,
         held_tasks=held_tasks,
         unknown_takes=unknown,

@@ -122,7 +122,7 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
     past_us = min(now_us, queue.now_us()) - (us_from_seconds(queue.config.skew) or 0)
     if survey.ended_asks(past_us):
         with contextlib.suppress(ConflictError):
-            queue.sessions.forget_asks(past_us, queue.once)
+            queue.vacuum_notes.forget_asks(past_us, queue.once)
     try:
         if one_pass.remove_dead_files(tables):
             report.vacuumed.append("")

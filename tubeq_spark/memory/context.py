@@ -16,6 +16,7 @@ from tubeq_spark.rules.tube_types import BUILT_IN
 from tubeq_spark.runtime.counters import Counters
 from tubeq_spark.runtime.dead_owners import DeadOwners
 from tubeq_spark.runtime.session import Session
+from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ class MemoryContext:
             Counters(counts_ended=True),
             name,
             held,
-            held,
+            VacuumRequests(place.sessions, held),
         )
 
     @property

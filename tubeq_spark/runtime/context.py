@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
     from tubeq_spark.storage.tables.tube_writer import TubeWriter
     from tubeq_spark.storage.tables.utube_locks import UtubeLocks
+    from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
     from tubeq_spark.task import Task
 
 __all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
@@ -81,6 +82,7 @@ class QueueContext:
     once: CommitLoop
     session: Session
     sessions: Sessions
+    vacuum_notes: VacuumNotes
     slots: Slots
     held_tasks: HeldTasks
     unknown_takes: UnknownTakes
