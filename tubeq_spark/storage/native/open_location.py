@@ -14,7 +14,6 @@ from tubeq_spark.rules.refusals import no_queue
 from tubeq_spark.storage.local_places import refuse_mounts, require_links
 from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.opened_location import (
-    LOCKS,
     OpenedLocation,
     recover_system_tables,
     settle_system_tables,
@@ -48,10 +47,8 @@ def open_location(
         raise StoreError(location.needs_a_session())
     refuse_mounts(location)
     directory = local_directory(location.text)
-    # As Spark names it, so that both engines of one process have the same locks.
-    uri = location.text if directory is None else f"file:{directory}"
-    locks = None if directory is None else directory / LOCKS
-    opened = OpenedLocation(location, uri, locks, Durability(config.durability))
+    opened = OpenedLocation.without_spark(location, Durability(config.durability))
+    uri, locks = opened.uri, opened.locks
     try:
         if directory is not None and (directory / TUBES).is_dir():
             recover_system_tables(opened)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability.files_there import is_parquet
-from tubeq_spark.storage.durability.log_names import commit_file, versions_of
+from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.native.delta_log.versions import (
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["begun", "last_listed", "require_no_hole", "whole_checkpoints"]
 
 log = logging.getLogger(__name__)
-
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.(?:parquet|json)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +58,9 @@ class _Listed:
             names = os.listdir(directory)  # noqa: PTH208  (names are enough)
         except (FileNotFoundError, NotADirectoryError):
             names = []
-        found = [named for named in map(_CHECKPOINT.fullmatch, names) if named is not None]
-        plain = sorted(int(named[1]) for named in found if named[2] is None)
-        others = sorted(int(named[1]) for named in found if named[2] is not None)
+        found = checkpoints_in(names).values()
+        plain = sorted(file.version for file in found if file.is_plain)
+        others = sorted(file.version for file in found if not file.is_plain)
         return cls(versions_of(names), plain, others)
 
     def hole(self, start: int, last: int | None = None) -> int | None:
