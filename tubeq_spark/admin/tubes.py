@@ -26,7 +26,7 @@ from tubeq_spark.rules import new_tubes
 from tubeq_spark.rules.new_tubes import NewTube, driver_of, refuse_other
 from tubeq_spark.runtime.codecs import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
-from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.tables.capacity import CapacityGate
@@ -155,7 +155,7 @@ def _known(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str
 ) -> TubeRecord | None:
     """The live tube of a name, after what was stopped has been finished, and what is over ended."""
-    dead = DeadOwners(queue, queue.now_us())
+    dead = DeadSessionJudge(queue, queue.now_us())
     while True:
         known = registry.find(name)
         if known is None:
@@ -285,7 +285,7 @@ def end_temporaries(
     opened: OpenedLocation,
     registry: Registry,
     records: Iterable[TubeRecord],
-    dead: DeadOwners,
+    dead: DeadSessionJudge,
 ) -> list[str]:
     """Drop the temporary tubes among these whose sessions are dead; returns their names."""
     over = []

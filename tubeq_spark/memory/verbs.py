@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.row_changes import Change
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.rules.tube_types import Driver
-    from tubeq_spark.runtime.dead_owners import DeadOwners
+    from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 
 __all__ = ["Verbs"]
 
@@ -116,7 +116,7 @@ class Verbs:
     def put(self, request: PutRequest) -> list[Task]:
         """Add tasks; none where there is no room for all."""
         rows = self._added(request)
-        return self.events.happened("put", rows) if rows else []
+        return self.events.record_event("put", rows) if rows else []
 
     def put_table(self, request: PutRequest, key: str | None) -> PutResult:
         """Add tasks once for a key, which no callback is told of; none where there is no room for all."""
@@ -144,7 +144,7 @@ class Verbs:
 
     def take(self, request: TakeRequest) -> list[Task]:
         """Take the next tasks, those that dead sessions held included."""
-        return self.events.happened("take", self.take_rows(request))
+        return self.events.record_event("take", self.take_rows(request))
 
     def take_batch(self, request: TakeRequest) -> list[StoredTask]:
         """Take the next tasks, which no callback is told of."""
@@ -182,7 +182,7 @@ class Verbs:
         """Remove tasks that this session holds."""
         rows = self._held(ids)
         self._remove(ids)
-        return self.events.happened("ack", rows, TaskState.DONE)
+        return self.events.record_event("ack", rows, TaskState.DONE)
 
     def release(self, ids: Sequence[int], delay_us: int | None) -> list[Task]:
         """Give held tasks back: ready (or buried when its attempts are used up), or delayed; 0 is no delay."""
@@ -193,7 +193,7 @@ class Verbs:
         (row,) = self._held([task_id])
         (after,) = self._after(Touch({row.segment: row.segment}, increment_us), [row])
         self.tube.rows[task_id] = after
-        return self.events.happened("touch", [after])[0]
+        return self.events.record_event("touch", [after])[0]
 
     def bury(self, ids: Sequence[int]) -> list[Task]:
         """Set tasks of any state aside; those that are buried already stay as they are."""
@@ -201,21 +201,21 @@ class Verbs:
         others = self._written_down([row for row in seen if row.state is not TaskState.BURIED])
         buried = [row.given_back(TaskState.BURIED) for row in others]
         self._store(buried)
-        self.events.happened("bury", buried)
+        self.events.record_event("bury", buried)
         return [row.given_back(TaskState.BURIED).task() for row in seen]
 
     def delete(self, ids: Sequence[int]) -> list[Task]:
         """Remove tasks in any state."""
         rows = self._written_down(self._there(ids))
         self._remove(ids)
-        return self.events.happened("delete", rows, TaskState.DONE)
+        return self.events.record_event("delete", rows, TaskState.DONE)
 
     def kick(self, count: int) -> int:
         """Make the first buried tasks ready, with their attempts forgotten."""
         buried = self._written_down(self.in_state(TaskState.BURIED)[:count])
         ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in buried]
         self._store(ready)
-        return len(self.events.happened("kick", ready))
+        return len(self.events.record_event("kick", ready))
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class Verbs:
         held = [row for row in self._taken() if owner in (None, row.owner)]
         return len(self._release(held, 0))
 
-    def release_dead(self, dead: DeadOwners) -> int:
+    def release_dead(self, dead: DeadSessionJudge) -> int:
         """Give back what dead sessions hold; returns the number of tasks."""
         owners = {row.owner for row in self._taken() if row.owner is not None}
         return sum(self.release_taken(owner) for owner in owners if dead.is_dead(owner))
@@ -271,7 +271,7 @@ class Verbs:
             raise refusals.has_taken_tasks(self.tube.name)
         self.queue.place.remove(self.tube)
 
-    def sweep(self, now_us: int, dead: DeadOwners) -> TubeSweep:
+    def sweep(self, now_us: int, dead: DeadSessionJudge) -> TubeSweep:
         """Write down all that is due at a moment, and give back what the dead hold."""
         done: Counter[str] = Counter()
         for row in list(self.tube.rows.values()):

@@ -64,14 +64,14 @@ class LeasedBatch:
 
     def found(self, ctx: TubeContext) -> tuple[LeasedBatch | None, list[int]]:
         """What is left of it, after others took some out of it, and where that is."""
-        segments = ctx.tasks.lease_segments_of(self.take_id, self.lease.owner)
+        segments = ctx.reader.lease_segments_of(self.take_id, self.lease.owner)
         return (self, segments) if segments else (None, [])
 
     def renewed(
         self, ctx: TubeContext, dest: int, lease: NewLease, _clauses: Sequence[Clause]
     ) -> LeasedBatch | None:
         """The batch after its leases were renewed, in the segment that it was moved to."""
-        count = ctx.tasks.count_of(self.take_id, lease.owner)
+        count = ctx.reader.count_of(self.take_id, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
 
@@ -124,7 +124,7 @@ class TakenRows(TaskRows):
         take_ids = {row.task_id: row.take_id for row in self.rows}
         rows = {
             row.task_id: row
-            for row in ctx.tasks.by_ids(take_ids)
+            for row in ctx.reader.by_ids(take_ids)
             if row.state is TaskState.TAKEN
             and row.owner == self.lease.owner
             and row.take_id == take_ids[row.task_id]
@@ -139,5 +139,5 @@ class TakenRows(TaskRows):
         rows = [replace(row, segment=dest) for row in rows_after(clauses, self.rows)]
         left = {row.task_id for row in rows}
         ended = [row for row in self.rows if row.task_id not in left]
-        ctx.remember("ttl", [row.task(TaskState.DONE) for row in ended])
+        ctx.queue_event("ttl", [row.task(TaskState.DONE) for row in ended])
         return TakenRows(rows, lease) if rows else None

@@ -289,7 +289,7 @@ class TableLock:
         """Grows whenever this process may have made a task ready or made room."""
         return self._changes
 
-    def changed(self) -> None:
+    def wake_takes(self) -> None:
         """Wake this process's waiting takes."""
         self._changes += 1
 

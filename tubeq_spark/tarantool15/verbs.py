@@ -53,16 +53,16 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     rows = ctx.queue.loop.run("urgent", ctx.table_lock, attempt)[0]
     if not rows:
         return None
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     ctx.count(old_verb("urgent"), 1)
-    return ctx.happened("put", rows)[0]
+    return ctx.record_event("put", rows)[0]
 
 
 def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:
     new = request.news[0]
     if new.state is TaskState.DELAYED:
         return request
-    rank = rank_before(ctx.tasks.first_pri(USUAL_FIRST))
+    rank = rank_before(ctx.reader.first_pri(USUAL_FIRST))
     return replace(request, news=[replace(new, pri=stored_pri(priority_of(new.pri), rank))])
 
 
@@ -70,7 +70,7 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
     """Give a held task back behind all that are there, or bury it when its attempts are used up."""
 
     def after(row: StoredTask, _now_us: int) -> StoredTask:
-        rank = rank_behind(ctx.tasks.last_pri(USUAL_LAST, but=task_id))
+        rank = rank_behind(ctx.reader.last_pri(USUAL_LAST, but=task_id))
         return replace(
             row,
             state=after_giving_back(row.attempts, ctx.max_attempts),
@@ -114,7 +114,7 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
 
     def tell(row: StoredTask) -> list[Task]:
         ctx.count(old_verb("done"), 1, done=1)
-        ctx.remember("done", [row.task()])
+        ctx.queue_event("done", [row.task()])
         return [row.task()]
 
     return _held(ctx, "done", task_id, after, tell, Event("done"), data=True)
@@ -150,7 +150,7 @@ def _held(
         )
 
     tasks = settle.run(ctx, name, attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     return tasks[0]
 
 
@@ -163,7 +163,7 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
 
     def attempt(_memory: locate.Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
-        rows = ctx.tasks.by_ids([task_id])
+        rows = ctx.reader.by_ids([task_id])
         seen = rows[0].seen_at(now_us, ctx.max_attempts) if rows else None
         if seen is None or seen.state is not TaskState.BURIED:
             there = "not found" if seen is None else f"is {seen.state.name.lower()}, not buried"
@@ -174,17 +174,17 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
 
         def finish(_settled: Settlement[Become]) -> list[Task]:
             write_down(ctx, rows, now_us)
-            return ctx.happened("kick", [ready])
+            return ctx.record_event("kick", [ready])
 
         event = Event("kick", now_us, ctx.max_attempts)
         return settle.changed(ctx, found, lambda dest, _: Become(dest, ready, event=event), finish)
 
     tasks = settle.run(ctx, "dig", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     return tasks[0]
 
 
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:
     """A task as it is by now, in whatever state; `None`: it is not in this tube."""
-    rows = ctx.tasks.by_ids([task_id])
+    rows = ctx.reader.by_ids([task_id])
     return rows[0].seen_at(ctx.queue.now_us(), ctx.max_attempts) if rows else None

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.verbs.locate import Located
+    from tubeq_spark.verbs.locate import NamedTasks
 
 __all__ = [
     "ack",
@@ -62,7 +62,7 @@ def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]
     return ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
 
 
-def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> None:
+def _require_removed(ctx: TubeContext, found: NamedTasks, affected: Affected) -> None:
     """Begin anew when a lease segment was not where it was remembered.
 
     A MERGE changes what it names or fails. A lease segment that is deleted as a partition is all
@@ -83,13 +83,13 @@ def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> No
         raise StoreError(msg)
 
 
-def _left(ctx: TubeContext, found: Located, moves: Mapping[int, int]) -> None:
+def _left(ctx: TubeContext, found: NamedTasks, moves: Mapping[int, int]) -> None:
     ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in found.rows), moves)
     given_back(ctx, found.rows, whole=found.whole)
 
 
 def _removed(
-    ctx: TubeContext, found: Located, event: Event | None, finish: Callable[[], list[Task]]
+    ctx: TubeContext, found: NamedTasks, event: Event | None, finish: Callable[[], list[Task]]
 ) -> Plan[list[Task]]:
     """Remove the named tasks; one commit, and the sub-queues' one."""
     if not found.whole:
@@ -112,10 +112,12 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        return _removed(ctx, found, None, lambda: ctx.happened("ack", found.rows, TaskState.DONE))
+        return _removed(
+            ctx, found, None, lambda: ctx.record_event("ack", found.rows, TaskState.DONE)
+        )
 
     tasks = run(ctx, "ack", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     return tasks
 
 
@@ -131,7 +133,7 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
 
 def changed(
     ctx: TubeContext,
-    found: Located,
+    found: NamedTasks,
     make_change: MakeChange[C],
     finish: Callable[[Settlement[C]], list[Task]],
 ) -> Plan[list[Task]]:
@@ -167,7 +169,7 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
         )
 
     tasks = run(ctx, "release", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     compact_at_times(ctx)
     return tasks
 
@@ -183,7 +185,7 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
 
         def finish(_affected: Affected) -> list[Task]:
             ctx.queue.held_tasks.touched(ctx.record.id, after, settled.moves)
-            return ctx.happened("touch", [after])
+            return ctx.record_event("touch", [after])
 
         return Plan(settled.statement, finish)
 
@@ -200,12 +202,12 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
         def finish() -> list[Task]:
             write_down(ctx, found.rows, now_us)
-            return ctx.happened("delete", seen, TaskState.DONE)
+            return ctx.record_event("delete", seen, TaskState.DONE)
 
         return _removed(ctx, found, event, finish)
 
     tasks = run(ctx, "delete", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     return tasks
 
 
@@ -226,13 +228,13 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return _burial(ctx, found, seen, now_us)
 
     tasks = run(ctx, "bury", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     compact_at_times(ctx)
     return tasks
 
 
 def _burial(
-    ctx: TubeContext, found: Located, seen: Sequence[StoredTask], now_us: int
+    ctx: TubeContext, found: NamedTasks, seen: Sequence[StoredTask], now_us: int
 ) -> Plan[list[Task]]:
     buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
     found.rows = [row for row in found.rows if row.task_id not in buried]
@@ -242,7 +244,7 @@ def _burial(
     def finish(settled: Settlement[GiveBack]) -> list[Task]:
         write_down(ctx, found.rows, now_us)
         after = settled.after(seen)
-        ctx.happened("bury", [row for row in after if row.task_id not in buried])
+        ctx.record_event("bury", [row for row in after if row.task_id not in buried])
         return [row.task() for row in after]
 
     event = Event("bury", now_us, ctx.max_attempts)
@@ -265,10 +267,10 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
         return _burial(ctx, located(ctx, list(rows), remembered=False), seen, now_us)
 
     try:
-        ctx.queue.once.run("bury", ctx.table_lock, attempt)
+        ctx.queue.loop_without_retry.run("bury", ctx.table_lock, attempt)
     except ConflictError as error:
         raise Stale from error
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
 
 
 def kick(ctx: TubeContext, count: int) -> int:
@@ -276,17 +278,17 @@ def kick(ctx: TubeContext, count: int) -> int:
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()
-        selections = ctx.tasks.buried_segments(now_us, count)
+        selections = ctx.reader.buried_segments(now_us, count)
         if not selections:
             return Plan(None, lambda _: 0)
         last = max(selection.last for selection in selections)
         for_callback = []
         if ctx.callback is not None:
-            for_callback = ctx.tasks.buried(now_us, last, count)
+            for_callback = ctx.reader.buried(now_us, last, count)
         segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
         kicked = GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
-        statement = ctx.statements.settle_segments(segments, (Buried(last, now_us), kicked))
+        statement = ctx.writer.settle_segments(segments, (Buried(last, now_us), kicked))
         statement = replace(statement, tasks=sum(selection.count for selection in selections))
 
         def finish(affected: Affected) -> int:
@@ -294,7 +296,7 @@ def kick(ctx: TubeContext, count: int) -> int:
                 raise Stale
             ctx.count("kick", affected.updated)
             ready = rows_after(statement.clauses, for_callback)
-            ctx.remember("kick", [row.task() for row in ready])
+            ctx.queue_event("kick", [row.task() for row in ready])
             return affected.updated
 
         return Plan(statement, finish)
@@ -304,5 +306,5 @@ def kick(ctx: TubeContext, count: int) -> int:
         end_due(ctx, ctx.queue.now_us())
     kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:
-        ctx.table_lock.changed()
+        ctx.table_lock.wake_takes()
     return kicked

@@ -89,7 +89,7 @@ def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C
     dest, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     moves = dict(zip(lease_segments, fresh, strict=True))
     change = make_change(dest, moves)
-    statement = ctx.statements.settle(
+    statement = ctx.writer.settle(
         selection.source(), [(selection.chosen, change)], {} if selection.whole else moves
     )
     return Settlement(_counted(statement, selection), change, moves)
@@ -105,7 +105,7 @@ def removal(
             ctx, selection, lambda dest, _: Remove() if event is None else Remove(dest, event)
         )
     (lease_segment,) = selection.lease_segments
-    statement = ctx.statements.delete_lease_segment(lease_segment)
+    statement = ctx.writer.delete_lease_segment(lease_segment)
     return Settlement(_counted(statement, selection), Remove(), {})
 
 

@@ -645,7 +645,7 @@ def capacity(table: TubeTable) -> Iterator[Case]:
 
 
 #: Notes that tell how many tasks ended, where their rows are, and nothing.
-NOTES = [EndedNote(5, 2), EndedNote(6, None, gone=-41), EndedNote(7, None)]
+NOTES = [EndedNote(5, 2), EndedNote(6, None, removed_in_feed=-41), EndedNote(7, None)]
 
 
 def ended(table: TubeTable) -> Iterator[Case]:

@@ -19,7 +19,7 @@ from tubeq_spark.storage.opened_location import (
     settle_system_tables,
 )
 from tubeq_spark.storage.tables.schema import new_system_tables
-from tubeq_spark.storage.writers import WRITERS, are_told_apart, require_writers
+from tubeq_spark.storage.writers import WRITERS, allows_one_engine_only, require_writers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +62,7 @@ def open_location(
             _require_links(locks)
             with table_lock.changing(engine.committer):
                 # Where Spark and this engine must not both commit, the registry says who does.
-                writers = {WRITERS: "native"} if are_told_apart(uri) else {}
+                writers = {WRITERS: "native"} if allows_one_engine_only(uri) else {}
                 for table in new_system_tables(location, config, writers, local=locks is not None):
                     engine.tables.create(table)
             settle_system_tables(opened)

@@ -266,7 +266,9 @@ class TubeWriter:
         for change in changes:
             match change:
                 case Remove(gone):
-                    return Ended(self._table.id, gone=gone if self._table.change_feed else None)
+                    return Ended(
+                        self._table.id, removed_in_feed=gone if self._table.change_feed else None
+                    )
                 case Become(_, after) if after.state is TaskState.DONE:
                     return Ended(self._table.id, 1)
         return None

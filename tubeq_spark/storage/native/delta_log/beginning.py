@@ -52,7 +52,7 @@ class _Listed:
     others: Sequence[int]
 
     @classmethod
-    def of(cls, directory: Path) -> _Listed:
+    def read(cls, directory: Path) -> _Listed:
         """List a log; there may be none."""
         try:
             names = os.listdir(directory)  # noqa: PTH208  (names are enough)
@@ -84,7 +84,7 @@ def begun(directory: Path, last: int | None, *, is_sure: bool) -> Snapshot:
         DamagedFileError: No beginning leads to the newest version.
         UnknownLogError: Only the library can read it.
     """
-    listed = _Listed.of(directory)
+    listed = _Listed.read(directory)
     starts = [v for v in reversed(listed.checkpoints) if last is None or v <= last]
     if listed.others and listed.others[-1] > max(starts, default=-1):
         msg = "a checkpoint of several files"
@@ -138,7 +138,7 @@ def _missing(directory: Path, version: int, *, is_sure: bool) -> Exception:
 
 def last_listed(directory: Path) -> int:
     """The newest version that a log has files of; -1: there is none."""
-    listed = _Listed.of(directory)
+    listed = _Listed.read(directory)
     return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
 
 
@@ -159,5 +159,5 @@ def require_no_hole(directory: Path, version: int) -> None:
 
 def whole_checkpoints(directory: Path, most: int) -> Iterator[int]:
     """The versions of checkpoints of one file up to a version that are whole by their ends, newest first."""
-    listed = _Listed.of(directory).checkpoints
+    listed = _Listed.read(directory).checkpoints
     return (v for v in reversed(listed) if v <= most and is_parquet(checkpoint_file(directory, v)))
