@@ -109,10 +109,10 @@ FAULTS = (
         'TaskState.READY, event=Event("kick")',
     ),
     Fault(
-        "a sub-queue stays locked after an ack",
-        "subqueues/locks.py",
-        "taken = [row for row in rows if row.state is TaskState.TAKEN",
-        "taken = [row for row in () if row.state is TaskState.TAKEN",
+        "a sub-queue has two holders",
+        "storage/tables/subqueue_reader.py",
+        "where = self._ready(now_us, max_attempts) & _none_of(busy)",
+        "where = self._ready(now_us, max_attempts)",
     ),
     Fault(
         "tasks of dead sessions stay taken",
