@@ -72,7 +72,7 @@ class Batch(WithBlock):
             StoreError: Storage could not be read.
         """
         self._ctx.queue.require_running()
-        read = self._ctx.tasks.batch
+        read = self._ctx.reader.batch
         return self._ctx.queue.uninterrupted(
             lambda: read(self._held.take_id, self._held.owner, self.count)
         )

@@ -15,7 +15,7 @@ from tests.acceptance.support import (
     run_statistics_script,
     take,
 )
-from tubeq_spark import NotTakenError, TaskNotFoundError, TaskState
+from tubeq_spark import NotTakenError, PutItem, TaskNotFoundError, TaskState
 
 if TYPE_CHECKING:
     from tests.acceptance.support import InBackground, NewTube, Session
@@ -120,6 +120,28 @@ def test_if_not_exists_from_the_stored_definition_gives_the_same_tube(
 
     assert elsewhere.options == tube.options
     assert elsewhere.peek(task.task_id) == task
+
+
+def test_priority_counts_before_the_order_of_puts(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    for data, pri in (("e", 4), ("b", 1), ("c", 2)):
+        tube.put(data, pri=pri)
+    tube.put_many([PutItem("d", pri=3), PutItem("f", pri=5), PutItem("a", pri=0)])
+
+    assert [take(tube).data for _ in range(4)] == ["a", "b", "c", "d"]
+    assert data_of(tube.take_many(9)) == ["e", "f"]
+
+
+def test_kick_of_a_task_without_attempts_left_forgets_them(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl", max_attempts=2)
+    tube.put("worn")
+    states = [tube.release(take(tube).task_id).state for _ in range(2)]
+
+    assert states == ["r", "!"]
+    assert tube.kick(1) == 1
+    task = take(tube)
+    assert task.attempts == 1
+    assert tube.release(task.task_id).state == "r"
 
 
 def test_touch_when_the_first_ttr_has_passed_still_allows_ack(

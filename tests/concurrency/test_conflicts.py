@@ -252,7 +252,7 @@ MEETINGS = (
 
 def conflicts(world: World) -> int:
     context = world.mine._context
-    return context.loop.conflicts + context.once.conflicts
+    return context.loop.conflicts + context.loop_without_retry.conflicts
 
 
 def overlapped(

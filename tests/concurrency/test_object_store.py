@@ -284,8 +284,10 @@ def test_open_on_s3_when_spark_made_it_is_refused_and_writes_nothing(
     location = "s3://bucket/theirs"
     # Spark's locations say nothing, as those of earlier versions do.
     with monkeypatch.context() as patched:
-        patched.setattr("tubeq_spark.storage.native.open_location.are_told_apart", lambda _: False)
-        patched.setattr(writers, "are_told_apart", lambda _: False)
+        patched.setattr(
+            "tubeq_spark.storage.native.open_location.allows_one_engine_only", lambda _: False
+        )
+        patched.setattr(writers, "allows_one_engine_only", lambda _: False)
         store.open(location).close()
     with pytest.raises(StoreError, match="open it with engine='spark'"):
         store.open(location)

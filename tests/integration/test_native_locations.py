@@ -32,7 +32,7 @@ def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     place = tmp_path_factory.mktemp("native")
     with pytest.MonkeyPatch.context() as patched:
         for module in (writers, open_location):
-            patched.setattr(module, "are_told_apart", lambda _: True)
+            patched.setattr(module, "allows_one_engine_only", lambda _: True)
         with Queue(spark, f"file:{place}", engine="native", storage_options={}) as queue:
             queue.create_tube("work").put("a")
             yield queue

@@ -184,7 +184,7 @@ def _of_memory(world: World, name: str, fresh: Snapshot) -> Iterator[str]:
     """Whether a process that read the log bit by bit knows what one does that begins at a checkpoint."""
     engine = context_of(world.tube(name)).queue.engine
     assert isinstance(engine, NativeEngine)
-    known = engine._handles.of(path_table(str(world.path(name)))).seen()
+    known = engine._handles.table(path_table(str(world.path(name)))).seen()
     if known is None:
         yield f"{name} was left to the library"
         return

@@ -31,6 +31,7 @@ from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
+from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.commit_loop import Plan
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-    from tubeq_spark.storage.native.delta_log.table import Change, LocalTable
+    from tubeq_spark.storage.native.delta_log.table import Commit, LocalTable
 
 T = TypeVar("T")
 NOTE = Note("test", "s-1")
@@ -62,7 +63,7 @@ class Paused:
 class PausedLocalWriter(Paused, LocalWriter):
     """A writer that does, where this process writes the log by itself."""
 
-    def commit(self, local: LocalTable, snapshot: Snapshot, change: Change) -> None:
+    def commit(self, local: LocalTable, snapshot: Snapshot, change: Commit) -> None:
         self._pause()
         super().commit(local, snapshot, change)
 
@@ -146,6 +147,7 @@ class Place:
         self.registry = Registry(self.engine, self.registered, *system)  # type: ignore[arg-type]
         self.sessions = Sessions(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
         self.slots = Slots(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
+        self.notes = VacuumNotes(self.engine, self.sessions_table, *system)  # type: ignore[arg-type]
 
     def create(self, *, payload: str | None = None, change_feed: bool = False) -> Place:
         """Create all tables."""

@@ -79,7 +79,7 @@ def rows(place: Place) -> dict[str, pa.Table]:
 
 
 def rows_in(place: Place, name: str) -> pa.Table:
-    table = place.engine._handles.of(getattr(place, name))
+    table = place.engine._handles.table(getattr(place, name))
     newest, local = table.seen(), table.local
     assert newest is not None
     assert local is not None

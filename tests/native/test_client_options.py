@@ -66,4 +66,4 @@ def test_options_of_local_files_are_left_as_they_are() -> None:
     ],
 )
 def test_patience_is_as_the_options_say(options: dict[str, str], patience: Patience) -> None:
-    assert Patience.of(options) == patience
+    assert Patience.parse(options) == patience

@@ -77,13 +77,13 @@ def by_library(place: Place, tmp_path: Path) -> Place:
 
 
 def log_of(place: Place) -> Path:
-    local = place.engine._handles.of(place.tube).local
+    local = place.engine._handles.table(place.tube).local
     assert local is not None
     return local.directory / "_delta_log"
 
 
 def seen(place: Place) -> Snapshot:
-    found = place.engine._handles.of(place.tube).seen()
+    found = place.engine._handles.table(place.tube).seen()
     assert found is not None
     return found
 
@@ -354,7 +354,7 @@ def test_query_of_the_library_when_a_rival_has_committed_decides_on_no_other_ver
     place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.put(5, [50, 51])
-    table = place.engine._handles.of(place.tube)
+    table = place.engine._handles.table(place.tube)
     at_version = table.at
 
     def late(version: int) -> AbstractContextManager[DeltaTable]:
@@ -386,14 +386,14 @@ def test_query_of_the_library_when_it_is_far_behind_opens_the_table_anew(
         return place.engine.arrow(tasks, MANY).num_rows
 
     assert count() == 0
-    handle = place.engine._handles.of(place.tube)._writing.handle
+    handle = place.engine._handles.table(place.tube)._writing.handle
     other.put(5, [50])
     assert count() == 1
-    assert place.engine._handles.of(place.tube)._writing.handle is handle
+    assert place.engine._handles.table(place.tube)._writing.handle is handle
     for n in range(EVERY):
         other.put(10 + n, [100 + n])
     assert count() == 1 + EVERY
-    assert place.engine._handles.of(place.tube)._writing.handle is not handle
+    assert place.engine._handles.table(place.tube)._writing.handle is not handle
 
 
 # -- stops and failures ----------------------------------------------------------------------------
@@ -586,7 +586,7 @@ def test_table_when_it_wants_more_is_left_to_the_library_from_then_on(
     log = log_of(place)
     DeltaTable(str(log.parent)).alter.set_table_properties(properties)
     assert place.put(6, [60]).inserted == 1
-    table = place.engine._handles.of(place.tube)
+    table = place.engine._handles.table(place.tube)
     assert (table.seen(), table.local) == (None, None)
     assert [row[1] for row in place.stored()] == [50, 60]
 
@@ -595,7 +595,7 @@ def test_statement_when_the_table_came_to_want_more_is_decided_anew(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.put(5, [50])
-    local = place.engine._handles.of(place.tube).local
+    local = place.engine._handles.table(place.tube).local
     assert local is not None
     newest, calls = local.newest, list[int]()
 

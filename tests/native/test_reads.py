@@ -34,6 +34,7 @@ from tubeq_spark.storage.segment_facts import (
 )
 from tubeq_spark.storage.table_names import path_table
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
+from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.task_counts import depth
 from tubeq_spark.task import TaskState
 
@@ -118,16 +119,16 @@ def test_states_are_counted_at_a_moment(place: Place) -> None:
 
 
 def test_segments_are_told_apart_for_a_sweep(place: Place) -> None:
-    tasks = place.tasks
-    assert tasks.segments_up_to(60, 9) == [
+    segments = SegmentReader(place.engine, place.table)  # type: ignore[arg-type]
+    assert segments.segments_up_to(60, 9) == [
         SegmentSpan(5, 52, False),
         SegmentSpan(6, 61, False),
     ]
-    assert tasks.segments_up_to(None, 1) == [SegmentSpan(HELD, 81, True)]
-    assert tasks.tiny_segments(10, 100) == [5, 6, 7]
-    assert tasks.tiny_segments(10, 3) == [5]
-    assert tasks.leftover_segments() == []
-    assert tasks.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3)
+    assert segments.segments_up_to(None, 1) == [SegmentSpan(HELD, 81, True)]
+    assert segments.tiny_segments(10, 100) == [5, 6, 7]
+    assert segments.tiny_segments(10, 3) == [5]
+    assert segments.leftover_segments() == []
+    assert segments.waiting(NOW + 1000, 10) == Waiting(2, (OWNER,), 0, 3)
 
 
 def test_a_ready_task_before_the_last_of_its_subqueue_is_noticed(place: Place) -> None:
@@ -229,13 +230,13 @@ def test_sessions_are_marked_counted_and_folded(place: Place) -> None:
     }
     assert sessions.views("one")["one"].members[0].seq == 3
     assert sessions.last_written(5) == dict.fromkeys(("one", "two", "three"), NOW)
-    sessions.note_vacuum(3, NOW)
-    sessions.ask_to_wait("m", "t", NOW, NOW + 10)
-    assert sessions.asked_to_wait("t", NOW)
-    assert not sessions.asked_to_wait("t", NOW + 10)
+    place.notes.note_vacuum(3, NOW)
+    place.notes.ask_to_wait("m", "t", NOW, NOW + 10)
+    assert place.notes.asked_to_wait("t", NOW)
+    assert not place.notes.asked_to_wait("t", NOW + 10)
     survey = sessions.survey()
     assert (survey.beats, survey.vacuums, survey.asked) == (3, {3: NOW}, {"m": (NOW + 10, 1)})
-    assert sessions.forget_asks(NOW + 10, place.loop) == 1
+    assert place.notes.forget_asks(NOW + 10, place.loop) == 1
     assert sessions.compact(1, place.loop) == 3
     sessions.beat(member("four", 1, live=False, put=7, z=1), NOW)
     assert sessions.compact(1, place.loop) == 1

@@ -47,7 +47,7 @@ def by_library(place: Place, query: Select) -> pa.Table:
 
 def files_of(place: Place, where: Expression) -> set[int | None]:
     """The segments of the files that are read for a condition."""
-    table = place.engine._handles.of(place.tube)
+    table = place.engine._handles.table(place.tube)
     newest, local = table.seen(), table.local
     assert newest is not None
     assert local is not None

@@ -64,7 +64,7 @@ def append(table: str, row: dict[str, Any]) -> Callable[[Place], object]:
     """A row that somebody adds by a plain append, as a writer of files may."""
 
     def run(place: Place) -> None:
-        with place.engine._handles.of(table.format(place=place)).writing() as handle:
+        with place.engine._handles.table(table.format(place=place)).writing() as handle:
             schema = schema_of(handle)
             rows = pa.Table.from_pylist([row], schema=schema)
             write_deltalake(handle, rows, mode="append")

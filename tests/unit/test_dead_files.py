@@ -36,7 +36,7 @@ class FakeQueue:
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
         self.engine = self
         self.tables = SparkTables(cast("Any", self))
-        self.sessions = SimpleNamespace(
+        self.vacuum_notes = SimpleNamespace(
             asked_to_wait=lambda table, now_us: self.asked,
             note_vacuum=lambda key, now_us, *, tried=False: self.noted.append(tried),
         )

@@ -52,7 +52,7 @@ SECONDS = st.one_of(st.none(), st.floats(0, 1e12))
 
 
 def put(tube: TubeOptions | None = None, **options: Any) -> NewTask:
-    checked = PutDefaults.of(options, FIFOTTL.put_options, "fifottl")
+    checked = PutDefaults.parse(options, FIFOTTL.put_options, "fifottl")
     return new_task(checked, tube or TubeOptions(), NOW)
 
 
@@ -119,12 +119,12 @@ def test_new_task_is_consistent_whatever_the_durations(
 @pytest.mark.parametrize("name", ["pri", "ttl", "ttr", "delay", "utube"])
 def test_put_option_that_the_type_lacks_is_refused_whatever_its_value(name: str) -> None:
     with pytest.raises(InvalidOptionError, match=f"{name}=0: fifo has no such option"):
-        PutDefaults.of({name: 0}, FIFO.put_options, "fifo")
-    assert PutDefaults.of({name: None}, FIFO.put_options, "fifo") == PutDefaults()
+        PutDefaults.parse({name: 0}, FIFO.put_options, "fifo")
+    assert PutDefaults.parse({name: None}, FIFO.put_options, "fifo") == PutDefaults()
 
 
 def test_over_an_item_keeps_what_the_item_does_not_say() -> None:
-    call = PutDefaults.of({"pri": 5, "ttl": 9}, FIFOTTL.put_options, "fifottl")
+    call = PutDefaults.parse({"pri": 5, "ttl": 9}, FIFOTTL.put_options, "fifottl")
     item = PutItem("data", pri=0)
 
     assert call.over(item, FIFOTTL.put_options, "fifottl") == PutDefaults(pri=0, ttl=9.0)
@@ -141,7 +141,7 @@ def test_put_options_of_a_call_and_of_an_item_when_bad_are_refused_by_name(optio
     everything = frozenset(NO_PUT_OPTIONS)
     for value in NO_PUT_OPTIONS[option]:
         with pytest.raises(InvalidOptionError, match=f"^{option}="):
-            PutDefaults.of({option: value}, everything, "any")
+            PutDefaults.parse({option: value}, everything, "any")
         with pytest.raises(InvalidOptionError, match=f"^{option}="):
             PutDefaults().over(PutItem("data", **{option: value}), everything, "any")
 
@@ -160,7 +160,7 @@ def test_options_that_a_type_lacks_are_refused_by_name_for_tubes_and_puts(type_n
     for option, value in GOOD.items():
         if option not in driver.put_options:
             with pytest.raises(InvalidOptionError, match=f"^{option}="):
-                PutDefaults.of({option: value}, driver.put_options, type_name)
+                PutDefaults.parse({option: value}, driver.put_options, type_name)
         if option not in driver.tube_options:
             with pytest.raises(InvalidOptionError, match=f"^{option}="):
                 tube_options({option: value}, driver.tube_options, type_name)

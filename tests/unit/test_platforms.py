@@ -162,7 +162,7 @@ class Catalog:
         self.vacuumed: list[str] = []
         self.noted: list[int] = []
         self.config = QueueConfig(vacuum_hours=1, retention_hours=1)
-        self.engine = self.sessions = self
+        self.engine = self.sessions = self.vacuum_notes = self
         self.tables = SparkTables(cast("Any", self))
 
     def sql_rows(self, sql: str) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ def test_segments_are_those_of_the_layout(utubes: list[str | None], size: int, l
     column = pa.chunked_array([utubes[:3], utubes[3:]], pa.string())
     own = [hash_of(utube) % BUCKETS for utube in utubes]
 
-    buckets = Buckets.of(column, len(utubes))
+    buckets = Buckets.from_column(column, len(utubes))
     layout = spread(buckets.counts, size, least)
     numbering = Numbering(len(utubes), Range(3, 4_090, len(utubes) + layout.segments), layout, 0)
 

@@ -25,12 +25,14 @@ from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.ended_tasks import EndedTasks
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
+from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
+from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,8 +50,10 @@ MAKERS = (
     TubeWriter,
     SubqueueReader,
     SubqueueWriter,
+    SegmentReader,
     TubeReader,
     UtubeLocks,
+    VacuumNotes,
 )
 #: Public methods that make no SQL.
 WITHOUT_SQL = {
@@ -58,6 +62,7 @@ WITHOUT_SQL = {
     "Sessions.files",
     "Sessions.last_commit",
     "Sessions.version",
+    "TubeWriter.taken",
 }
 
 

@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 from tubeq_spark.rules.lifecycle import TRANSITIONS, effective
 from tubeq_spark.rules.microseconds import FOREVER_S, US
 from tubeq_spark.rules.options import NewTask
-from tubeq_spark.rules.row_changes import Touch, released
+from tubeq_spark.rules.row_changes import Every, Touch, released
 from tubeq_spark.rules.transitions import new_row, time_events
+from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.tables.row_clauses import clause_of
+from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
+    from tubeq_spark.rules.row_changes import Change
     from tubeq_spark.rules.stored_task import StoredTask
 
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
@@ -85,21 +89,27 @@ def test_time_events_follow_the_arrows_and_end_in_the_effective_state(
         assert after.state in TRANSITIONS[event].after
 
 
+def after(change: Change, held: StoredTask) -> StoredTask:
+    clause = clause_of(TubeTable("t", 1, ("task_id",)), Every(), change)
+    (found,) = rows_after([clause], [held])
+    return found
+
+
 def test_released_row_is_nobodys_and_a_delay_makes_its_life_longer() -> None:
     held = row(T, NOW + 5, NOW + 20, ttl=30)
 
-    ready = released(0, 0, NOW, None).of(held)
+    ready = after(released(0, 0, NOW, None), held)
     assert (ready.state, ready.next_event, ready.owner, ready.take_id) == (R, NOW + 20, None, None)
-    delayed = released(0, 7, NOW, None).of(held)
+    delayed = after(released(0, 7, NOW, None), held)
     assert (delayed.state, delayed.next_event) == (D, NOW + 7)
     assert (delayed.ttl, delayed.expires_at) == (37, NOW + 27)
-    assert released(held.segment, 7, NOW, 1).of(held) == held.given_back(B)
+    assert after(released(held.segment, 7, NOW, 1), held) == held.given_back(B)
 
 
 def test_touched_row_whose_life_grows_beyond_all_measure_never_ends() -> None:
     most = int(FOREVER_S * US)
     held = row(T, NOW + 5, NOW + 20, ttl=most - 10)
-    touched = Touch({held.segment: 9}, 10).of(held)
+    touched = after(Touch({held.segment: 9}, 10), held)
 
     assert (touched.ttl, touched.expires_at, touched.segment) == (None, None, 9)
-    assert Touch({held.segment: 9}, 9).of(held).ttl == most - 1
+    assert after(Touch({held.segment: 9}, 9), held).ttl == most - 1

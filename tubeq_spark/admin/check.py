@@ -9,7 +9,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.rules.refusals import loss_without_repair
 from tubeq_spark.storage.location import Location, local_directory
-from tubeq_spark.storage.opened_location import LOCKS, OpenedLocation
+from tubeq_spark.storage.opened_location import OpenedLocation
 
 if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
@@ -46,9 +46,7 @@ def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
         InvalidOptionError: It is no location.
     """
     location = Location.parse(text)
-    place = None if location.in_catalog else local_directory(location.text)
-    if place is None:
+    if location.in_catalog:
         return None
-    # As the engines name it, so that all have the same locks.
-    uri = f"file:{place}"
-    return OpenedLocation(location, uri, place / LOCKS, Durability(config.durability))
+    opened = OpenedLocation.without_spark(location, Durability(config.durability))
+    return None if opened.locks is None else opened

@@ -182,7 +182,7 @@ class Closing:
             try:
                 ctx = self.context_of(record)
                 expire.release_taken(ctx, session.owner)
-                ctx.events.tell()
+                ctx.events.notify()
             except Exception:
                 # The other tubes come first; what stays comes back when the lease ends.
                 log.exception("tasks of tube %s were not released", record.name)

@@ -92,11 +92,11 @@ def remove_dead_files(
     """
     if not _is_due(queue, tables, now_us, last_us, tried_us):
         return False
-    queue.sessions.note_vacuum(tables.key, now_us, tried=True)
+    queue.vacuum_notes.note_vacuum(tables.key, now_us, tried=True)
     done = [_vacuum(queue, name, table_lock, now_us) for name, table_lock in tables.names]
     if not all(done):
         return False
-    queue.sessions.note_vacuum(tables.key, now_us)
+    queue.vacuum_notes.note_vacuum(tables.key, now_us)
     return True
 
 
@@ -119,7 +119,7 @@ def _is_due(
         return False
     late = (tables.since_us if last_us is None else last_us) + _PUT_OFF * interval
     return now_us >= late or not any(
-        not table_lock.is_exclusive and queue.sessions.asked_to_wait(name, now_us)
+        not table_lock.is_exclusive and queue.vacuum_notes.asked_to_wait(name, now_us)
         for name, table_lock in tables.names
     )
 

@@ -157,7 +157,9 @@ def finish_creation(
 
     def fit() -> Plan[None]:
         operation_id = -queue.random.getrandbits(62) - 1
-        append = tables.fitting(table, _payload(queue, record), (_APP, record.id), operation_id)
+        append = tables.replacing_payload_type(
+            table, _payload(queue, record), (_APP, record.id), operation_id
+        )
         return Plan(append, lambda _: None)
 
     try:

@@ -15,14 +15,16 @@ from tubeq_spark.rules.tube_types import BUILT_IN
 from tubeq_spark.runtime.context import QueueContext
 from tubeq_spark.runtime.counters import Counters
 from tubeq_spark.runtime.held_tasks import HeldTasks
-from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
+from tubeq_spark.runtime.lapsed_sessions import ExpiredSessionCache
 from tubeq_spark.runtime.session import Session
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
-from tubeq_spark.storage.commit_loop import CommitLoop, Tally
+from tubeq_spark.runtime.vacuum_requests import VacuumRequests
+from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
 from tubeq_spark.storage.log_readers import LogReaders
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.sessions import Sessions
+from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 from tubeq_spark.storage.writers import why_not
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def make_context(
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
     wall = SystemClock()
     name = SessionName(uuid.uuid4())
-    tally = Tally(clock, lambda: str(name))
+    tally = LoopStats(clock, lambda: str(name))
     engine = engines.rows
     loop = CommitLoop(engine, config, wall, source.random, tally)
     readers = LogReaders(opened.locks)
@@ -60,9 +62,11 @@ def make_context(
     table, table_lock = opened.location.table(SESSIONS), opened.table_lock(SESSIONS)
     sessions = Sessions(engine, table, loop, table_lock, source)
     slots = Slots(engine, table, loop, table_lock, source)
-    session = Session(sessions, slots, clock, config, counters, name, held_tasks, tally.running)
+    notes = VacuumNotes(engine, table, loop, table_lock, source)
+    requests = VacuumRequests(notes, tally.running)
+    session = Session(sessions, slots, clock, config, counters, name, held_tasks, requests)
     unknown = UnknownTakes(clock)
-    lapsed = LapsedSessions(
+    lapsed = ExpiredSessionCache(
         sessions.views,
         sessions.version,
         lambda: session.owner,
@@ -78,9 +82,10 @@ def make_context(
         clock=clock,
         config=config,
         loop=loop,
-        once=loop.impatient(),
+        loop_without_retry=loop.impatient(),
         session=session,
         sessions=sessions,
+        vacuum_notes=notes,
         slots=slots,
         held_tasks=held_tasks,
         unknown_takes=unknown,

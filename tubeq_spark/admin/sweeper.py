@@ -13,11 +13,11 @@ from tubeq_spark.errors import ConflictError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.rules.reports import SweepReport, TubeSweep
-from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.subqueues.locks import free_orphans
 from tubeq_spark.verbs.compact import compact, is_worth_compacting, remove_leftovers
-from tubeq_spark.verbs.expire import Ended, end_due, release_dead
+from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
 from tubeq_spark.verbs.sum_ended import sum_ended
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ log = logging.getLogger(__name__)
 class _Pass:
     """One sweep: what it has read for all tubes."""
 
-    def __init__(self, queue: QueueContext, now_us: int, survey: Survey, dead: DeadOwners) -> None:
+    def __init__(
+        self, queue: QueueContext, now_us: int, survey: Survey, dead: DeadSessionJudge
+    ) -> None:
         self.queue, self.now_us, self.survey, self.dead = queue, now_us, survey, dead
         self._locked: set[int] | None = None
 
@@ -79,11 +81,11 @@ def sweep(
         tubes.finish_stopped(queue, opened, registry, records)
         records = [record for record in registry.records() if tubes.is_live(record)]
     survey = queue.sessions.survey()
-    dead = DeadOwners(queue, now_us, survey.sessions)
+    dead = DeadSessionJudge(queue, now_us, survey.sessions)
     # Tasks that are released too early are only done again; a tube that is dropped is gone. So no
     # moment that lies ahead is one to drop by.
     clock_us = queue.now_us()
-    ended = dead if now_us <= clock_us else DeadOwners(queue, clock_us, survey.sessions)
+    ended = dead if now_us <= clock_us else DeadSessionJudge(queue, clock_us, survey.sessions)
     over = tubes.end_temporaries(queue, opened, registry, records, ended)
     records = [record for record in records if record.name not in over]
     one_pass = _Pass(queue, now_us, survey, dead)
@@ -122,7 +124,7 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
     past_us = min(now_us, queue.now_us()) - (us_from_seconds(queue.config.skew) or 0)
     if survey.ended_asks(past_us):
         with contextlib.suppress(ConflictError):
-            queue.sessions.forget_asks(past_us, queue.once)
+            queue.vacuum_notes.forget_asks(past_us, queue.loop_without_retry)
     try:
         if one_pass.remove_dead_files(tables):
             report.vacuumed.append("")
@@ -132,11 +134,11 @@ def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) ->
 
 def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     now_us, rows = one_pass.now_us, ctx.queue.config.fold_rows
-    ended, found = Ended(), ctx.tasks.waiting(now_us, rows)
+    ended, found = ExpiryCounts(), ctx.segment_reader.waiting(now_us, rows)
     while found.due:
         passed = end_due(ctx, now_us)
         ended.add(passed)
-        found = ctx.tasks.waiting(now_us, rows)
+        found = ctx.segment_reader.waiting(now_us, rows)
         if not passed.total:
             break
     ended.released += release_dead(ctx, found.owners, one_pass.dead)
@@ -148,5 +150,5 @@ def _sweep(ctx: TubeContext, one_pass: _Pass, report: SweepReport) -> TubeSweep:
     own = Tables(ctx.record.id, [(ctx.table.name, ctx.table_lock)], ctx.record.created_us)
     if one_pass.remove_dead_files(own):
         report.vacuumed.append(ctx.record.name)
-    ctx.events.tell()
+    ctx.events.notify()
     return TubeSweep(ended.readied, ended.expired, ended.released, compacted, removed)

@@ -32,7 +32,7 @@ def compact_rows(queue: QueueContext, survey: Survey) -> None:
         if replaced >= least:
             # A compaction that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
             with contextlib.suppress(ConflictError):
-                rows.compact(least, queue.once)
+                rows.compact(least, queue.loop_without_retry)
 
 
 def compact_rows_at_times(queue: QueueContext) -> None:
@@ -46,6 +46,6 @@ def compact_rows_at_times(queue: QueueContext) -> None:
         if queue.sessions.files() > _FILES:
             for rows, least in ((queue.sessions, 1), (queue.slots, 0)):
                 with contextlib.suppress(ConflictError):
-                    rows.compact(least, queue.once)
+                    rows.compact(least, queue.loop_without_retry)
     except TubeqError:
         log.warning("the sessions were not compacted", exc_info=True)

@@ -26,13 +26,14 @@ from tubeq_spark.rules import new_tubes
 from tubeq_spark.rules.new_tubes import NewTube, driver_of, refuse_other
 from tubeq_spark.runtime.codecs import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
-from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.ended_tasks import EndedTasks
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.schema import new_taken_utubes
+from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
@@ -154,7 +155,7 @@ def _known(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str
 ) -> TubeRecord | None:
     """The live tube of a name, after what was stopped has been finished, and what is over ended."""
-    dead = DeadOwners(queue, queue.now_us())
+    dead = DeadSessionJudge(queue, queue.now_us())
     while True:
         known = registry.find(name)
         if known is None:
@@ -227,6 +228,7 @@ def make_context(
         driver,
         tube_table,
         TubeReader(queue.engine, tube_table),
+        SegmentReader(queue.engine, tube_table),
         TubeWriter(tube_table, fresh),
         CapacityGate(queue.engine, tube_table, fresh),
         SubqueueReader(queue.engine, tube_table),
@@ -283,7 +285,7 @@ def end_temporaries(
     opened: OpenedLocation,
     registry: Registry,
     records: Iterable[TubeRecord],
-    dead: DeadOwners,
+    dead: DeadSessionJudge,
 ) -> list[str]:
     """Drop the temporary tubes among these whose sessions are dead; returns their names."""
     over = []

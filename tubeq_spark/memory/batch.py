@@ -142,7 +142,7 @@ class InMemoryBatch(Batch):
                 raise not_in_batch(foreign)
             chosen = [row for row in rows if named is None or row.task_id in named]
             self._left = len(chosen) < len(rows) or not ends
-            return self._verbs.settle_batch(event, chosen, change.of)
+            return self._verbs.settle_batch(event, chosen, change)
 
         settled: int = self._do(verb)
         return settled

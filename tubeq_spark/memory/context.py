@@ -14,8 +14,9 @@ from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.rules.tube_types import BUILT_IN
 from tubeq_spark.runtime.counters import Counters
-from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 from tubeq_spark.runtime.session import Session
+from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ class MemoryContext:
             Counters(counts_ended=True),
             name,
             held,
-            held,
+            VacuumRequests(place.sessions, held),
         )
 
     @property
@@ -113,10 +114,10 @@ class MemoryContext:
         """
         refusals.require_running(self.state)
 
-    def dead_owners(self, now_us: int | None = None) -> DeadOwners:
+    def dead_owners(self, now_us: int | None = None) -> DeadSessionJudge:
         """Judges who is dead, at a moment; now by default."""
         self.place.beat()
-        return DeadOwners(self, self.now_us() if now_us is None else now_us)
+        return DeadSessionJudge(self, self.now_us() if now_us is None else now_us)
 
     def end(self) -> None:
         """Be closed."""

@@ -109,4 +109,4 @@ class KnownTubes:
     def tell(self) -> None:
         """Call the callbacks, outside the lock."""
         for _, verbs in list(self._known.values()):
-            verbs.events.tell()
+            verbs.events.notify()

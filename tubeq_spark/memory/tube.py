@@ -261,7 +261,7 @@ class InMemoryTube(Tube):
                 verbs.require_there()
                 return verb()
         finally:
-            verbs.events.tell()
+            verbs.events.notify()
 
     def _wait_for(self, look: Callable[[], list[T] | None], timeout: float | None) -> list[T]:
         queue, tube = self._verbs.queue, self._verbs.tube

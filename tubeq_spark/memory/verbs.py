@@ -12,21 +12,26 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.rules.reports import TubeSweep
-from tubeq_spark.rules.row_changes import GiveBack, Touch, released, taken
+from tubeq_spark.rules.row_changes import Every, GiveBack, Take, Touch, released
 from tubeq_spark.rules.transitions import new_row
 from tubeq_spark.runtime.events import TubeEvents
+from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.tables.row_clauses import clause_of
+from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import PutResult, Task, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from tubeq_spark.memory.context import MemoryContext
     from tubeq_spark.memory.place import StoredTube
     from tubeq_spark.rules.arguments import PutRequest, TakeRequest
+    from tubeq_spark.rules.row_changes import Change
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.rules.tube_types import Driver
-    from tubeq_spark.runtime.dead_owners import DeadOwners
+    from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 
 __all__ = ["Verbs"]
 
@@ -111,7 +116,7 @@ class Verbs:
     def put(self, request: PutRequest) -> list[Task]:
         """Add tasks; none where there is no room for all."""
         rows = self._added(request)
-        return self.events.happened("put", rows) if rows else []
+        return self.events.record_event("put", rows) if rows else []
 
     def put_table(self, request: PutRequest, key: str | None) -> PutResult:
         """Add tasks once for a key, which no callback is told of; none where there is no room for all."""
@@ -139,7 +144,7 @@ class Verbs:
 
     def take(self, request: TakeRequest) -> list[Task]:
         """Take the next tasks, those that dead sessions held included."""
-        return self.events.happened("take", self.take_rows(request))
+        return self.events.record_event("take", self.take_rows(request))
 
     def take_batch(self, request: TakeRequest) -> list[StoredTask]:
         """Take the next tasks, which no callback is told of."""
@@ -154,7 +159,8 @@ class Verbs:
         chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
-        rows = [taken(row, self.tube.takes, lease) for row in self._written_down(chosen)]
+        take = Take([(OrderPosition(0, 0), self.tube.takes)], lease)
+        rows = self._after(take, self._written_down(chosen))
         self.tube.rows.update((row.task_id, row) for row in rows)
         return rows
 
@@ -176,7 +182,7 @@ class Verbs:
         """Remove tasks that this session holds."""
         rows = self._held(ids)
         self._remove(ids)
-        return self.events.happened("ack", rows, TaskState.DONE)
+        return self.events.record_event("ack", rows, TaskState.DONE)
 
     def release(self, ids: Sequence[int], delay_us: int | None) -> list[Task]:
         """Give held tasks back: ready (or buried when its attempts are used up), or delayed; 0 is no delay."""
@@ -185,9 +191,9 @@ class Verbs:
     def touch(self, task_id: int, increment_us: int) -> Task:
         """Give a held task more time: its lease, its life, and the ttr of later takes."""
         (row,) = self._held([task_id])
-        after = Touch({row.segment: row.segment}, increment_us).of(row)
+        (after,) = self._after(Touch({row.segment: row.segment}, increment_us), [row])
         self.tube.rows[task_id] = after
-        return self.events.happened("touch", [after])[0]
+        return self.events.record_event("touch", [after])[0]
 
     def bury(self, ids: Sequence[int]) -> list[Task]:
         """Set tasks of any state aside; those that are buried already stay as they are."""
@@ -195,14 +201,14 @@ class Verbs:
         others = self._written_down([row for row in seen if row.state is not TaskState.BURIED])
         buried = [row.given_back(TaskState.BURIED) for row in others]
         self._store(buried)
-        self.events.happened("bury", buried)
+        self.events.record_event("bury", buried)
         return [row.given_back(TaskState.BURIED).task() for row in seen]
 
     def delete(self, ids: Sequence[int]) -> list[Task]:
         """Remove tasks in any state."""
         rows = self._written_down(self._there(ids))
         self._remove(ids)
-        return self.events.happened("delete", rows, TaskState.DONE)
+        return self.events.record_event("delete", rows, TaskState.DONE)
 
     def kick(self, count: int) -> int:
         """Make the first buried tasks ready, with their attempts forgotten."""
@@ -220,7 +226,7 @@ class Verbs:
         buried = self._written_down(rows)
         ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in buried]
         self._store(ready)
-        return self.events.happened("kick", ready)
+        return self.events.record_event("kick", ready)
 
     # -- batches ------------------------------------------------------------------------------
 
@@ -228,22 +234,16 @@ class Verbs:
         """What is left of a take, as it is stored."""
         return [row for row in self.tube.rows.values() if _is_of(row, take_id, owner)]
 
-    def settle_batch(
-        self,
-        event: str,
-        rows: Sequence[StoredTask],
-        change: Callable[[StoredTask], StoredTask | None],
-    ) -> int:
+    def settle_batch(self, event: str, rows: Sequence[StoredTask], change: Change) -> int:
         """Change tasks of a batch, which no callback is told of; returns their number."""
-        after = {row.task_id: change(row) for row in rows}
-        self._remove(task_id for task_id, row in after.items() if row is None)
-        left = [row for row in after.values() if row is not None]
+        left = self._after(change, rows)
+        self._remove({row.task_id for row in rows} - {row.task_id for row in left})
         self._store(left)
-        done = len(after) - len(left)
+        done = len(rows) - len(left)
         worn = 0 if event != "release" else sum(row.state is TaskState.BURIED for row in left)
-        self.events.count(event, len(after), done)
+        self.events.count(event, len(rows), done)
         self.events.count("bury", worn)
-        return len(after)
+        return len(rows)
 
     def give_up_batch(self, rows: Sequence[StoredTask]) -> None:
         """Give back what is left of a batch, with what time has ended of it written down first."""
@@ -251,7 +251,7 @@ class Verbs:
         held = [row for row in rows if row.held_by(row.owner or "", now_us)]
         for row in rows:
             self._write_down(row, now_us)
-        self.settle_batch("release", held, GiveBack(0, max_attempts=self.max_attempts).of)
+        self.settle_batch("release", held, GiveBack(0, max_attempts=self.max_attempts))
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class Verbs:
         held = [row for row in self._taken() if owner in (None, row.owner)]
         return len(self._release(held, 0))
 
-    def release_dead(self, dead: DeadOwners) -> int:
+    def release_dead(self, dead: DeadSessionJudge) -> int:
         """Give back what dead sessions hold; returns the number of tasks."""
         owners = {row.owner for row in self._taken() if row.owner is not None}
         return sum(self.release_taken(owner) for owner in owners if dead.is_dead(owner))
@@ -282,7 +282,7 @@ class Verbs:
             raise refusals.has_taken_tasks(self.tube.name)
         self.queue.place.remove(self.tube)
 
-    def sweep(self, now_us: int, dead: DeadOwners) -> TubeSweep:
+    def sweep(self, now_us: int, dead: DeadSessionJudge) -> TubeSweep:
         """Write down all that is due at a moment, and give back what the dead hold."""
         done: Counter[str] = Counter()
         for row in list(self.tube.rows.values()):
@@ -346,9 +346,14 @@ class Verbs:
     def _release(self, rows: Sequence[StoredTask], delay_us: int | None) -> list[Task]:
         now_us = self.queue.now_us()
         change = released(0, delay_us, now_us, self.max_attempts)
-        after = [change.of(row) for row in rows]
+        after = self._after(change, rows)
         self._store(after)
         return self.events.released(after)
+
+    def _after(self, change: Change, rows: Sequence[StoredTask]) -> list[StoredTask]:
+        """The rows that a change leaves."""
+        table = TubeTable(self.tube.name, self.tube.id, self.driver.order)
+        return rows_after([clause_of(table, Every(), change)], rows)
 
     def _store(self, rows: Iterable[StoredTask]) -> None:
         self.tube.rows.update((row.task_id, row) for row in rows)

@@ -128,7 +128,7 @@ def examine(
                 ctx = context_of(record)
                 metrics = measure_tube(ctx, [], 0)
                 found += [*_tube(record.name, metrics, limits), *_unused_locks(ctx, limits)]
-                for owner in ctx.tasks.owners(_MOST):
+                for owner in ctx.reader.owners(_MOST):
                     owners[owner].add(record.name)
                 newest = max(newest, to_us(metrics.last_commit) if metrics.last_commit else 0)
     with _noted(queue, found, "the sessions"):

@@ -51,7 +51,7 @@ def look(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, TubeLoo
     for of in statistics_of(queue, tubes):
         ctx = of.ctx
         with left_out(queue, ctx.record.name):
-            holders = len(ctx.tasks.holders(queue.now_us())) if of.tasks["taken"] else 0
+            holders = len(ctx.reader.holders(queue.now_us())) if of.tasks["taken"] else 0
             found[ctx.record.name] = TubeLook(
                 ctx.record.type,
                 of.tasks,

@@ -29,7 +29,7 @@ def sessions_of(queue: QueueContext, tubes: Iterable[TubeContext]) -> list[Sessi
     held: dict[str, dict[str, int]] = defaultdict(dict)
     for ctx in tubes:
         with left_out(queue, ctx.record.name):
-            for owner, count in ctx.tasks.holders(now_us).items():
+            for owner, count in ctx.reader.holders(now_us).items():
                 held[owner][ctx.record.name] = count
     members = (member for view in queue.sessions.views().values() for member in view.members)
     found = [

@@ -92,7 +92,7 @@ def prepare(
     Raises:
         InvalidOptionError: Any of them is bad.
     """
-    defaults = PutDefaults.of(call.options, driver.put_options, driver.name)
+    defaults = PutDefaults.parse(call.options, driver.put_options, driver.name)
     news, data = [], []
     for place, item in enumerate(call.items):
         own = item if isinstance(item, PutItem) else None

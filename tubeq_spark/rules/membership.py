@@ -25,6 +25,7 @@ __all__ = [
     "SlotLease",
     "SlotTable",
     "Survey",
+    "VacuumTable",
 ]
 
 
@@ -175,6 +176,10 @@ class SessionTable(Protocol):
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
         """Mark a session's epoch dead if none of its members is alive; whether it bears the mark."""
         ...
+
+
+class VacuumTable(Protocol):
+    """Where the removal of dead files is asked to wait."""
 
     def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
         """Ask the removal of dead files of a table to wait for a long statement."""

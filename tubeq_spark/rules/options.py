@@ -135,7 +135,9 @@ class PutDefaults:
     utube: str | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> PutDefaults:
+    def parse(
+        cls, options: Mapping[str, Any], allowed: frozenset[str], type_name: str
+    ) -> PutDefaults:
         """Check the options of a put.
 
         Raises:
@@ -154,7 +156,7 @@ class PutDefaults:
         own = {name: getattr(item, name) for name in _PUT_NAMES}
         if all(value is None for value in own.values()):
             return self
-        mine = PutDefaults.of(own, allowed, type_name)
+        mine = PutDefaults.parse(own, allowed, type_name)
         merged = {
             name: getattr(self, name) if getattr(mine, name) is None else getattr(mine, name)
             for name in _PUT_NAMES

@@ -1,18 +1,16 @@
 """What a statement makes of stored rows, as data: which rows, and what becomes of them.
 
-A verb says it by these classes, once. Storage renders them for its engine; `of` applies one to a row
-in Python, for what a verb returns and for the queue in memory. A test compares the two over a grid of
-rows.
+A verb names them by these classes. `storage/tables/row_clauses.py` says by expressions which rows each
+`Which` selects and what each `Change` sets; engines render these, and `storage/rows_after.py` evaluates
+them for rows that Python holds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from tubeq_spark.rules.lifecycle import after_giving_back, due, expired
-from tubeq_spark.rules.microseconds import FOREVER_S, plus
-from tubeq_spark.task import TaskState
+from tubeq_spark.rules.microseconds import FOREVER_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.lease_times import NewLease
     from tubeq_spark.rules.order import OrderPosition
     from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.task import TaskState
 
 __all__ = [
     "FOREVER_US",
@@ -44,7 +43,6 @@ __all__ = [
     "Which",
     "released",
     "segments_of",
-    "taken",
 ]
 
 FOREVER_US = int(FOREVER_S * 1_000_000)
@@ -147,9 +145,6 @@ class Remove:
     gone: int | None = None
     event: Event | None = None
 
-    def of(self, _row: StoredTask) -> None:
-        """Nothing is left of it."""
-
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
@@ -172,15 +167,6 @@ class GiveBack:
     untaken: bool = False
     event: Event | None = None
 
-    def of(self, row: StoredTask) -> StoredTask:
-        """The row after it."""
-        state = self.state
-        if state is None:
-            held = row.state is TaskState.TAKEN
-            state = after_giving_back(row.attempts, self.max_attempts if held else None)
-        attempts = row.attempts - self.untaken if self.attempts is None else self.attempts
-        return replace(row.given_back(state), segment=self.dest, attempts=attempts)
-
 
 @dataclass(frozen=True, slots=True)
 class Delay:
@@ -200,19 +186,6 @@ class Delay:
     now_us: int
     max_attempts: int | None
 
-    def of(self, row: StoredTask) -> StoredTask:
-        """The row after it."""
-        row = replace(row, segment=self.dest)
-        if after_giving_back(row.attempts, self.max_attempts) is TaskState.BURIED:
-            return row.given_back(TaskState.BURIED)
-        ttl = _longer(row.ttl, self.delay_us)
-        return replace(
-            row.given_back(TaskState.DELAYED),
-            next_event=plus(self.now_us, self.delay_us),
-            ttl=ttl,
-            expires_at=None if ttl is None else plus(row.expires_at, self.delay_us),
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Touch:
@@ -225,18 +198,6 @@ class Touch:
 
     moves: Mapping[int, int]
     increment_us: int
-
-    def of(self, row: StoredTask) -> StoredTask:
-        """The row after it."""
-        ttl = _longer(row.ttl, self.increment_us)
-        return replace(
-            row,
-            segment=self.moves[row.segment],
-            next_event=plus(row.next_event, self.increment_us),
-            ttl=ttl,
-            ttr=_longer(row.ttr, self.increment_us),
-            expires_at=None if ttl is None else plus(row.expires_at, self.increment_us),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,24 +212,12 @@ class Renew:
     moves: Mapping[int, int]
     lease: NewLease
 
-    def of(self, row: StoredTask) -> StoredTask | None:
-        """The row after it; `None`: it had neither a lease nor a life left."""
-        if due(row.next_event, self.lease.at_us) and expired(row.expires_at, self.lease.at_us):
-            return None
-        segment = self.moves.get(row.segment, row.segment)
-        return replace(row, segment=segment, next_event=self.lease.end(row.ttr))
-
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """A row moves to another segment, and nothing else: one for all, or one for each segment."""
 
     to: int | Mapping[int, int]
-
-    def of(self, row: StoredTask) -> StoredTask:
-        """The row after it."""
-        to = self.to if isinstance(self.to, int) else self.to[row.segment]
-        return replace(row, segment=to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,13 +238,6 @@ class Become:
     event: Event | None = None
     max_attempts: int | None = None
 
-    def of(self, row: StoredTask) -> StoredTask:
-        """The row after it."""
-        data = self.after.data if self.data else row.data
-        return replace(
-            self.after, segment=self.dest, data=data, owner=None, take_id=None, ttr=row.ttr
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Take:
@@ -310,32 +252,8 @@ class Take:
     lease_segments: Sequence[tuple[OrderPosition, int]]
     lease: NewLease
 
-    def of(self, row: StoredTask, take_id: int | None = None) -> StoredTask:
-        """The row after it; the number of its lease segment is its take id, unless it has another."""
-        position = (row.pri, row.task_id)
-        segment = next(
-            (s for last, s in self.lease_segments if position <= (last.pri, last.task_id)),
-            self.lease_segments[-1][1],
-        )
-        return taken(row, segment, self.lease, take_id)
-
 
 Change: TypeAlias = Remove | GiveBack | Delay | Touch | Renew | Move | Become | Take
-
-
-def taken(
-    row: StoredTask, lease_segment: int, lease: NewLease, take_id: int | None = None
-) -> StoredTask:
-    """A row as a take has left it."""
-    return replace(
-        row,
-        segment=lease_segment,
-        take_id=lease_segment if take_id is None else take_id,
-        owner=lease.owner,
-        state=TaskState.TAKEN,
-        attempts=row.attempts + 1,
-        next_event=lease.end(row.ttr),
-    )
 
 
 def released(
@@ -367,9 +285,3 @@ def segments_of(change: Change) -> list[int]:
             return [to] if isinstance(to, int) else list(to.values())
         case Take(lease_segments):
             return [segment for _, segment in lease_segments]
-
-
-def _longer(duration_us: int | None, amount_us: int | None) -> int | None:
-    """A duration made longer; a hundred years or more is never."""
-    total = plus(duration_us, amount_us)
-    return None if total is None or total >= FOREVER_US else total

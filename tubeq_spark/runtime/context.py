@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.codecs import PayloadCodec
     from tubeq_spark.runtime.counters import Counters
     from tubeq_spark.runtime.held_tasks import HeldTasks
-    from tubeq_spark.runtime.lapsed_sessions import LapsedSessions
+    from tubeq_spark.runtime.lapsed_sessions import ExpiredSessionCache
     from tubeq_spark.runtime.session import Session
     from tubeq_spark.runtime.unknown_takes import UnknownTakes
     from tubeq_spark.storage.commit_loop import CommitLoop
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.ended_tasks import EndedTasks
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.registry import TubeRecord
+    from tubeq_spark.storage.tables.segment_reader import SegmentReader
     from tubeq_spark.storage.tables.sessions import Sessions
     from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
     from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.tables.tube_table import TubeTable
     from tubeq_spark.storage.tables.tube_writer import TubeWriter
     from tubeq_spark.storage.tables.utube_locks import UtubeLocks
+    from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
     from tubeq_spark.task import Task
 
 __all__ = ["Callback", "QueueContext", "TubeContext", "dropped", "left_out", "perform"]
@@ -77,13 +79,14 @@ class QueueContext:
     config: QueueConfig
     loop: CommitLoop
     #: For maintenance: gives up at the first conflict.
-    once: CommitLoop
+    loop_without_retry: CommitLoop
     session: Session
     sessions: Sessions
+    vacuum_notes: VacuumNotes
     slots: Slots
     held_tasks: HeldTasks
     unknown_takes: UnknownTakes
-    lapsed: LapsedSessions
+    lapsed: ExpiredSessionCache
     counters: Counters
     random: random.Random
     #: The tube types that this queue object knows, by name.
@@ -116,11 +119,15 @@ class QueueContext:
         spark, loop = self.require_spark(), self.spark_loop
         if loop is None:
             raise refusals.no_spark()
-        return replace(self, engine=spark, loop=loop, once=loop.impatient())
+        return replace(self, engine=spark, loop=loop, loop_without_retry=loop.impatient())
 
     def read_only(self, why: str) -> QueueContext:
         """The same, with row verbs that are refused, and why."""
-        return replace(self, loop=self.loop.refusing(why), once=self.once.refusing(why))
+        return replace(
+            self,
+            loop=self.loop.refusing(why),
+            loop_without_retry=self.loop_without_retry.refusing(why),
+        )
 
     def for_its_heart(self) -> QueueContext:
         """The same for what outlives the queue object: it does not keep that alive."""
@@ -214,11 +221,12 @@ class TubeContext:
     record: TubeRecord
     driver: Driver
     table: TubeTable
-    tasks: TubeReader
-    statements: TubeWriter
-    admission: CapacityGate
-    subqueues: SubqueueReader
-    subqueue_statements: SubqueueWriter
+    reader: TubeReader
+    segment_reader: SegmentReader
+    writer: TubeWriter
+    capacity_gate: CapacityGate
+    subqueue_reader: SubqueueReader
+    subqueue_writer: SubqueueWriter
     utube_locks: UtubeLocks
     ended: EndedTasks
     table_lock: TableLock
@@ -274,15 +282,15 @@ class TubeContext:
         """Count an event of tasks whose rows nobody holds."""
         self.events.count(event, tasks, done)
 
-    def happened(
+    def record_event(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
-        """Count an event, tell the callback of it later (`tell`), and return the tasks."""
-        return self.events.happened(event, rows, state)
+        """Count an event, tell the callback of it later (`notify`), and return the tasks."""
+        return self.events.record_event(event, rows, state)
 
-    def remember(self, event: str, tasks: Iterable[Task]) -> None:
+    def queue_event(self, event: str, tasks: Iterable[Task]) -> None:
         """Keep an event for the callback without counting it."""
-        self.events.remember(event, tasks)
+        self.events.queue_event(event, tasks)
 
     def require_there(self, *, look: bool = False) -> None:
         """Refuse a verb on a tube that was dropped.
@@ -312,7 +320,7 @@ def perform(ctx: TubeContext, verb: Callable[[], T], *, on_spark: bool = False) 
         TubeNotFoundError: The tube was dropped.
         StoreError: Spark cannot be reached; what the verb would have committed was not sent.
     """
-    tell = ctx.events.tell
+    tell = ctx.events.notify
     return ctx.queue.uninterrupted(lambda: _performed(ctx, verb), on_spark=on_spark, then=tell)
 
 

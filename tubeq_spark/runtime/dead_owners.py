@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.membership import SessionTable, SessionView
     from tubeq_spark.runtime.session import Session
 
-__all__ = ["DeadOwners"]
+__all__ = ["DeadSessionJudge"]
 
 
 class _Judge(Protocol):
@@ -29,7 +29,7 @@ class _Judge(Protocol):
     def sessions(self) -> SessionTable: ...
 
 
-class DeadOwners:
+class DeadSessionJudge:
     """Judges owners at one moment; the sessions are read once, when the first is judged."""
 
     def __init__(

@@ -34,10 +34,10 @@ class TubeEvents:
         """Count an event of so many tasks, so many of which came to their end by it."""
         self._counters.add(self._tube_id, event, tasks, done)
 
-    def happened(
+    def record_event(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
-        """Count an event, tell the callback of it later (`tell`), and return the tasks."""
+        """Count an event, tell the callback of it later (`notify`), and return the tasks."""
         rows = list(rows)
         tasks = [row.task(state) for row in rows]
         done = 0
@@ -47,14 +47,14 @@ class TubeEvents:
         self.count(event, len(tasks), done)
         if self.callback is not None:
             # Tasks of its own: a payload is changed by whoever has it.
-            self.remember(event, [row.task(state) for row in rows])
+            self.queue_event(event, [row.task(state) for row in rows])
         return tasks
 
     def released(self, after: Iterable[StoredTask]) -> list[Task]:
         """Count and tell that tasks were given back, some of them worn out."""
         after = list(after)
-        self.happened("bury", [row for row in after if row.state is TaskState.BURIED])
-        return self.happened("release", after)
+        self.record_event("bury", [row for row in after if row.state is TaskState.BURIED])
+        return self.record_event("release", after)
 
     def written_down(
         self, row: StoredTask, now_us: int, max_attempts: int | None, *, counted: bool = True
@@ -69,15 +69,15 @@ class TubeEvents:
             if counted:
                 ended = after.state is TaskState.DONE and row.state is not TaskState.DONE
                 self.count(event, 1, done=int(ended))
-            self.remember(event, [after.task()])
+            self.queue_event(event, [after.task()])
         return [event for event, _ in events]
 
-    def remember(self, event: str, tasks: Iterable[Task]) -> None:
+    def queue_event(self, event: str, tasks: Iterable[Task]) -> None:
         """Keep an event for the callback without counting it."""
         if self.callback is not None:
             self._happened.extend((task, event) for task in tasks)
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Call the callback for what has happened; outside all locks, so it may use the queue."""
         while True:
             try:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     from tubeq_spark.rules.membership import SessionView
 
-__all__ = ["LapsedSessions"]
+__all__ = ["ExpiredSessionCache"]
 
 #: For so long a session that has just begun may not be known, where a look for new ones is cheap.
 _YOUNG_US = 1_000_000
 
 
-class LapsedSessions:
+class ExpiredSessionCache:
     """What a queue object knows of the sessions of others; safe to use from many threads."""
 
     def __init__(

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.rules.membership import (
         HeldTasks,
-        LongStatements,
         SessionName,
         SessionTable,
         SessionView,
         SlotTable,
     )
     from tubeq_spark.runtime.counters import Counters
+    from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 
 __all__ = ["DEFAULT_TTR", "Session"]
 
@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 DEFAULT_TTR = 60.0
 #: However long the lease, counters are written about this often while they change.
 _BEAT_MOST = 30.0
-#: Seconds that a statement runs before VACUUM is asked to wait for it, and for how long it is asked.
-_LONG, _ASKED = 300.0, 1_200.0
 
 
 class Session:
@@ -54,7 +52,7 @@ class Session:
         counters: Counters,
         name: SessionName,
         held_tasks: HeldTasks,
-        running: LongStatements,
+        requests: VacuumRequests,
     ) -> None:
         """Begin a session of its own; nothing is written before it is needed.
 
@@ -67,7 +65,7 @@ class Session:
             name: A fresh one; changed by `join`.
             held_tasks: What it has taken: the heart beats while there is any, and forgets it all when
                 the session was found dead.
-            running: Its statements; VACUUM is asked to wait for the long ones.
+            requests: What it asks of VACUUM.
         """
         self._sessions = sessions
         self._slots = slots
@@ -76,7 +74,7 @@ class Session:
         self._counters = counters
         self._name = name
         self._holdings = held_tasks
-        self._running = running
+        self._requests = requests
         #: Called after each heartbeat, without the lock: it may commit to tubes, whose writers may wait
         #: for numbers of this session.
         self.after_beat: Callable[[], None] = lambda: None
@@ -96,8 +94,6 @@ class Session:
         heart_name = f"tubeq-heartbeat-{self.member[:8]}"
         #: It holds this session, and nothing that the queue object is forgotten with.
         self.heart = Heart(heart_name, self.beat_if_needed, lambda: min(self.ttr / 3, _BEAT_MOST))
-        #: When VACUUM of a table was last asked to wait.
-        self._asked: dict[str, int] = {}
 
     def _new_member(self) -> str:
         return str(MemberName(str(uuid4()), self._now(), os.getpid(), socket.gethostname()))
@@ -226,7 +222,7 @@ class Session:
             if self._stop.is_set():
                 return
             now_us = self._now()
-            self._ask_to_wait(now_us)
+            self._requests.renew(self.member, now_us)
             needed = self._announced or self._kept or self._holdings.any_at(now_us)
             if not (needed or self._counters.unwritten()):
                 return
@@ -235,15 +231,6 @@ class Session:
             elif not self._renew(now_us):
                 log.warning("session %s was found dead; its tasks are lost to it", self.uuid)
                 self._begin_anew(now_us)
-
-    def _ask_to_wait(self, now_us: int) -> None:
-        """Ask VACUUM to wait for our long statements, or it would make them begin anew."""
-        asked = us_from_seconds(_ASKED) or 0
-        for table in self._running.longer_than(_LONG):
-            last = self._asked.get(table)
-            if last is None or now_us >= last + asked // 2:
-                self._sessions.ask_to_wait(self.member, table, now_us, now_us + asked)
-                self._asked[table] = now_us
 
     def set_ttr(self, ttr: float) -> None:
         """Change the lease's length, and write it down if there is a lease. At most one commit."""

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.lease_times import is_mostly_left
 from tubeq_spark.rules.lifecycle import due
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.rules.row_changes import Renew
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.statement import Clause
 
 __all__ = ["LeasedBatch", "TakenRows", "TaskRows"]
 
@@ -61,13 +64,14 @@ class LeasedBatch:
 
     def found(self, ctx: TubeContext) -> tuple[LeasedBatch | None, list[int]]:
         """What is left of it, after others took some out of it, and where that is."""
-        segments = ctx.tasks.lease_segments_of(self.take_id, self.lease.owner)
+        segments = ctx.reader.lease_segments_of(self.take_id, self.lease.owner)
         return (self, segments) if segments else (None, [])
 
-    def renewed(self, ctx: TubeContext, dest: int, renewal: Renew) -> LeasedBatch | None:
+    def renewed(
+        self, ctx: TubeContext, dest: int, lease: NewLease, _clauses: Sequence[Clause]
+    ) -> LeasedBatch | None:
         """The batch after its leases were renewed, in the segment that it was moved to."""
-        lease = renewal.lease
-        count = ctx.tasks.count_of(self.take_id, lease.owner)
+        count = ctx.reader.count_of(self.take_id, lease.owner)
         return replace(self, segment=dest, lease=lease, count=count) if count else None
 
 
@@ -120,7 +124,7 @@ class TakenRows(TaskRows):
         take_ids = {row.task_id: row.take_id for row in self.rows}
         rows = {
             row.task_id: row
-            for row in ctx.tasks.by_ids(take_ids)
+            for row in ctx.reader.by_ids(take_ids)
             if row.state is TaskState.TAKEN
             and row.owner == self.lease.owner
             and row.take_id == take_ids[row.task_id]
@@ -128,13 +132,12 @@ class TakenRows(TaskRows):
         left = replace(self, rows=[rows[i] for i in take_ids if i in rows])
         return (left, left.segments) if rows else (None, [])
 
-    def renewed(self, ctx: TubeContext, dest: int, renewal: Renew) -> TakenRows | None:
-        """The rows after their leases were renewed, in the segment that they were moved to."""
-        rows = []
-        for row in self.rows:
-            after = renewal.of(row)
-            if after is None:
-                ctx.remember("ttl", [row.task(TaskState.DONE)])
-            else:
-                rows.append(replace(after, segment=dest))
-        return TakenRows(rows, renewal.lease) if rows else None
+    def renewed(
+        self, ctx: TubeContext, dest: int, lease: NewLease, clauses: Sequence[Clause]
+    ) -> TakenRows | None:
+        """The rows after their leases were renewed by some clauses, in the segment that they were moved to."""
+        rows = [replace(row, segment=dest) for row in rows_after(clauses, self.rows)]
+        left = {row.task_id for row in rows}
+        ended = [row for row in self.rows if row.task_id not in left]
+        ctx.queue_event("ttl", [row.task(TaskState.DONE) for row in ended])
+        return TakenRows(rows, lease) if rows else None

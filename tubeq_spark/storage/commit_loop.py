@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.locking import TableLock
 
-__all__ = ["CommitLoop", "Plan", "Stale", "Tally"]
+__all__ = ["CommitLoop", "LoopStats", "Plan", "Stale"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Plan(Generic[T]):
     finish: Callable[[Affected], T]
 
 
-class Tally:
+class LoopStats:
     """What all loops of a queue object share: whose they are, what they run, what they met."""
 
     def __init__(self, clock: Clock | None = None, session: Callable[[], str] = lambda: "") -> None:
@@ -96,7 +96,7 @@ class CommitLoop:
         config: QueueConfig,
         wall: Clock,
         uniform: Callable[[], float],
-        tally: Tally | None = None,
+        tally: LoopStats | None = None,
     ) -> None:
         """Commit through `engine`.
 
@@ -116,7 +116,7 @@ class CommitLoop:
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
         self.conflicts = 0
-        self.tally = tally or Tally()
+        self.tally = tally or LoopStats()
         self._refusal: str | None = None
         #: The tables that table locks are of, as far as they were opened, or something was committed.
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()

@@ -47,18 +47,20 @@ class Ended:
         tube: The id of the tube.
         count: How many, where the statement changes all that it names or nothing; `None`: as many as
             the rows that it deletes.
-        gone: The segment that their rows move to, and nothing else; `None`: they are deleted.
+        removed_in_feed: The segment that their rows move to, and nothing else; `None`: they are deleted.
     """
 
     tube: int
     count: int | None = None
-    gone: int | None = None
+    removed_in_feed: int | None = None
 
     def __str__(self) -> str:
         """As the note of a commit of Spark tells it."""
         if self.count is not None:
             return f" ended={self.tube}:{self.count}"
-        return f" ended={self.tube}:" + ("deleted" if self.gone is None else f"in:{self.gone}")
+        return f" ended={self.tube}:" + (
+            "deleted" if self.removed_in_feed is None else f"in:{self.removed_in_feed}"
+        )
 
     def total(
         self, affected: Affected, version_under: Callable[[str], int | None]
@@ -69,11 +71,11 @@ class Ended:
             affected: What the statement changes.
             version_under: The version that its table has under an application id.
         """
-        number = self.of(affected)
+        number = self.count_of(affected)
         app = total(self.tube)
         return (app, (version_under(app) or 0) + number) if number else None
 
-    def of(self, affected: Affected) -> int:
+    def count_of(self, affected: Affected) -> int:
         """How many have ended, of a statement that was decided on one version."""
         if not affected.total:
             return 0

@@ -33,12 +33,12 @@ class EndedNote:
     Attributes:
         version: Of the commit.
         count: How many tasks have ended; `None`: it does not tell.
-        gone: The segment where their rows are, all that is there; `None`: they are deleted.
+        removed_in_feed: The segment where their rows are, all that is there; `None`: they are deleted.
     """
 
     version: int
     count: int | None
-    gone: int | None = None
+    removed_in_feed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

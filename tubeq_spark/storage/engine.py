@@ -124,7 +124,7 @@ class Tables(Protocol):
         """Seconds that a store's clock is ahead of this host's, or behind it; `None`: that is not known."""
         ...
 
-    def fitting(
+    def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
         """The commit that makes a table hold payloads of a type, with nothing but its tombstones.

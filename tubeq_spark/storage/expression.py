@@ -9,13 +9,12 @@ The set of nodes is closed, and each renderer goes through all of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
     "FAIL",
@@ -45,16 +44,13 @@ __all__ = [
     "Row",
     "Type",
     "Value",
-    "aliases_of",
     "all_of",
     "any_of",
     "at",
     "case",
-    "columns_of",
     "integer",
     "literal",
     "null",
-    "parts_of",
     "row",
     "small",
 ]
@@ -385,35 +381,3 @@ def _flat(parts: Sequence[Expression], kind: type[And | Or]) -> tuple[Expression
     for part in parts:
         flat += part.parts if isinstance(part, kind) else (part,)
     return tuple(flat)
-
-
-def parts_of(expression: Expression) -> tuple[Expression, ...]:
-    """The expressions right below one: all that its fields hold."""
-    fields: Sequence[str] = expression.__slots__
-    return tuple(part for name in fields for part in _held(getattr(expression, name)))
-
-
-def _held(value: object) -> Iterator[Expression]:
-    """The expressions in the value of a field."""
-    if isinstance(value, Expression):
-        yield value
-    elif isinstance(value, (tuple, Mapping)):
-        for part in value.values() if isinstance(value, Mapping) else value:
-            yield from _held(part)
-
-
-def columns_of(expression: Expression) -> set[str]:
-    """The names of all columns in an expression."""
-    return {column.name for column in _columns(expression)}
-
-
-def aliases_of(expression: Expression) -> set[str]:
-    """The aliases of all columns in an expression."""
-    return {column.of for column in _columns(expression)}
-
-
-def _columns(expression: Expression) -> Iterator[Column]:
-    if isinstance(expression, Column):
-        yield expression
-    for part in parts_of(expression):
-        yield from _columns(part)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.durability.log_names import commit_file, versions_of
+from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
 from tubeq_spark.storage.ended import told_total, total
 from tubeq_spark.storage.ended_log import EndedLog, notes_of, tube_of
 
@@ -25,7 +24,6 @@ _ENDED, _READ, _TOTAL = b" ended=", b" read=", b'{"txn"'
 
 #: How often a log is read anew that was shortened meanwhile.
 _TRIES = 5
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint.*\.parquet")
 
 
 def read_log(log: Path, tube: int) -> EndedLog:
@@ -104,7 +102,7 @@ def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
 def _totals(log: Path, names: list[str], versions: list[int]) -> dict[str, tuple[int, int | None]]:
     """The totals of all tubes, and when they were written; they only grow: the greatest is the newest."""
     found: dict[str, tuple[int, int | None]] = {}
-    checkpoints = sorted(name for name in names if _CHECKPOINT.fullmatch(name))
+    checkpoints = sorted(name for name, file in checkpoints_in(names).items() if file.is_parquet)
     last = checkpoints[-1][:20] if checkpoints else None
     for transaction in itertools.chain(
         *(_checkpointed(log / name) for name in checkpoints if name[:20] == last),

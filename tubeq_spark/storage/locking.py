@@ -12,7 +12,6 @@ ends with it: it is not noted.
 
 from __future__ import annotations
 
-import logging
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from typing import TYPE_CHECKING
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
 from tubeq_spark.rules.durability import Durability
-from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.committer import CommitterFile
 from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability.recovery import recover
@@ -28,8 +26,8 @@ from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.durability.whole_log import EVERY, fault_in
 from tubeq_spark.storage.file_errors import using
+from tubeq_spark.storage.jvm_note import NOTE_SUFFIX, is_answered, wait_for_other_jvm, write_note
 from tubeq_spark.storage.lock_file import TURN_SUFFIX, LockFile
-from tubeq_spark.storage.outcome import Outcome, outcome_of
 from tubeq_spark.storage.processes import processes
 
 if TYPE_CHECKING:
@@ -44,22 +42,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOCK_SUFFIX",
-    "NOTE_SUFFIX",
     "TableLock",
-    "is_answered",
-    "is_left_to",
     "remove_lock_files",
     "table_lock_of",
-    "write_note",
 ]
 
-log = logging.getLogger(__name__)
-
-#: How the files of a table's lock end.
-LOCK_SUFFIX, NOTE_SUFFIX = ".lock", ".committing"
-
-#: Seconds between two looks whether another's JVM is gone, and how long it is waited for.
-_LOOK, _PATIENCE = 0.05, 30.0
+#: How the name of a table's lock file ends.
+LOCK_SUFFIX = ".lock"
 #: A thread that has waited for so many seconds, for one that found the storage silent, does not try itself.
 _LONG = 5.0
 
@@ -132,7 +121,9 @@ class TableLock:
             with self._held(self._file, prepare):
                 if not self._entered:
                     with using(self._note.path):
-                        self._is_left = is_left_to(committer, self._note, self._wall, self._here)
+                        self._is_left = wait_for_other_jvm(
+                            committer, self._note, self._wall, self._here
+                        )
                 self._entered += 1
                 try:
                     yield
@@ -298,59 +289,9 @@ class TableLock:
         """Grows whenever this process may have made a task ready or made room."""
         return self._changes
 
-    def changed(self) -> None:
+    def wake_takes(self) -> None:
         """Wake this process's waiting takes."""
         self._changes += 1
-
-
-def is_left_to(
-    committer: Callable[[], Committer | None], note: CommitterFile, wall: Clock, here: Processes
-) -> bool:
-    """Whether a statement may be running in our own JVM; in any other it is waited for.
-
-    Raises:
-        StoreError: It may still be running there when nobody waits any longer.
-    """
-    left = note.read()
-    if left is None:
-        return False
-    own = committer()
-    if own is not None and left.is_same(own):
-        return True
-    until = wall.monotonic() + _PATIENCE
-    if not left.is_gone(here):
-        log.warning("%s: %s may still be committing: waiting for its end", note.path, left)
-    while not left.is_gone(here):
-        if wall.monotonic() >= until:
-            msg = (
-                f"{left} may still be committing for a client that was killed or interrupted, and "
-                f"would overwrite what others commit; nothing was written. End that process; if "
-                f"it has ended, or runs no statement of this table, remove {note.path}"
-            )
-            raise StoreError(msg)
-        wall.sleep(_LOOK)
-    note.clear()
-    return False
-
-
-def write_note(note: CommitterFile, committer: Committer) -> None:
-    """Note who may be committing from now on.
-
-    Raises:
-        StoreError: It cannot be written.
-    """
-    try:
-        note.write(committer)
-    except OSError as error:
-        msg = f"{note.path} cannot be written, so nothing is committed: {reason_of(error)}"
-        raise StoreError(msg) from error
-
-
-def is_answered(error: Exception) -> bool:
-    """Whether a statement that raised is known to have ended."""
-    if isinstance(error, TubeqError):
-        return not isinstance(error, CommitUnknownError)
-    return outcome_of(error) is not Outcome.LOST
 
 
 _table_locks: dict[tuple[str, str], TableLock] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules.durability import Durability
 from tubeq_spark.storage.durability.synced_log import LOCKS
-from tubeq_spark.storage.location import SESSIONS, TUBES
+from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory
 from tubeq_spark.storage.locking import TableLock, table_lock_of
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ class OpenedLocation:
     locks: Path | None
     durability: Durability = Durability.NONE
     is_new: bool = False
+
+    @classmethod
+    def without_spark(cls, location: Location, durability: Durability) -> OpenedLocation:
+        """A location that is no catalog's, named as Spark names it: both engines have the same locks."""
+        directory = local_directory(location.text)
+        if directory is None:
+            return cls(location, location.text, None, durability)
+        return cls(location, f"file:{directory}", directory / LOCKS, durability)
 
     def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
         """The way of this process's writers to a table.

@@ -99,7 +99,7 @@ class Statement:
         where: Which rows it finds.
         clauses: What becomes of them.
         operation_id: A number that only this statement's condition holds: its operation id.
-        noted: The partition column (with its alias) that a condition with the note is about.
+        note_placeholder: The partition column (with its alias) that a condition with the note is about.
         using: Its source; `None`: it has none.
         partitions: The values of partition columns that it reads and writes, those of the rows as it
             leaves them included: of each column that is named no row with another value.
@@ -112,7 +112,7 @@ class Statement:
     where: Expression
     clauses: Sequence[Clause]
     operation_id: int
-    noted: Column
+    note_placeholder: Column
     using: Using | None = None
     partitions: Mapping[str, Sequence[int]] = field(default_factory=dict)
     size: int = 0
@@ -143,7 +143,7 @@ class Append:
         size: How many rows there are, about; 0: nobody wants to know how many were written.
         replaces: The table's partition column: with it the rows take the place of all others, and
             their schema that of the table.
-        said: What its commit says besides.
+        user_metadata: What its commit says besides.
         is_total: Whether `once` is a total, which stays for ever.
         stored: What is stored of the rows of a DataFrame, by column; `None`: they are as they are stored.
     """
@@ -154,7 +154,7 @@ class Append:
     once: tuple[str, int] | None = None
     size: int = 0
     replaces: str | None = None
-    said: str = ""
+    user_metadata: str = ""
     is_total: bool = False
     stored: Mapping[str, Expression] | None = None
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
 
-__all__ = ["WRITERS", "are_told_apart", "require_writers", "why_not"]
+__all__ = ["WRITERS", "allows_one_engine_only", "require_writers", "why_not"]
 
 #: Property of the registry: the engine that made the location, where only one kind may commit.
 WRITERS = "tubeq.writers"
 
 
-def are_told_apart(uri: str) -> bool:
+def allows_one_engine_only(uri: str) -> bool:
     """Whether a location is where only one kind of engine may commit."""
     return urlsplit(uri).scheme in ("s3", "s3a", "s3n")
 
@@ -35,7 +35,7 @@ def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None
     Raises:
         StoreError: It is of the other engine.
     """
-    if opened.location.in_catalog or not are_told_apart(opened.uri):
+    if opened.location.in_catalog or not allows_one_engine_only(opened.uri):
         return
     # What was made before there was another engine is Spark's.
     theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
@@ -51,7 +51,7 @@ def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
         other: That engine.
         engine: The one that would commit as well.
     """
-    if other == engine or opened.location.in_catalog or not are_told_apart(opened.uri):
+    if other == engine or opened.location.in_catalog or not allows_one_engine_only(opened.uri):
         return None
     return _refusal(opened, other, engine)
 

@@ -63,7 +63,7 @@ class LockStates:
 def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
     """Look at all utube locks. No commit."""
     everything = ctx.utube_locks.all()
-    stored = ctx.subqueues.stored_under({lock.take_id for lock in everything}, now_us)
+    stored = ctx.subqueue_reader.stored_under({lock.take_id for lock in everything}, now_us)
     live = [lock for lock in everything if (lock.take_id, lock.utube) in stored]
     empty = [lock for lock in everything if (lock.take_id, lock.utube) not in stored]
     # Where locks keep us apart no taker is between its two commits.
@@ -107,9 +107,9 @@ def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[U
     ctx.queue.loop.run(
         "burn",
         ctx.table_lock,
-        lambda: Plan(ctx.subqueue_statements.fence(pairs, now_us), lambda _: None),
+        lambda: Plan(ctx.subqueue_writer.fence(pairs, now_us), lambda _: None),
     )
-    stored = ctx.subqueues.taken_under({take_id for take_id, _ in pairs})
+    stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
     return [orphan for orphan in orphans if (orphan.take_id, orphan.utube) not in stored]
 
 
@@ -127,7 +127,7 @@ def acquire(
     table_lock = ctx.utube_locks.table_lock
     plan = Plan(statement, lambda affected: affected.total)
     try:
-        return ctx.queue.once.run("claim", table_lock, lambda: plan)
+        return ctx.queue.loop_without_retry.run("claim", table_lock, lambda: plan)
     except ConflictError:
         return 0
 
@@ -188,7 +188,7 @@ def held_in(ctx: TubeContext, segments: Collection[int]) -> set[tuple[int, str |
     """Take id and sub-queue of what is taken in some segments, before its leases are ended."""
     if not ctx.driver.subqueues or not segments:
         return set()
-    return ctx.subqueues.taken_in(segments)
+    return ctx.subqueue_reader.taken_in(segments)
 
 
 def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
@@ -198,7 +198,7 @@ def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
     a touch that was decided before its end could still come.
     """
     if pairs:
-        stored = ctx.subqueues.taken_under({take_id for take_id, _ in pairs})
+        stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
         _free_pairs(ctx, pairs - stored, whole=False)
 
 
@@ -215,7 +215,7 @@ def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
     if whole:
         free_locks(ctx, [take_id])
         return
-    stored = ctx.subqueues.taken_under([take_id])
+    stored = ctx.subqueue_reader.taken_under([take_id])
     everything = ctx.utube_locks.all()
     left = [t for t in everything if t.take_id == take_id and (take_id, t.utube) not in stored]
     if left:

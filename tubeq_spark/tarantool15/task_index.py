@@ -136,6 +136,6 @@ def _fits(tube: Tube) -> bool:
 def _has(tube: Tube, task_id: int) -> bool:
     ctx = context_of(tube)
     try:
-        return perform(ctx, lambda: bool(ctx.tasks.by_ids([task_id])))
+        return perform(ctx, lambda: bool(ctx.reader.by_ids([task_id])))
     except TubeNotFoundError:
         return False

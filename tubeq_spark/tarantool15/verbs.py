@@ -50,16 +50,16 @@ def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
     rows = ctx.queue.loop.run("urgent", ctx.table_lock, attempt)[0]
     if not rows:
         return None
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     ctx.count(old_verb("urgent"), 1)
-    return ctx.happened("put", rows)[0]
+    return ctx.record_event("put", rows)[0]
 
 
 def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:
     new = request.news[0]
     if new.state is TaskState.DELAYED:
         return request
-    rank = rank_before(ctx.tasks.first_pri(USUAL_FIRST))
+    rank = rank_before(ctx.reader.first_pri(USUAL_FIRST))
     return replace(request, news=[replace(new, pri=stored_pri(priority_of(new.pri), rank))])
 
 
@@ -67,7 +67,7 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
     """Give a held task back behind all that are there, or bury it when its attempts are used up."""
 
     def after(row: StoredTask, _now_us: int) -> StoredTask:
-        rank = rank_behind(ctx.tasks.last_pri(USUAL_LAST, but=task_id))
+        rank = rank_behind(ctx.reader.last_pri(USUAL_LAST, but=task_id))
         return replace(
             row,
             state=after_giving_back(row.attempts, ctx.max_attempts),
@@ -111,7 +111,7 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
 
     def tell(row: StoredTask) -> list[Task]:
         ctx.count(old_verb("done"), 1, done=1)
-        ctx.remember("done", [row.task()])
+        ctx.queue_event("done", [row.task()])
         return [row.task()]
 
     return _held(ctx, "done", task_id, after, tell, Event("done"), data=True)
@@ -147,7 +147,7 @@ def _held(
         )
 
     tasks = settle.run(ctx, name, attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     return tasks[0]
 
 
@@ -162,5 +162,5 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
 
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:
     """A task as it is by now, in whatever state; `None`: it is not in this tube."""
-    rows = ctx.tasks.by_ids([task_id])
+    rows = ctx.reader.by_ids([task_id])
     return rows[0].seen_at(ctx.queue.now_us(), ctx.max_attempts) if rows else None

@@ -96,7 +96,7 @@ class Acquisition:
                 raise Stale
             busy = {utube for utube, take_id in live.items() if mine.get(utube) != take_id}
             busy.update(lock.utube for lock in seen.fresh)
-            heads = ctx.subqueues.heads(now_us, ctx.max_attempts, busy, most + 1)
+            heads = ctx.subqueue_reader.heads(now_us, ctx.max_attempts, busy, most + 1)
             # A lease that has ended may not be ready any more: written down, no touch revives it.
             if not seen.has_ended and not any(head.in_lease_segment for head in heads):
                 orphans = {orphan.utube: orphan for orphan in seen.orphans}
@@ -116,7 +116,7 @@ class Acquisition:
             Whether it has given all tasks back.
         """
         ctx = self._ctx
-        if max(acquired.quota.values()) == 1 or not ctx.tasks.is_behind(
+        if max(acquired.quota.values()) == 1 or not ctx.reader.is_behind(
             acquired.used_take_ids, acquired.now_us, ctx.max_attempts
         ):
             return False

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from tubeq_spark.rules.order import position_of
-from tubeq_spark.rules.row_changes import taken
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows, TaskRows
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.bury_unreadable import readable
 from tubeq_spark.verbs.expire import write_down
@@ -79,7 +79,7 @@ class ChosenTasks(Protocol[T]):
         """The last place of each call, of those calls that get anything."""
         ...
 
-    def moved(self, to: Destination, lease: NewLease) -> dict[int, T]:
+    def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, T]:
         """What is held under each take id, when all of it was moved."""
         ...
 
@@ -105,7 +105,7 @@ class ChosenRows(TaskRows):
         """Choose what comes first in the order; what cannot be handed out is buried before."""
 
         def read(at_least: int = 0) -> list[StoredTask]:
-            return ctx.tasks.ready(now_us, max(count, at_least), ctx.max_attempts)
+            return ctx.reader.ready(now_us, max(count, at_least), ctx.max_attempts)
 
         return cls(readable(ctx, read(), read))
 
@@ -116,7 +116,7 @@ class ChosenRows(TaskRows):
         def read(at_least: int = 0) -> list[StoredTask]:
             each = at_least // len(acquired.quota)
             quota = {utube: max(count, each) for utube, count in acquired.quota.items()}
-            return ctx.subqueues.rows(acquired.now_us, ctx.max_attempts, quota)
+            return ctx.subqueue_reader.rows(acquired.now_us, ctx.max_attempts, quota)
 
         return cls(readable(ctx, read(), read))
 
@@ -145,21 +145,20 @@ class ChosenRows(TaskRows):
                 lasts.append(position_of(share[-1]))
         return lasts
 
-    def moved(self, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
+    def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, TakenRows]:
         """What is held under each take id, when all of it was moved."""
-
-        def after(row: StoredTask) -> StoredTask:
-            segment, take_id = to(row.utube, position_of(row))
-            return taken(row, segment, lease, take_id)
-
-        return _by_take_id(map(after, self.rows), lease)
+        source = {
+            "segment": lambda row: to(row.utube, position_of(row))[0],
+            "claim": lambda row: to(row.utube, position_of(row))[1],
+        }
+        return _by_take_id(rows_after([ctx.writer.taken(lease)], self.rows, source), lease)
 
     def read_back(
         self, ctx: TubeContext, meant: Mapping[int, TakenRows], _count: int
     ) -> dict[int, TakenRows]:
         """What is held under each take id: by that, as others may have moved it by now."""
         lease = next(iter(meant.values())).lease
-        return _by_take_id(ctx.tasks.held_under(meant, lease.owner), lease)
+        return _by_take_id(ctx.reader.held_under(meant, lease.owner), lease)
 
     def write_down(self, ctx: TubeContext, held: Mapping[int, TakenRows], now_us: int) -> None:
         """Count and tell what time had done to the tasks that are held now."""
@@ -193,17 +192,19 @@ class ChosenSegments:
     @classmethod
     def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
         """Choose what comes first in the order."""
-        return cls(ctx.tasks.ready_segments(now_us, count, ctx.max_attempts))
+        return cls(ctx.reader.ready_segments(now_us, count, ctx.max_attempts))
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
         """Choose what comes first in locked sub-queues."""
         now_us, quota = acquired.now_us, acquired.quota
         if acquired.alone:
-            everything = ctx.subqueues.all_selections(now_us, ctx.max_attempts, quota)
+            everything = ctx.subqueue_reader.all_selections(now_us, ctx.max_attempts, quota)
             if everything:
                 return cls(everything, is_all_that_is_ready=True)
-        return cls(ctx.subqueues.selections(now_us, ctx.max_attempts, quota, whole=acquired.whole))
+        return cls(
+            ctx.subqueue_reader.selections(now_us, ctx.max_attempts, quota, whole=acquired.whole)
+        )
 
     @property
     def count(self) -> int:
@@ -229,7 +230,7 @@ class ChosenSegments:
         """The last place of all: segments are not divided between calls."""
         return [max(selection.last for selection in self.selections)] if self.selections else []
 
-    def moved(self, to: Destination, lease: NewLease) -> dict[int, LeasedBatch]:
+    def moved(self, _ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, LeasedBatch]:
         """What is held under each take id, when all of it was moved."""
         parts: dict[tuple[int, int], list[SegmentSelection]] = defaultdict(list)
         for selection in self.selections:
@@ -251,7 +252,7 @@ class ChosenSegments:
         """What is held under each take id: counted, where that is not known."""
         held = {}
         for take_id, batch in meant.items():
-            n = count if len(meant) == 1 else ctx.tasks.count_of(take_id, batch.lease.owner)
+            n = count if len(meant) == 1 else ctx.reader.count_of(take_id, batch.lease.owner)
             if n:
                 held[take_id] = replace(batch, count=n)
         return held
@@ -266,4 +267,4 @@ class ChosenSegments:
         """The sub-queues of the tasks that are held now."""
         if complete:
             return {selection.utube for selection in self.selections}
-        return {utube for _, utube in ctx.subqueues.taken_under(held)}
+        return {utube for _, utube in ctx.subqueue_reader.taken_under(held)}

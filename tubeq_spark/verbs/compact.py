@@ -49,7 +49,7 @@ def compact(ctx: TubeContext) -> int:
         if len(tiny) <= config.fold_segments:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
-        statement = ctx.statements.settle_segments(tiny, (Every(), Move(dest)))
+        statement = ctx.writer.settle_segments(tiny, (Every(), Move(dest)))
 
         def finish(_affected: Affected) -> int:
             return len(tiny)
@@ -57,7 +57,7 @@ def compact(ctx: TubeContext) -> int:
         return Plan(statement, finish)
 
     try:
-        return ctx.queue.once.run("fold", ctx.table_lock, attempt)
+        return ctx.queue.loop_without_retry.run("fold", ctx.table_lock, attempt)
     except ConflictError:
         return 0
 
@@ -68,7 +68,7 @@ def _tiny(ctx: TubeContext) -> list[int]:
     Large payloads stay where they are: to write them anew costs more than a file of their own does.
     """
     config, tables = ctx.queue.config, ctx.queue.engine.tables
-    few = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)
+    few = ctx.segment_reader.tiny_segments(config.fold_rows, config.segment_rows)
     sizes = tables.segment_bytes(ctx.table.name, few) if few else {}
     return within([(segment, sizes.get(segment, 0)) for segment in few], _TINY_BYTES, _MOST_BYTES)
 
@@ -94,13 +94,13 @@ def remove_leftovers(ctx: TubeContext) -> int:
     """
 
     def attempt() -> Plan[int]:
-        segments = ctx.tasks.leftover_segments()
+        segments = ctx.segment_reader.leftover_segments()
         if not segments:
             return Plan(None, lambda _: 0)
         if ctx.table.change_feed:
             # Rows of tasks that have ended: notes tell where they are, not how many.
             sum_ended(ctx)
-        statement = ctx.statements.delete_segments(segments)
+        statement = ctx.writer.delete_segments(segments)
         return Plan(statement, lambda affected: affected.deleted)
 
     return ctx.queue.loop.run("leftovers", ctx.table_lock, attempt)

@@ -35,7 +35,7 @@ def truncate(ctx: TubeContext) -> None:
     while True:
 
         def attempt(bound: int | None = newest) -> Plan[tuple[bool, int | None]]:
-            spans = ctx.tasks.segments_up_to(bound, _MOST_SEGMENTS)
+            spans = ctx.segment_reader.segments_up_to(bound, _MOST_SEGMENTS)
             if not spans:
                 return Plan(None, lambda _: (False, bound))
             last = max(span.last for span in spans) if bound is None else bound
@@ -49,7 +49,7 @@ def truncate(ctx: TubeContext) -> None:
         more, newest = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
         if not more:
             break
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
 
 
 def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Statement:
@@ -57,7 +57,7 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> State
         s for s in spans if s.last <= bound and not (s.in_lease_segment and ctx.table.change_feed)
     ]
     if whole:
-        return ctx.statements.delete_segments([span.segment for span in whole])
+        return ctx.writer.delete_segments([span.segment for span in whole])
     # Only segments that hold later tasks, too: what was taken meanwhile. And with a change feed all
     # lease segments: their rows, deleted, would be acks.
     lease_segments = [span.segment for span in spans if span.in_lease_segment]
@@ -65,7 +65,7 @@ def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> State
     changes = [(Older(bound, taken=True), Remove(gone)), (Older(bound), Remove())]
     rows = [SettleRow(span.segment, None) for span in spans]
     moves = dict(zip(lease_segments, fresh, strict=True))
-    return replace(ctx.statements.settle(rows, changes, moves), ended=None)
+    return replace(ctx.writer.settle(rows, changes, moves), ended=None)
 
 
 def drain(ctx: TubeContext) -> None:
@@ -77,8 +77,8 @@ def drain(ctx: TubeContext) -> None:
 
     def attempt() -> Plan[None]:
         now_us = ctx.queue.now_us()
-        if ctx.tasks.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
+        if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
             raise refusals.has_taken_tasks(ctx.record.name)
-        return Plan(ctx.statements.drain(now_us), lambda _: None)
+        return Plan(ctx.writer.drain(now_us), lambda _: None)
 
     ctx.queue.loop.run("drop", ctx.table_lock, attempt)

@@ -11,7 +11,7 @@ from tubeq_spark.runtime.taken import TakenRows
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.chosen_tasks import ChosenRows
-from tubeq_spark.verbs.locate import Located, Memory, confirm, held
+from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
 from tubeq_spark.verbs.renew_leases import new_lease, outlast
 from tubeq_spark.verbs.settle import ack
 from tubeq_spark.verbs.take import begin_take, handed_out, moved, run
@@ -40,8 +40,8 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list
         return []
     found, took = exchanged
     ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in found.rows), {})
-    ctx.happened("ack", found.rows, TaskState.DONE)
-    ctx.table_lock.changed()
+    ctx.record_event("ack", found.rows, TaskState.DONE)
+    ctx.table_lock.wake_takes()
     held = _lasting(ctx, took)
     if held is not None:
         ctx.queue.held_tasks.add(ctx.record.id, held.rows)
@@ -60,7 +60,7 @@ def _lasting(ctx: TubeContext, took: TakenRows | None) -> TakenRows | None:
 
 def _exchange(
     ctx: TubeContext, ids: Sequence[int], request: TakeRequest
-) -> tuple[Located, TakenRows | None] | None:
+) -> tuple[NamedTasks, TakenRows | None] | None:
     """Ack whole lease segments and take the next tasks in one MERGE.
 
     Returns:
@@ -69,7 +69,7 @@ def _exchange(
     """
     memory, take = Memory(), begin_take(ctx, [request])
 
-    def attempt() -> Plan[tuple[Located, TakenRows | None] | None]:
+    def attempt() -> Plan[tuple[NamedTasks, TakenRows | None] | None]:
         # The session's epoch may have ended, and with it what it held.
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
@@ -80,7 +80,7 @@ def _exchange(
         confirm(ctx, found)
         lease = new_lease(ctx, choice.owner)
 
-        def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
+        def finish(affected: Affected) -> tuple[NamedTasks, TakenRows | None]:
             # The ack stands, also where the take is undone: what comes next is then taken by itself.
             taken = moved(choice, lease, affected).values()
             rows = sorted((row for part in taken for row in part.rows), key=position_of)

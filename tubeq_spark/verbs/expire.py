@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from tubeq_spark.rules.lifecycle import TIMERS
 from tubeq_spark.rules.microseconds import us_from_seconds
 from tubeq_spark.rules.row_changes import Due, Event, Every, GiveBack, Remove
-from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.subqueues.locks import free_ended, held_in
 from tubeq_spark.task import TaskState
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Affected
 
 __all__ = [
-    "Ended",
+    "ExpiryCounts",
     "end_dead_sessions",
     "end_due",
     "end_lapsed_sessions",
@@ -44,7 +45,7 @@ _MOST = 1_000
 _MOST_TOLD = 10_000
 
 
-class Ended:
+class ExpiryCounts:
     """How many tasks a pass changed."""
 
     def __init__(self, readied: int = 0, expired: int = 0, released: int = 0) -> None:
@@ -53,7 +54,7 @@ class Ended:
         self.expired = expired
         self.released = released
 
-    def add(self, other: Ended) -> None:
+    def add(self, other: ExpiryCounts) -> None:
         """Add another pass."""
         self.readied += other.readied
         self.expired += other.expired
@@ -65,24 +66,24 @@ class Ended:
         return self.readied + self.expired + self.released
 
 
-def end_due(ctx: TubeContext, now_us: int) -> Ended:
+def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
     """Write down what time has changed: at most one commit, none when nothing is due.
 
     One more frees the sub-queues of leases that have ended.
     """
     held: set[tuple[int, str | None]] = set()
 
-    def attempt() -> Plan[Ended]:
+    def attempt() -> Plan[ExpiryCounts]:
         held.clear()
-        found = ctx.tasks.due(now_us, ctx.max_attempts, _MOST)
+        found = ctx.reader.due(now_us, ctx.max_attempts, _MOST)
         # Of those that go, all come to their end by it or none: the log tells how many go.
         groups = [group for group in found if group.state is not TaskState.DONE]
         is_of_kept, groups = not groups, groups or found
         if not groups:
-            return Plan(None, lambda _: Ended())
+            return Plan(None, lambda _: ExpiryCounts())
         for_callback: list[StoredTask] = []
         if ctx.callback is not None:
-            for_callback = ctx.tasks.due_tasks(now_us, _MOST_TOLD)
+            for_callback = ctx.reader.due_tasks(now_us, _MOST_TOLD)
         segments = sorted({group.segment for group in groups})
         lease_segments = sorted({g.segment for g in groups if g.state is TaskState.TAKEN})
         held.update(held_in(ctx, lease_segments))
@@ -92,7 +93,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             max_attempts=ctx.max_attempts,
             event=Event("", now_us, ctx.max_attempts),
         )
-        statement = ctx.statements.settle(
+        statement = ctx.writer.settle(
             [SettleRow(segment, None) for segment in segments],
             [
                 (Due(now_us, over=True, kept=is_of_kept), Remove(gone, Event("ttl", now_us))),
@@ -104,16 +105,16 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
         if is_of_kept:
             statement = replace(statement, ended=None)
 
-        def finish(affected: Affected) -> Ended:
+        def finish(affected: Affected) -> ExpiryCounts:
             ctx.queue.held_tasks.forget(lease_segments)
             for row in for_callback:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
             back, removed = affected.updated, affected.deleted
             # Updated, too, but elsewhere: the rests of lease segments, and rows that are gone.
             if lease_segments or ctx.table.change_feed:
-                back = ctx.tasks.count_in(dest)
+                back = ctx.reader.count_in(dest)
             if ctx.table.change_feed:
-                removed = ctx.tasks.count_in(gone)
+                removed = ctx.reader.count_in(gone)
             return _counted(ctx, _changed(groups, back, removed))
 
         return Plan(statement, finish)
@@ -121,7 +122,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
     ended = ctx.queue.loop.run("end_due", ctx.table_lock, attempt)
     free_ended(ctx, held)
     if ended.total:
-        ctx.table_lock.changed()
+        ctx.table_lock.wake_takes()
     return ended
 
 
@@ -146,8 +147,8 @@ def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
     return changed
 
 
-def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Ended:
-    ended = Ended()
+def _counted(ctx: TubeContext, groups: list[DueGroup]) -> ExpiryCounts:
+    ended = ExpiryCounts()
     for group in groups:
         event = TIMERS[group.state].event
         if event is not None:
@@ -191,7 +192,7 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
         free_ended(ctx, held)
         released += passed
     if released:
-        ctx.table_lock.changed()
+        ctx.table_lock.wake_takes()
     return released
 
 
@@ -199,24 +200,24 @@ def _release_pass(
     ctx: TubeContext, owner: str | None, held: set[tuple[int, str | None]]
 ) -> Plan[tuple[int, bool]]:
     """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
-    lease_segments, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
+    lease_segments, worn = ctx.reader.taken_segments(owner, ctx.max_attempts, _MOST)
     held.clear()
     held.update(held_in(ctx, lease_segments))
     if not lease_segments:
         return Plan(None, lambda _: (0, False))
-    for_callback = ctx.tasks.in_lease_segments(lease_segments) if ctx.callback is not None else []
+    for_callback = ctx.reader.in_lease_segments(lease_segments) if ctx.callback is not None else []
     released = GiveBack(ctx.queue.session.segments(1)[0], max_attempts=ctx.max_attempts)
-    statement = ctx.statements.settle_segments(lease_segments, (Every(), released))
+    statement = ctx.writer.settle_segments(lease_segments, (Every(), released))
 
     def finish(affected: Affected) -> tuple[int, bool]:
         ctx.queue.held_tasks.gone(lease_segments)
         ctx.count("release", affected.updated)
         ctx.count("bury", worn)
-        for row in for_callback:
-            after = released.of(row).task()
+        for row in rows_after(statement.clauses, for_callback):
+            after = row.task()
             if after.state is TaskState.BURIED:
-                ctx.remember("bury", [after])
-            ctx.remember("release", [after])
+                ctx.queue_event("bury", [after])
+            ctx.queue_event("release", [after])
         return affected.updated, len(lease_segments) == _MOST
 
     return Plan(statement, finish)
@@ -248,10 +249,10 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
         # Who finds nothing relies on it that somebody has asked the registry.
         queue.checked[ctx.record.id] = now_us
         ctx.require_there(look=True)
-    owners = [owner for owner in ctx.tasks.owners(_MOST) if owner != queue.session.owner]
+    owners = [owner for owner in ctx.reader.owners(_MOST) if owner != queue.session.owner]
     if not owners:
         return 0
-    return release_dead(ctx, owners, DeadOwners(queue, now_us))
+    return release_dead(ctx, owners, DeadSessionJudge(queue, now_us))
 
 
 def end_lapsed_sessions(ctx: TubeContext) -> None:
@@ -267,6 +268,6 @@ def end_lapsed_sessions(ctx: TubeContext) -> None:
         queue.lapsed.looked(ctx.record.id, now_us)
 
 
-def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadOwners) -> int:
+def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadSessionJudge) -> int:
     """Release what those of these owners hold who are dead; returns the number of tasks."""
     return sum(release_taken(ctx, owner) for owner in owners if dead.is_dead(owner))

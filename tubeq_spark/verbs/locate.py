@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
 
-__all__ = ["Located", "Memory", "anywhere", "confirm", "held", "located"]
+__all__ = ["Memory", "NamedTasks", "anywhere", "confirm", "held", "located"]
 
 
 @dataclass(slots=True)
-class Located:
+class NamedTasks:
     """Named tasks, and everything else in the lease segments that they are in."""
 
     rows: list[StoredTask]
@@ -89,14 +89,14 @@ class Located:
         return chosen + rest
 
 
-def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Located:
+def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> NamedTasks:
     """Find out what else is in the lease segments of these rows.
 
     Raises:
         Stale: Others move them meanwhile.
     """
     lease_segments = list(dict.fromkeys(r.segment for r in rows if r.state is TaskState.TAKEN))
-    found = Located(rows)
+    found = NamedTasks(rows)
     unknown = []
     for lease_segment in lease_segments:
         members = ctx.queue.held_tasks.members(lease_segment) if remembered else None
@@ -120,7 +120,7 @@ def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[
     What is remembered otherwise is forgotten.
     """
     read: dict[int, list[int]] = defaultdict(list)
-    for segment, task_id in ctx.tasks.ids_in(lease_segments):
+    for segment, task_id in ctx.reader.ids_in(lease_segments):
         read[segment].append(task_id)
     held_tasks = ctx.queue.held_tasks
     known = {lease_segment: held_tasks.members(lease_segment) for lease_segment in lease_segments}
@@ -129,7 +129,7 @@ def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[
     return read
 
 
-def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool) -> Located:
+def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool) -> NamedTasks:
     """Tasks that this session holds in leases that last.
 
     Raises:
@@ -149,7 +149,7 @@ def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool)
 
 def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask | None]:
     """The rows of these tasks, in this order; what is remembered otherwise is forgotten."""
-    by_id = {row.task_id: row for row in ctx.tasks.by_ids(ids)}
+    by_id = {row.task_id: row for row in ctx.reader.by_ids(ids)}
     rows = [by_id.get(task_id) for task_id in ids]
     owner = ctx.queue.session.owner
     for task_id, row in zip(ids, rows, strict=True):
@@ -173,7 +173,7 @@ class Memory:
 
 def anywhere(
     ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool
-) -> tuple[Located, list[StoredTask]]:
+) -> tuple[NamedTasks, list[StoredTask]]:
     """Tasks in any state, held by anybody: where they are, and as they are by now.
 
     Raises:
@@ -195,7 +195,7 @@ def anywhere(
     return located(ctx, stored, remembered=False), now
 
 
-def confirm(ctx: TubeContext, found: Located) -> None:
+def confirm(ctx: TubeContext, found: NamedTasks) -> None:
     """Read remembered lease segments that are too large for a statement that names every task.
 
     Raises:

@@ -60,9 +60,9 @@ def put_many(
 def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] | Exception]:
     """Commit the items of several calls at once; of a call that finds no room, none."""
     stored = ctx.queue.loop.run("put", ctx.table_lock, lambda: plan(ctx, requests))
-    tasks: list[list[Task] | Exception] = [ctx.happened("put", rows) for rows in stored]
+    tasks: list[list[Task] | Exception] = [ctx.record_event("put", rows) for rows in stored]
     if any(stored):
-        ctx.table_lock.changed()
+        ctx.table_lock.wake_takes()
         compact_at_times(ctx)
     return tasks
 
@@ -70,7 +70,7 @@ def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] |
 def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredTask]]]:
     """One attempt to put the items of several calls: what each has put, nothing without room."""
     now_us = ctx.queue.now_us()
-    room = None if ctx.capacity is None else ctx.admission.look(now_us)
+    room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us)
     if room is not None and room.dropped:
         raise dropped(ctx)
     admitted = _admitted(requests, None if room is None else (ctx.capacity or 0) - room.stored)
@@ -82,9 +82,9 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
     schema = insert_schema(ctx.codec.arrow_type)
     rows = insert_table(places, news, data, schema)
     if room is None:
-        statement = ctx.statements.put(rows, len(news), segments)
+        statement = ctx.writer.put(rows, len(news), segments)
     else:
-        statement, _ = ctx.admission.put(rows, len(news), segments, room, now_us=now_us)
+        statement, _ = ctx.capacity_gate.put(rows, len(news), segments, room, now_us=now_us)
 
     def finish(affected: Affected) -> list[list[StoredTask]]:
         if affected.inserted == 0:

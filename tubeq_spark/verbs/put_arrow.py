@@ -46,7 +46,7 @@ class Buckets:
     counts: Counter[int]
 
     @classmethod
-    def of(cls, utubes: pa.ChunkedArray | None, size: int) -> Buckets:
+    def from_column(cls, utubes: pa.ChunkedArray | None, size: int) -> Buckets:
         """The buckets of a column of sub-queues, as `segment_layout.hash_of` has them."""
         if utubes is None:
             return cls([0], None, Counter({0: size} if size else {}))
@@ -68,7 +68,7 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
     """
     driver = ctx.driver
     put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
-    buckets = Buckets.of(put.utubes if driver.subqueues else None, put.size)
+    buckets = Buckets.from_column(put.utubes if driver.subqueues else None, put.size)
 
     def rows(numbering: Numbering) -> pa.Table:
         at = places(put.size)

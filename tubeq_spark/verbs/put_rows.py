@@ -102,19 +102,19 @@ def put_rows(
             return _admitted(ctx, source, numbering, identity)
         if identity is None and isinstance(source, pa.Table):
             return _inserted(ctx, source, numbering)
-        statement = ctx.statements.append(source, total, identity)
+        statement = ctx.writer.append(source, total, identity)
         return Plan(statement, lambda affected: numbering.result(affected.inserted))
 
     result = loop.run("put", ctx.table_lock, attempt)
     if result is not None and result.count:
         ctx.count("put", result.count)
-        ctx.table_lock.changed()
+        ctx.table_lock.wake_takes()
     return result
 
 
 def _inserted(ctx: TubeContext, rows: pa.Table, numbering: Numbering) -> Plan[PutResult | None]:
     """The put of rows that the driver holds: as one of single items, it sees a drop."""
-    statement = ctx.statements.put(rows, numbering.total, numbering.segments)
+    statement = ctx.writer.put(rows, numbering.total, numbering.segments)
 
     def finish(affected: Affected) -> PutResult:
         if not affected.inserted:
@@ -129,7 +129,7 @@ def _admitted(
 ) -> Plan[PutResult | None]:
     """The put to a tube with a capacity: all rows, or none when there is no room."""
     now_us, count = ctx.queue.now_us(), numbering.total
-    room = ctx.admission.look(now_us, identity)
+    room = ctx.capacity_gate.look(now_us, identity)
     if room.dropped:
         raise dropped(ctx)
     if room.repeats(identity):
@@ -137,7 +137,7 @@ def _admitted(
     if room.stored + count > (ctx.capacity or 0):
         return Plan(None, lambda _: None)
     forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
-    statement, beside = ctx.admission.put(
+    statement, beside = ctx.capacity_gate.put(
         rows,
         count,
         numbering.segments,

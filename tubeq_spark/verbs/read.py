@@ -28,7 +28,7 @@ _HISTORY_MOST = 1_000_000
 
 def peek(ctx: TubeContext, task_id: int) -> Task:
     """One task in its effective state."""
-    found = ctx.tasks.by_ids([task_id])
+    found = ctx.reader.by_ids([task_id])
     if not found:
         raise refusals.no_task(task_id)
     row, now_us = found[0], ctx.queue.now_us()
@@ -63,7 +63,7 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
     after, over = None, ctx.queue.uninterrupted(lambda: ctx.queue.lapsed.owners(now_us))
 
     def page() -> list[StoredTask]:
-        return ctx.tasks.in_state(state, now_us, ctx.max_attempts, over, after, _PAGE)
+        return ctx.reader.in_state(state, now_us, ctx.max_attempts, over, after, _PAGE)
 
     while True:
         rows = ctx.queue.uninterrupted(page)

@@ -126,18 +126,17 @@ def _renewal(
     lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
     gone, *fresh = ctx.queue.session.segments(1 + len(places))
     moves = {s: to for (_, segments), to in zip(places, fresh, strict=True) for s in segments}
-    renewal = Renew(moves, lease)
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
     # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
-    statement = ctx.statements.settle_segments(
-        moves, (Lapsed(lease.at_us), Remove(gone, Event("ttl"))), (Every(), renewal)
+    statement = ctx.writer.settle_segments(
+        moves, (Lapsed(lease.at_us), Remove(gone, Event("ttl"))), (Every(), Renew(moves, lease))
     )
 
     def finish(affected: Affected) -> list[T | None]:
-        removed = ctx.tasks.count_in(gone) if ctx.table.change_feed else affected.deleted
+        removed = ctx.reader.count_in(gone) if ctx.table.change_feed else affected.deleted
         results = [
-            None if batch is None else batch.renewed(ctx, to, renewal)
+            None if batch is None else batch.renewed(ctx, to, lease, statement.clauses)
             for (batch, _), to in zip(places, fresh, strict=True)
         ]
         if removed:
@@ -166,7 +165,7 @@ def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: 
     Returns:
         Whether the take was undone.
     """
-    if not ctx.tasks.is_behind(take_ids, now_us, ctx.max_attempts):
+    if not ctx.reader.is_behind(take_ids, now_us, ctx.max_attempts):
         return False
     give_back(ctx, take_ids, owner)
     return True
@@ -176,7 +175,7 @@ def _in_order(ctx: TubeContext, batch: T | None) -> T | None:
     """What is left of a take of which others took some out, unless some of that is ready again."""
     if batch is None:
         return None
-    if not ctx.tasks.is_behind(batch.segments, batch.lease.at_us, ctx.max_attempts):
+    if not ctx.reader.is_behind(batch.segments, batch.lease.at_us, ctx.max_attempts):
         return batch
     give_up(ctx, batch)
     return None
@@ -200,14 +199,14 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
 
     def attempt() -> Plan[int]:
         segments = [
-            s for take_id in sorted(take_ids) for s in ctx.tasks.lease_segments_of(take_id, owner)
+            s for take_id in sorted(take_ids) for s in ctx.reader.lease_segments_of(take_id, owner)
         ]
         segments = list(dict.fromkeys(segments))
         if not segments:
             return Plan(None, lambda _: 0)
         dest = ctx.queue.session.segments(1)[0]
         undone = GiveBack(dest, TaskState.READY, untaken=True, event=Event("release"))
-        statement = ctx.statements.settle_segments(segments, (Every(), undone))
+        statement = ctx.writer.settle_segments(segments, (Every(), undone))
         return Plan(statement, lambda affected: affected.total)
 
     return ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
@@ -224,7 +223,7 @@ def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: 
     Returns:
         Whether it was found. Commits: that of `give_back`, with sub-queues one more; else none.
     """
-    take_ids = ctx.tasks.take_ids_of(lease_segments, owner)
+    take_ids = ctx.reader.take_ids_of(lease_segments, owner)
     if not take_ids:
         return False
     log.warning("tube %s: what an unknown take has taken is given back", ctx.record.name)

@@ -25,12 +25,13 @@ from tubeq_spark.rules.row_changes import (
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
+from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.subqueues.locks import given_back
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.compact import compact_at_times
 from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
-from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
+from tubeq_spark.verbs.settlement import MakeChange, Settlement, removal, settlement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
-    from tubeq_spark.verbs.locate import Located
+    from tubeq_spark.verbs.locate import NamedTasks
 
 __all__ = [
     "ack",
@@ -63,7 +64,7 @@ def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]
     return ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
 
 
-def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> None:
+def _require_removed(ctx: TubeContext, found: NamedTasks, affected: Affected) -> None:
     """Begin anew when a lease segment was not where it was remembered.
 
     A MERGE changes what it names or fails. A lease segment that is deleted as a partition is all
@@ -84,13 +85,13 @@ def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> No
         raise StoreError(msg)
 
 
-def _left(ctx: TubeContext, found: Located, moves: Mapping[int, int]) -> None:
+def _left(ctx: TubeContext, found: NamedTasks, moves: Mapping[int, int]) -> None:
     ctx.queue.held_tasks.left(ctx.record.id, (row.task_id for row in found.rows), moves)
     given_back(ctx, found.rows, whole=found.whole)
 
 
 def _removed(
-    ctx: TubeContext, found: Located, event: Event | None, finish: Callable[[], list[Task]]
+    ctx: TubeContext, found: NamedTasks, event: Event | None, finish: Callable[[], list[Task]]
 ) -> Plan[list[Task]]:
     """Remove the named tasks; one commit, and the sub-queues' one."""
     if not found.whole:
@@ -113,10 +114,12 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
-        return _removed(ctx, found, None, lambda: ctx.happened("ack", found.rows, TaskState.DONE))
+        return _removed(
+            ctx, found, None, lambda: ctx.record_event("ack", found.rows, TaskState.DONE)
+        )
 
     tasks = run(ctx, "ack", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     return tasks
 
 
@@ -132,9 +135,9 @@ def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[
 
 def changed(
     ctx: TubeContext,
-    found: Located,
+    found: NamedTasks,
     make_change: MakeChange[C],
-    finish: Callable[[C], list[Task]],
+    finish: Callable[[Settlement[C]], list[Task]],
 ) -> Plan[list[Task]]:
     """Take the named tasks out of their lease segments; one commit, and the sub-queues' one.
 
@@ -142,14 +145,14 @@ def changed(
         ctx: The tube.
         found: The tasks, and what else is in their lease segments.
         make_change: What becomes of them.
-        finish: Counts, tells, and makes the result, by what became of them.
+        finish: Counts, notifies, and makes the result, by what became of them.
     """
     confirm(ctx, found)
     settled = settlement(ctx, found, make_change)
 
     def done(_affected: Affected) -> list[Task]:
         _left(ctx, found, settled.moves)
-        return finish(settled.change)
+        return finish(settled)
 
     return Plan(settled.statement, done)
 
@@ -164,11 +167,11 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
             ctx,
             found,
             lambda dest, _: released(dest, delay_us, now_us, ctx.max_attempts),
-            lambda change: ctx.events.released([change.of(row) for row in found.rows]),
+            lambda settled: ctx.events.released(settled.after(found.rows)),
         )
 
     tasks = run(ctx, "release", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     compact_at_times(ctx)
     return tasks
 
@@ -180,11 +183,11 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
         confirm(ctx, found)
         settled = settlement(ctx, found, lambda _, moves: Touch(moves, increment_us))
-        after = settled.change.of(found.rows[0])
+        (after,) = settled.after(found.rows)
 
         def finish(_affected: Affected) -> list[Task]:
             ctx.queue.held_tasks.touched(ctx.record.id, after, settled.moves)
-            return ctx.happened("touch", [after])
+            return ctx.record_event("touch", [after])
 
         return Plan(settled.statement, finish)
 
@@ -201,12 +204,12 @@ def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
         def finish() -> list[Task]:
             write_down(ctx, found.rows, now_us)
-            return ctx.happened("delete", seen, TaskState.DONE)
+            return ctx.record_event("delete", seen, TaskState.DONE)
 
         return _removed(ctx, found, event, finish)
 
     tasks = run(ctx, "delete", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     return tasks
 
 
@@ -227,25 +230,24 @@ def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         return _burial(ctx, found, seen, now_us)
 
     tasks = run(ctx, "bury", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     compact_at_times(ctx)
     return tasks
 
 
 def _burial(
-    ctx: TubeContext, found: Located, seen: Sequence[StoredTask], now_us: int
+    ctx: TubeContext, found: NamedTasks, seen: Sequence[StoredTask], now_us: int
 ) -> Plan[list[Task]]:
     buried = {row.task_id for row in seen if row.state is TaskState.BURIED}
     found.rows = [row for row in found.rows if row.task_id not in buried]
-    after = [row.given_back(TaskState.BURIED) for row in seen]
-    result = [row.task() for row in after]
     if not found.rows:
-        return Plan(None, lambda _: result)
+        return Plan(None, lambda _: [row.task() for row in seen])
 
-    def finish(_change: GiveBack) -> list[Task]:
+    def finish(settled: Settlement[GiveBack]) -> list[Task]:
         write_down(ctx, found.rows, now_us)
-        ctx.happened("bury", [row for row in after if row.task_id not in buried])
-        return result
+        after = settled.after(seen)
+        ctx.record_event("bury", [row for row in after if row.task_id not in buried])
+        return [row.task() for row in after]
 
     event = Event("bury", now_us, ctx.max_attempts)
     bury = lambda dest, _: GiveBack(dest, TaskState.BURIED, event=event)  # noqa: E731
@@ -262,18 +264,17 @@ def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
         for row in seen:
             if row.state is not TaskState.BURIED:
                 raise not_buried(row.task_id, row.state)
-        ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in seen]
 
-        def finish(_change: GiveBack) -> list[Task]:
+        def finish(settled: Settlement[GiveBack]) -> list[Task]:
             write_down(ctx, found.rows, now_us)
-            return ctx.happened("kick", ready)
+            return ctx.record_event("kick", settled.after(seen))
 
         event = Event("kick", now_us, ctx.max_attempts)
         kick = lambda dest, _: GiveBack(dest, TaskState.READY, attempts=0, event=event)  # noqa: E731
         return changed(ctx, found, kick, finish)
 
     tasks = run(ctx, "kick", attempt)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
     return tasks
 
 
@@ -292,10 +293,10 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
         return _burial(ctx, located(ctx, list(rows), remembered=False), seen, now_us)
 
     try:
-        ctx.queue.once.run("bury", ctx.table_lock, attempt)
+        ctx.queue.loop_without_retry.run("bury", ctx.table_lock, attempt)
     except ConflictError as error:
         raise Stale from error
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
 
 
 def kick(ctx: TubeContext, count: int) -> int:
@@ -303,25 +304,25 @@ def kick(ctx: TubeContext, count: int) -> int:
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()
-        selections = ctx.tasks.buried_segments(now_us, count)
+        selections = ctx.reader.buried_segments(now_us, count)
         if not selections:
             return Plan(None, lambda _: 0)
         last = max(selection.last for selection in selections)
         for_callback = []
         if ctx.callback is not None:
-            for_callback = ctx.tasks.buried(now_us, last, count)
+            for_callback = ctx.reader.buried(now_us, last, count)
         segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
         kicked = GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
-        statement = ctx.statements.settle_segments(segments, (Buried(last, now_us), kicked))
+        statement = ctx.writer.settle_segments(segments, (Buried(last, now_us), kicked))
         statement = replace(statement, tasks=sum(selection.count for selection in selections))
 
         def finish(affected: Affected) -> int:
             if affected.updated == 0:
                 raise Stale
             ctx.count("kick", affected.updated)
-            ready = [replace(row, state=TaskState.READY, attempts=0) for row in for_callback]
-            ctx.remember("kick", [row.task() for row in ready])
+            ready = rows_after(statement.clauses, for_callback)
+            ctx.queue_event("kick", [row.task() for row in ready])
             return affected.updated
 
         return Plan(statement, finish)
@@ -331,5 +332,5 @@ def kick(ctx: TubeContext, count: int) -> int:
         end_due(ctx, ctx.queue.now_us())
     kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:
-        ctx.table_lock.changed()
+        ctx.table_lock.wake_takes()
     return kicked

@@ -153,7 +153,7 @@ class HeldBatch:
         self._ctx.count(event, settled, settled if make_change is None else 0)
         self._ctx.count("bury", worn)
         if event != "touch":
-            self._ctx.table_lock.changed()
+            self._ctx.table_lock.wake_takes()
         if event in ("release", "bury"):
             compact_at_times(self._ctx)
         return settled
@@ -196,7 +196,7 @@ class HeldBatch:
         return Plan(settled.statement, finish)
 
     def _some(self, named: set[int]) -> _Some:
-        rows = self._ctx.tasks.ids_in(self._lease_segments)
+        rows = self._ctx.reader.ids_in(self._lease_segments)
         if not rows:
             raise Stale
         foreign = named.difference(task_id for _, task_id in rows)
@@ -208,7 +208,7 @@ class HeldBatch:
         """How many of the tasks a release buries."""
         if self._ctx.max_attempts is None:
             return 0
-        worn = self._ctx.tasks.worn_in(self._lease_segments, self._ctx.max_attempts)
+        worn = self._ctx.reader.worn_in(self._lease_segments, self._ctx.max_attempts)
         return len(worn if named is None else named.intersection(worn))
 
     def _require_lease(self) -> None:
@@ -227,7 +227,7 @@ class HeldBatch:
         end_due(ctx, ctx.queue.now_us())
 
         def attempt() -> Plan[int]:
-            selection = _AllLeft(ctx.tasks.lease_segments_of(self.take_id, self.owner))
+            selection = _AllLeft(ctx.reader.lease_segments_of(self.take_id, self.owner))
             if not selection.lease_segments:
                 return Plan(None, lambda _: 0)
             self._lease_segments = list(selection.lease_segments)
@@ -244,7 +244,7 @@ class HeldBatch:
 
         ctx.count("release", ctx.queue.loop.run("release", ctx.table_lock, attempt))
         free_held(ctx, self.take_id, whole=True)
-        ctx.table_lock.changed()
+        ctx.table_lock.wake_takes()
 
     def _forget(self) -> None:
         self.is_left = False
@@ -252,7 +252,7 @@ class HeldBatch:
 
     def _find(self) -> None:
         """Find out where the tasks are, when others took some out of the lease segment."""
-        segments = self._ctx.tasks.lease_segments_of(self.take_id, self.owner)
+        segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
         if not segments:
             self._forget()
             msg = "the batch's tasks are no longer held by this session"

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from tubeq_spark.rules.row_changes import Change, Remove
+from tubeq_spark.storage.rows_after import rows_after
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tubeq_spark.rules.row_changes import Event, Which
+    from tubeq_spark.rules.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.chosen import SettleRow
     from tubeq_spark.storage.statement import Statement
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["MakeChange", "Selection", "Settlement", "removal", "settlement"]
 
 C = TypeVar("C", bound=Change)
+#: What the statement's source has beside each row that it names.
+_NAMED: dict[str, Callable[[StoredTask], Any]] = {
+    "chosen": lambda _: True,
+    "task_id": lambda row: row.task_id,
+}
 #: Makes a change from a fresh segment, and from where each lease segment moves to.
 MakeChange: TypeAlias = Callable[[int, dict[int, int]], C]
 
@@ -71,6 +78,10 @@ class Settlement(Generic[C]):
     change: C
     moves: dict[int, int]
 
+    def after(self, rows: Sequence[StoredTask]) -> list[StoredTask]:
+        """What it makes of some of the tasks, by the clauses of the statement."""
+        return rows_after(self.statement.clauses, rows, _NAMED)
+
 
 def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C]) -> Settlement[C]:
     """Make something else of tasks."""
@@ -78,7 +89,7 @@ def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C
     dest, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     moves = dict(zip(lease_segments, fresh, strict=True))
     change = make_change(dest, moves)
-    statement = ctx.statements.settle(
+    statement = ctx.writer.settle(
         selection.source(), [(selection.chosen, change)], {} if selection.whole else moves
     )
     return Settlement(_counted(statement, selection), change, moves)
@@ -94,7 +105,7 @@ def removal(
             ctx, selection, lambda dest, _: Remove() if event is None else Remove(dest, event)
         )
     (lease_segment,) = selection.lease_segments
-    statement = ctx.statements.delete_lease_segment(lease_segment)
+    statement = ctx.writer.delete_lease_segment(lease_segment)
     return Settlement(_counted(statement, selection), Remove(), {})
 
 

@@ -22,14 +22,14 @@ def sum_ended(ctx: TubeContext) -> None:
 
     The notes of a tube that this engine must not write wait for a sweep of the other one.
     """
-    if not ctx.queue.once.is_allowed:
+    if not ctx.queue.loop_without_retry.is_allowed:
         return
 
     def attempt() -> Plan[None]:
         return Plan(ctx.ended.sum(), lambda _: None)
 
     try:
-        ctx.queue.once.run("sum_ended", ctx.table_lock, attempt)
+        ctx.queue.loop_without_retry.run("sum_ended", ctx.table_lock, attempt)
     except ConflictError:
         # Somebody else has added them up, or the next sweep does.
         return

@@ -81,7 +81,7 @@ def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
     if taken is None:
         return []
     undo_if_interrupted(ctx, taken)
-    return ctx.happened("take", taken.rows)
+    return ctx.record_event("take", taken.rows)
 
 
 def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None) -> None:
@@ -108,9 +108,9 @@ def _undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
         ctx.queue.held_tasks.drop_batch(taken.take_id)
     else:
         ctx.queue.held_tasks.gone(taken.segments)
-        ctx.remember("release", [row.task(TaskState.READY) for row in taken.rows if count])
+        ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows if count])
     ctx.count("release", count)
-    ctx.table_lock.changed()
+    ctx.table_lock.wake_takes()
 
 
 def take_batches(
@@ -232,7 +232,7 @@ def moved(
     ready still.
     """
     ctx, tasks = choice.ctx, choice.tasks
-    held = tasks.moved(choice.destination, lease)
+    held = tasks.moved(ctx, choice.destination, lease)
     complete = affected.updated == tasks.count
     if not complete:
         held = tasks.read_back(ctx, held, affected.updated) if affected.updated else {}

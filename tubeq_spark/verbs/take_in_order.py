@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Statement
     from tubeq_spark.verbs.chosen_tasks import ChosenTasks
-    from tubeq_spark.verbs.locate import Located
+    from tubeq_spark.verbs.locate import NamedTasks
 
 __all__ = ["OrderChoice", "TakeInOrder"]
 
@@ -46,7 +46,7 @@ class TakeInOrder:
     def give_up(self) -> None:
         """Undo what failed attempts have prepared: nothing."""
 
-    def kept(self, _ids: Sequence[int], _found: Located) -> dict[str | None, int]:
+    def kept(self, _ids: Sequence[int], _found: NamedTasks) -> dict[str | None, int]:
         """The utube locks that an exchange keeps: none."""
         return {}
 
@@ -105,9 +105,9 @@ class OrderChoice(Generic[H]):
     def take(self, lease: NewLease) -> Statement:
         """The statement that moves them."""
         tasks = self.tasks
-        return self.ctx.statements.take(tasks.segments, self.ends, lease, self.now_us, tasks.count)
+        return self.ctx.writer.take(tasks.segments, self.ends, lease, self.now_us, tasks.count)
 
-    def exchange(self, found: Located, lease: NewLease) -> Statement:
+    def exchange(self, found: NamedTasks, lease: NewLease) -> Statement:
         """The statement that moves them and removes what is acked."""
         last = self.ends[-1][0]
         changes: list[tuple[Which, Change]] = [
@@ -115,7 +115,7 @@ class OrderChoice(Generic[H]):
             (Takeable(last, self.now_us), Take(self.ends, lease)),
         ]
         source = [*found.source(), *(SettleRow(segment, None) for segment in self.tasks.segments)]
-        return self.ctx.statements.settle(source, changes, {})
+        return self.ctx.writer.settle(source, changes, {})
 
     def undone(self) -> bool:
         """Whether a statement that moved fewer tasks had to be undone, and was."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Statement
     from tubeq_spark.verbs.chosen_tasks import ChosenTasks
-    from tubeq_spark.verbs.locate import Located
+    from tubeq_spark.verbs.locate import NamedTasks
 
 __all__ = ["SubqueueChoice", "TakeSubqueues"]
 
@@ -48,7 +48,7 @@ class TakeSubqueues:
         """Undo what failed attempts have prepared: free the sub-queues that were locked in vain."""
         self._acquisition.free_abandoned()
 
-    def kept(self, ids: Sequence[int], found: Located) -> dict[str | None, int] | None:
+    def kept(self, ids: Sequence[int], found: NamedTasks) -> dict[str | None, int] | None:
         """The utube locks that an exchange keeps; `None` where it must not go on with them."""
         if self._ctx.queue.held_tasks.find(self._ctx.record.id, ids) is None:
             # Perhaps a batch's, which keeps its take id: it must not find others' tasks under it.
@@ -104,7 +104,7 @@ class SubqueueChoice(Generic[H]):
 
     def take(self, lease: NewLease) -> Statement:
         """The statement that moves them."""
-        tasks, statements = self.tasks, self.ctx.subqueue_statements
+        tasks, statements = self.tasks, self.ctx.subqueue_writer
         if tasks.is_all_that_is_ready:
             return statements.take_all(
                 tasks.segments, self.acquired.used_take_ids[0], lease, self.now_us, tasks.count
@@ -112,9 +112,9 @@ class SubqueueChoice(Generic[H]):
         shares = shares_of(tasks.places, self.acquired)
         return statements.take(tasks.segments, shares, lease, self.now_us, tasks.count)
 
-    def exchange(self, found: Located, lease: NewLease) -> Statement:
+    def exchange(self, found: NamedTasks, lease: NewLease) -> Statement:
         """The statement that moves them and removes what is acked."""
-        return self.ctx.subqueue_statements.exchange(
+        return self.ctx.subqueue_writer.exchange(
             _acked(found),
             self.tasks.segments,
             shares_of(self.tasks.places, self.acquired),
@@ -133,7 +133,7 @@ class SubqueueChoice(Generic[H]):
         self.acquisition.landed(self.acquired, utubes)
 
 
-def _acked(found: Located) -> list[ExchangedRow]:
+def _acked(found: NamedTasks) -> list[ExchangedRow]:
     """Every task of remembered lease segments; those that were read are as they were."""
     if found.remembered:
         return [ExchangedRow(row.segment, row.utube, row.task_id) for row in found.rows]

@@ -194,8 +194,8 @@ def _append(append: Append) -> Iterator[str]:
         yield f"once: {append.once}"
     if append.size:
         yield f"size: {append.size}"
-    if append.said:
-        yield f"said:{append.said}"
+    if append.user_metadata:
+        yield f"said:{append.user_metadata}"
     if append.replaces or append.is_total:
         yield f"replaces: {append.replaces}, is a total: {append.is_total}"
 

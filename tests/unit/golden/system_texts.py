@@ -25,6 +25,7 @@ from tubeq_spark.storage.tables.schema import (
 )
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
+from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,6 +171,12 @@ def of_sessions(
     )
 
 
+def of_notes(title: str, call: Callable[[VacuumNotes], object]) -> Case:
+    return Case(
+        f"VacuumNotes.{title}", lambda recorder: call(made(VacuumNotes, SESSIONS, recorder))
+    )
+
+
 def sessions() -> Iterator[Case]:
     yield of_sessions("views: all", lambda table: table.views(), SURVEY[:2])
     for name in NAMES:
@@ -204,15 +211,15 @@ def sessions() -> Iterator[Case]:
 
 def maintenance_of_sessions() -> Iterator[Case]:
     for tried in (False, True):
-        yield of_sessions(
+        yield of_notes(
             f"note_vacuum: tried is {tried}",
             lambda table, tried=tried: table.note_vacuum(7, NOW, tried=tried),
         )
     name = PATH.table("O'Neil")
-    yield of_sessions(
+    yield of_notes(
         "ask_to_wait: one", lambda table: table.ask_to_wait("member 1", name, NOW, LATER)
     )
-    yield of_sessions("asked_to_wait: one", lambda table: table.asked_to_wait(name, NOW))
+    yield of_notes("asked_to_wait: one", lambda table: table.asked_to_wait(name, NOW))
     asks = [{"member": "member 1", "asks": 9, "until": NOW}]
     member = {"bucket": 1, "session": "a session", "member": "member 1", "newest": 9, "beats": 9}
     members = [
@@ -222,8 +229,8 @@ def maintenance_of_sessions() -> Iterator[Case]:
     total = [{"seq": 4, "calls": {"7/urls": 2, "8/pages": 1}}]
     no_total: list[dict[str, Any]] = [{"seq": None, "calls": None}]
     highest = [{"bucket": 1_000, "slot": 0, "bound": 5, "leases": 9}]
-    yield removal("Sessions.forget_asks", "one", lambda t, loop: t.forget_asks(NOW, loop), asks)
-    yield removal("Sessions.forget_asks", "none", lambda t, loop: t.forget_asks(NOW, loop), [])
+    yield removal("VacuumNotes.forget_asks", "one", lambda t, loop: t.forget_asks(NOW, loop), asks)
+    yield removal("VacuumNotes.forget_asks", "none", lambda t, loop: t.forget_asks(NOW, loop), [])
     for said, before in {"first": no_total, "later": total}.items():
         yield removal("Sessions.compact", said, lambda t, loop: t.compact(5, loop), members, before)
     yield removal("Sessions.compact", "few", lambda t, loop: t.compact(99, loop), members)
@@ -238,7 +245,9 @@ def removal(
     method: str, said: str, call: Callable[[Any, Any], object], *answers: list[dict[str, Any]]
 ) -> Case:
     """A removal of rows that are in the way, where so many are."""
-    kind = Slots if method.startswith("Slots") else Sessions
+    kind = {"Slots": Slots, "Sessions": Sessions, "VacuumNotes": VacuumNotes}[
+        method.split(".", maxsplit=1)[0]
+    ]
     return Case(
         f"{method}: {said}",
         lambda recorder: call(made(kind, SESSIONS, recorder), recorder.loop),

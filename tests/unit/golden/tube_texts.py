@@ -56,6 +56,7 @@ from tubeq_spark.storage.table_names import identifier, path_table
 from tubeq_spark.storage.tables.capacity import CapacityGate, CapacityState
 from tubeq_spark.storage.tables.ended_tasks import EndedTasks
 from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS
+from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.task_counts import counts, depth
@@ -226,20 +227,30 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
     yield case("segments: all", lambda tasks: tasks.segments(TRUE, 5, 9))
     yield case("buried_segments: 5", lambda tasks: tasks.buried_segments(NOW, 5))
     yield case("count_in: one", lambda tasks: tasks.count_in(-5), [{"n": 3}])
-    for bound in (None, 99):
-        yield case(
-            f"segments_up_to: {bound}", lambda tasks, bound=bound: tasks.segments_up_to(bound, 5)
-        )
-    tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
-    yield case("tiny_segments: of 7 rows", lambda tasks: tasks.tiny_segments(7, 10), tiny)
-    yield case("leftover_segments: any", lambda tasks: tasks.leftover_segments())
-    waiting = {"due": None, "owners": ["session/1"], "leftovers": 0, "tiny": 0}
-    yield case("waiting: of 7 rows", lambda tasks: tasks.waiting(NOW, 7), [waiting])
+    yield from reads_for_upkeep(table)
     due = [{"segment": 1, "state": "t", "over": False, "worn": False, "n": 1}]
     for most in ATTEMPTS:
         yield case(
             f"due: max_attempts {most}", lambda tasks, most=most: tasks.due(NOW, most, 5), due
         )
+
+
+def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
+    def case(title: str, call: Callable[[SegmentReader], object], *answers: Any) -> Case:
+        return Case(
+            f"SegmentReader.{title}", lambda made: call(SegmentReader(made.engine, table)), answers
+        )
+
+    for bound in (None, 99):
+        yield case(
+            f"segments_up_to: {bound}",
+            lambda segments, bound=bound: segments.segments_up_to(bound, 5),
+        )
+    tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
+    yield case("tiny_segments: of 7 rows", lambda segments: segments.tiny_segments(7, 10), tiny)
+    yield case("leftover_segments: any", lambda segments: segments.leftover_segments())
+    waiting = {"due": None, "owners": ["session/1"], "leftovers": 0, "tiny": 0}
+    yield case("waiting: of 7 rows", lambda segments: segments.waiting(NOW, 7), [waiting])
 
 
 def reads_of_takes(table: TubeTable) -> Iterator[Case]:
@@ -635,7 +646,7 @@ def capacity(table: TubeTable) -> Iterator[Case]:
 
 
 #: Notes that tell how many tasks ended, where their rows are, and nothing.
-NOTES = [EndedNote(5, 2), EndedNote(6, None, gone=-41), EndedNote(7, None)]
+NOTES = [EndedNote(5, 2), EndedNote(6, None, removed_in_feed=-41), EndedNote(7, None)]
 
 
 def ended(table: TubeTable) -> Iterator[Case]:

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
 from tubeq_spark.storage.arrow.sources import source_table
 from tubeq_spark.storage.arrow_arrays import array, repeated, scalar, taken
-from tubeq_spark.storage.expression import TRUE, And, Compared, Fail, aliases_of
+from tubeq_spark.storage.expression import TRUE, And, Compared, Fail
+from tubeq_spark.storage.expression_parts import aliases_of
 from tubeq_spark.storage.statement import ONE_ROW
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tubeq_spark.storage.check.data_files import (
     tasks_in,
 )
 from tubeq_spark.storage.check.log_reading import State, read_log
-from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, commit_file
+from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, LEFT_SECONDS, commit_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.log_damage import Verdict
     from tubeq_spark.storage.check.log_reading import LogRead
 
-__all__ = ["LEFT_SECONDS", "Examined", "Table", "examine"]
+__all__ = ["Examined", "Table", "examine"]
 
-#: What was prepared to become part of a log is left over when it is so many seconds old.
-LEFT_SECONDS = 3600.0
 #: So many ids are named in a sentence.
 _NAMED = 20
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.log_damage import BEGINNING, LogFacts
 from tubeq_spark.storage.durability.commit_file import CommitFile, DamagedCommitError, read_commit
 from tubeq_spark.storage.durability.files_there import is_of_the_system
-from tubeq_spark.storage.durability.log_names import versions_of
+from tubeq_spark.storage.durability.log_names import checkpoints_in, versions_of
 from tubeq_spark.storage.durability.log_tail import pointer
 
 if TYPE_CHECKING:
@@ -23,10 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LogRead", "read_log"]
 
-#: A checkpoint of one file, as the queue writes them, or the part of one of several.
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(?P<of>\d{10}))?\.parquet")
-#: One of the second version, with files beside it, which is not read here.
-_OF_SPARK = re.compile(r"(\d{20})\.checkpoint\.[-0-9a-f]{36}\.(?:parquet|json)")
 #: What of a checkpoint says what the table is.
 _ACTIONS = ("metaData", "protocol", "add")
 
@@ -115,8 +110,8 @@ def read_log(log: Path) -> LogRead:
 
 def _unread(names: Iterable[str], version: int) -> str:
     """A checkpoint after a version, or at it, that only Spark reads; empty: there is none."""
-    found = (named for named in map(_OF_SPARK.fullmatch, names) if named is not None)
-    return max((named[0] for named in found if int(named[1]) >= version), default="")
+    others = (name for name, file in checkpoints_in(names).items() if not file.files)
+    return max((name for name in others if int(name[:20]) >= version), default="")
 
 
 def _hint(log: Path) -> tuple[int | None, str]:
@@ -132,12 +127,11 @@ def _checkpoints(log: Path, names: Iterable[str]) -> tuple[dict[int, CommitFile]
     parts: dict[int, dict[str, CommitFile]] = {}
     wanted: dict[int, int] = {}
     bad: dict[str, str] = {}
-    for name in names:
-        found = _CHECKPOINT.fullmatch(name)
-        if found is None:
+    for name, file in checkpoints_in(names).items():
+        if not file.files:
             continue
-        version = int(found[1])
-        wanted[version] = int(found["of"] or 1)
+        version = file.version
+        wanted[version] = file.files
         try:
             parts.setdefault(version, {})[name] = _said(log, name, version)
         except FileNotFoundError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import SystemClock
@@ -13,7 +12,7 @@ from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.check.examine import examine
 from tubeq_spark.storage.durability.aside import move_aside, point_to
-from tubeq_spark.storage.durability.log_names import checksum_of, names_after
+from tubeq_spark.storage.durability.log_names import checksum_of, names_after, version_of
 from tubeq_spark.storage.native.delta_log import commits
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["repair"]
 
-_VERSION = re.compile(r"\.?(\d{20})\.")
 #: A feature with which each commit tells a time of its own, that this one does not know.
 _TIMED = "inCommitTimestamp"
 
@@ -92,10 +90,9 @@ def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Itera
     """The files of a log that are of some versions or earlier ones; of the one to begin with its commit only."""
     of_commit = f"{begins:020}.json"
     for name in names:
-        found = _VERSION.match(name)
-        if found is None:
+        version = version_of(name)
+        if version is None:
             continue
-        version = int(found[1])
         if (version < begins and version <= max(versions)) or (
             begins in versions and name in {of_commit, f".{of_commit}.crc"}
         ):

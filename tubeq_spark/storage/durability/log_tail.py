@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from tubeq_spark.storage.durability.commit_file import CommitFile, DamagedCommit
 from tubeq_spark.storage.durability.files_there import has_its_files, is_parquet, is_there, stale_of
 from tubeq_spark.storage.durability.log_names import (
     LAST_CHECKPOINT,
+    checkpoints_in,
     checksum_of,
     versions_of,
 )
@@ -35,7 +35,6 @@ __all__ = [
 
 #: So many versions are read, and moved aside, at most.
 MOST_LOST = 1_000
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[-0-9a-f.]+)?\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,9 @@ def look(table: Path, covered: int) -> Tail:
     before = versions[-1] if not examined else examined[0] - 1
     if covered in versions and examined == unsynced:
         before = covered
-    checkpoints = {name: int(found[1]) for name in names if (found := _CHECKPOINT.fullmatch(name))}
+    checkpoints = {
+        name: file.version for name, file in checkpoints_in(names).items() if file.is_parquet
+    }
     whole = {name for name in checkpoints if is_parquet(log / name)}
     commits, why = _whole_commits(log, before, examined)
     if why:

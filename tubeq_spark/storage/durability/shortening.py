@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.durability.files_there import is_parquet
-from tubeq_spark.storage.durability.log_names import commit_file
+from tubeq_spark.storage.durability.log_names import (
+    LEFT_SECONDS,
+    LogFile,
+    commit_file,
+    log_file,
+    version_of,
+)
 from tubeq_spark.storage.durability.log_tail import pointer
 from tubeq_spark.storage.local_ended import first_note
 
@@ -22,17 +27,8 @@ __all__ = ["VERSIONS", "shorten"]
 
 #: The newest versions stay in any case: lost answers are looked for there.
 VERSIONS = 200
-#: What is left over of writers that were stopped goes after so many seconds.
-_LEFT_SECONDS = 3600.0
-#: And notes that no sweep has added up, as those of a tube that was dropped, after so many.
+#: Notes that no sweep has added up, as those of a tube that was dropped, go after so many seconds.
 _NOTE_SECONDS = 7 * 86_400.0
-
-#: The files of a version: its commit, its checksum, checkpoints, and the commits from it on in one file.
-_FILE = re.compile(
-    r"(\d{20})\.(json|crc|checkpoint(?:\.[-0-9a-f.]+)?\.parquet|\d{20}\.compacted\.json)"
-)
-#: What Hadoop has beside each of them.
-_CHECKSUM = re.compile(r"\.(\d{20})\.(.+\.crc)")
 
 
 def shorten(synced: SyncedLog, newest: int, before: float) -> int:
@@ -55,36 +51,42 @@ def shorten(synced: SyncedLog, newest: int, before: float) -> int:
     names = os.listdir(directory)  # noqa: PTH208  (names are enough)
     _remove_left(directory, [name for name in names if name.endswith(".tmp")], before)
     found = sorted(
-        (int(named[1]), named[2], named[0])
-        for name in names
-        if (named := _FILE.fullmatch(name) or _CHECKSUM.fullmatch(name)) is not None
+        (file.version, name, file) for name in names if (file := _file(name)) is not None
     )
     # From here on all versions can be read as before.
     first = next(
         (
             version
-            for version, kind, name in found
-            if kind == "json"
+            for version, name, file in found
+            if file.kind == "json"
             and (version >= newest - VERSIONS or (directory / name).stat().st_mtime >= before)
         ),
         -1,
     )
     most = min(first, _last_checkpoint(directory))
     checkpoints = [
-        v
-        for v, kind, name in found
-        if kind == "checkpoint.parquet" and v <= most and is_parquet(directory / name)
+        v for v, name, file in found if file.is_plain and v <= most and is_parquet(directory / name)
     ]
     kept = _first_note(directory, checkpoints[-1], before) if checkpoints else None
     checkpoints = [v for v in checkpoints if kept is None or v <= kept]
     if not checkpoints:
         return 0
-    gone = [name for version, _, name in found if version < checkpoints[-1]]
+    gone = [name for version, name, _ in found if version < checkpoints[-1]]
     if gone:
         synced.flush()
     for name in gone:
         (directory / name).unlink(missing_ok=True)
     return len(gone)
+
+
+def _file(name: str) -> LogFile | None:
+    """A file of a version that may go with it, or the checksum by Hadoop of one."""
+    if name.startswith(".") and name.endswith(".crc"):
+        version = version_of(name)
+        return None if version is None else LogFile(version, "checksum")
+    file = log_file(name)
+    # A checkpoint that names files beside it goes with these, by whoever wrote it.
+    return None if file is None or (file.kind == "checkpoint" and not file.is_parquet) else file
 
 
 def _first_note(log: Path, version: int, before: float) -> int | None:
@@ -102,7 +104,7 @@ def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
     """Remove what was written to become part of the log an hour before a moment, and did not."""
     for name in names:
         with suppress(FileNotFoundError):
-            if (directory / name).stat().st_mtime < before - _LEFT_SECONDS:
+            if (directory / name).stat().st_mtime < before - LEFT_SECONDS:
                 (directory / name).unlink()
 
 

@@ -7,10 +7,9 @@ that says nothing. What the native engine reads it judges by the content besides
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.durability.log_names import commit_file
+from tubeq_spark.storage.durability.log_names import commit_file, log_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +18,6 @@ __all__ = ["EVERY", "fault_in"]
 
 #: Commits of a process between two looks.
 EVERY = 50
-_FILE = re.compile(r"(\d{20})\.(json|checkpoint(?:\..+)?\.(?:parquet|json))")
 
 
 def fault_in(log: Path) -> tuple[str, str] | None:
@@ -36,13 +34,13 @@ def fault_in(log: Path) -> tuple[str, str] | None:
     try:
         with os.scandir(log) as entries:
             for entry in entries:
-                found = _FILE.fullmatch(entry.name)
-                if found is None:
+                named = log_file(entry.name)
+                if named is None:
                     continue
-                if found[2] == "json":
-                    commits.add(int(found[1]))
-                elif entry.stat().st_size:
-                    begins = max(begins, int(found[1]))
+                if named.kind == "json":
+                    commits.add(named.version)
+                elif named.kind == "checkpoint" and entry.stat().st_size:
+                    begins = max(begins, named.version)
     except (FileNotFoundError, NotADirectoryError):
         return None
     for version in range(begins + 1, max(commits, default=-1) + 1):

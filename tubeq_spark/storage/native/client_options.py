@@ -51,7 +51,7 @@ class Patience:
     seconds: float
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Patience:
+    def parse(cls, options: Mapping[str, str]) -> Patience:
         """What the options say; as they are by default where the library will refuse them."""
         named = {plain(name): value for name, value in options.items()}
         wanted = _seconds(named.get(_RETRY_TIMEOUT, ""))

@@ -114,7 +114,7 @@ class NativeEngine:
     def _few(self, query: Select) -> pa.Table | None:
         """The rows of a query about a small table, by Arrow; `None`: it is left to DataFusion."""
         inner = innermost(query)
-        table = self._handles.of(str(inner.table))
+        table = self._handles.table(str(inner.table))
         newest, local = table.seen(), table.local
         if newest is None or local is None:
             return None
@@ -139,7 +139,7 @@ class NativeEngine:
         known: set[str] = set()
 
         def named(name: str) -> str:
-            table = self._handles.of(name)
+            table = self._handles.table(name)
             if name not in known:
                 known.add(name)
                 if name in handles:
@@ -157,14 +157,14 @@ class NativeEngine:
         text = render(renderer)
         with ExitStack() as stack:
             for name in known:
-                stack.enter_context(self._handles.of(name).expected())
+                stack.enter_context(self._handles.table(name).expected())
             return running.rows(text, _all_held(renderer.sources))
 
     def look_ahead(self, table: str) -> None:
         """Move the snapshot on that the next statement decides on."""
         with suppress(Exception):
-            if self._handles.of(table).seen() is None:
-                with self._handles.of(table).newest():
+            if self._handles.table(table).seen() is None:
+                with self._handles.table(table).newest():
                     pass
 
     def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
@@ -174,7 +174,7 @@ class NativeEngine:
             table: The table.
             held: Holds the table against other writers for a block.
         """
-        opened = self._handles.of(table)
+        opened = self._handles.table(table)
         try:
             with self.reading():
                 seen = opened.seen()
@@ -201,7 +201,7 @@ class NativeEngine:
             EngineError: A row would get `FAIL`, another commit came first, or the storage failed: it
                 says which.
         """
-        table = self._handles.of(statement.table)
+        table = self._handles.table(statement.table)
         with errors.telling(is_far=table.is_far):
             writer = self.writer if table.seen() is None else self.local_writer
             if isinstance(statement, Append):
@@ -225,7 +225,7 @@ class NativeEngine:
         if not statement.only_removes:
             msg = f"the history does not say what version {version} of the table has changed"
             raise StoreError(msg)
-        with self.reading(), self._handles.of(statement.table).newest() as newest:
+        with self.reading(), self._handles.table(statement.table).newest() as newest:
             return Affected(deleted=self.writer.count(statement, newest, version - 1))
 
     def version_of(self, table: str, operation_id: int) -> int | None:
@@ -236,7 +236,7 @@ class NativeEngine:
         return None
 
     def _history(self, table: str, limit: int | None) -> list[dict[str, Any]]:
-        with self.reading(), self._handles.of(table).newest() as newest:
+        with self.reading(), self._handles.table(table).newest() as newest:
             return newest.history(limit)
 
 

@@ -62,7 +62,7 @@ class Table:
         self.options_to_commit = client_options.to_commit(path, options)
         self._given = dict(options)
         #: How long what failed in a way that passes is tried.
-        self.patience = client_options.Patience.of(self.options)
+        self.patience = client_options.Patience.parse(self.options)
         directory = local_directory(path)
         #: Whether it is on storage of another host, whose answers can be lost.
         self.is_far = directory is None
@@ -324,7 +324,7 @@ class Handles:
         self._known: dict[str, Table] = {}
         self._lock = threading.Lock()
 
-    def of(self, name: str) -> Table:
+    def table(self, name: str) -> Table:
         """The table of a SQL name, which need not be there.
 
         Raises:

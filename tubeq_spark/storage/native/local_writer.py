@@ -10,8 +10,8 @@ from tubeq_spark.storage.arrow.evaluate import NotByArrowError, holds, of_table
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.native.commit_notes import user_metadata
-from tubeq_spark.storage.native.delta_log.table import Change
-from tubeq_spark.storage.native.swap import decide
+from tubeq_spark.storage.native.delta_log.table import Commit
+from tubeq_spark.storage.native.swap import plan_rewrite
 from tubeq_spark.storage.native.writer import APPENDS, is_of_whole_partitions, whole
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected
@@ -51,12 +51,12 @@ class LocalWriter:
                 with table.at(snapshot.version) as newest:
                     return self._query(render, statement.size, {statement.table: newest})
 
-            decision = decide(statement, _Target(local, snapshot, self._files), run)
+            decision = plan_rewrite(statement, _Target(local, snapshot, self._files), run)
             if decision.rows is not None:
                 said = user_metadata(note, decision.affected, statement.operation_id)
                 gone = _files_in(snapshot, statement.partitions, decision.changed or ())
                 total = _total(snapshot, statement, decision.affected)
-                self.commit(local, snapshot, Change(said, decision.rows, gone, total=total))
+                self.commit(local, snapshot, Commit(said, decision.rows, gone, total=total))
             return decision.affected
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
@@ -65,7 +65,7 @@ class LocalWriter:
         if append.replaces is not None:
             return self._library.append(table, append, note)
         affected = Affected(inserted=rows.num_rows)
-        said = user_metadata(note, affected, append.operation_id, append.said)
+        said = user_metadata(note, affected, append.operation_id, append.user_metadata)
         once, total = (None, append.once) if append.is_total else (append.once, None)
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
@@ -73,7 +73,7 @@ class LocalWriter:
                     if append.once is not None and _is_done(snapshot, append.once):
                         break
                     new = whole(rows, snapshot.shape.schema)
-                    self.commit(local, snapshot, Change(said, new, once=once, total=total))
+                    self.commit(local, snapshot, Commit(said, new, once=once, total=total))
                     return affected
             except EngineError as error:
                 # It reads nothing: what another commit did does not matter to it.
@@ -81,7 +81,7 @@ class LocalWriter:
                     raise
         return Affected()
 
-    def commit(self, local: LocalTable, snapshot: Snapshot, change: Change) -> None:
+    def commit(self, local: LocalTable, snapshot: Snapshot, change: Commit) -> None:
         """Commit what was decided on a version; who commits next there reads the new rows, most likely."""
         for file, rows in local.commit(snapshot, change):
             self._files.keep(local.directory / file.path, rows)
@@ -106,7 +106,7 @@ class LocalWriter:
         affected = Affected(deleted=count)
         said = user_metadata(note, affected, statement.operation_id)
         total = _total(snapshot, statement, affected)
-        self.commit(local, snapshot, Change(said, gone=gone, total=total))
+        self.commit(local, snapshot, Commit(said, gone=gone, total=total))
         return affected
 
 

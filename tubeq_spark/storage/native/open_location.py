@@ -14,13 +14,12 @@ from tubeq_spark.rules.refusals import no_queue
 from tubeq_spark.storage.local_places import refuse_mounts, require_links
 from tubeq_spark.storage.location import TUBES, Location, local_directory
 from tubeq_spark.storage.opened_location import (
-    LOCKS,
     OpenedLocation,
     recover_system_tables,
     settle_system_tables,
 )
 from tubeq_spark.storage.tables.schema import new_system_tables
-from tubeq_spark.storage.writers import WRITERS, are_told_apart, require_writers
+from tubeq_spark.storage.writers import WRITERS, allows_one_engine_only, require_writers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,10 +47,8 @@ def open_location(
         raise StoreError(location.needs_a_session())
     refuse_mounts(location)
     directory = local_directory(location.text)
-    # As Spark names it, so that both engines of one process have the same locks.
-    uri = location.text if directory is None else f"file:{directory}"
-    locks = None if directory is None else directory / LOCKS
-    opened = OpenedLocation(location, uri, locks, Durability(config.durability))
+    opened = OpenedLocation.without_spark(location, Durability(config.durability))
+    uri, locks = opened.uri, opened.locks
     try:
         if directory is not None and (directory / TUBES).is_dir():
             recover_system_tables(opened)
@@ -65,7 +62,7 @@ def open_location(
             _require_links(locks)
             with table_lock.changing(engine.committer):
                 # Where Spark and this engine must not both commit, the registry says who does.
-                writers = {WRITERS: "native"} if are_told_apart(uri) else {}
+                writers = {WRITERS: "native"} if allows_one_engine_only(uri) else {}
                 for table in new_system_tables(location, config, writers, local=locks is not None):
                     engine.tables.create(table)
             settle_system_tables(opened)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     #: Runs a query that is written by a renderer, on the version that a statement is decided on.
     Runs: TypeAlias = Callable[[Callable[[DataFusionRenderer], str]], pa.Table]
 
-__all__ = ["Decision", "Runs", "Target", "decide"]
+__all__ = ["Decision", "Runs", "Target", "plan_rewrite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Target(Protocol):
         ...
 
 
-def decide(statement: Statement, target: Target, run: Runs) -> Decision:
+def plan_rewrite(statement: Statement, target: Target, run: Runs) -> Decision:
     """Decide on a version of its table.
 
     Args:

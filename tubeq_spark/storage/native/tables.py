@@ -24,7 +24,7 @@ from tubeq_spark.storage.native.writer import APPENDS
 from tubeq_spark.storage.outcome import EngineError
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
-from tubeq_spark.storage.writers import are_told_apart
+from tubeq_spark.storage.writers import allows_one_engine_only
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -53,14 +53,14 @@ class NativeTables:
         """Create a table where there is none; another creator at the same time is no error."""
         if not self.is_table(table.name):
             with errors.reading():
-                create(self._handles.of(table.name), table)
+                create(self._handles.table(table.name), table)
 
     def set_property(self, table: str, name: str, value: str) -> bool:
         """Set a table property; False when another commit came first.
 
         On an object store one that sets no properties is none of these.
         """
-        opened, former = self._handles.of(table), self.property(table, name)
+        opened, former = self._handles.table(table), self.property(table, name)
         for _ in range(APPENDS if opened.is_far else 1):
             try:
                 with errors.telling(is_far=opened.is_far), opened.writing() as newest:
@@ -76,7 +76,7 @@ class NativeTables:
 
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log."""
-        opened = self._handles.of(table)
+        opened = self._handles.table(table)
         with errors.reading():
             patiently(lambda: self._vacuum(opened), opened.patience)
 
@@ -85,11 +85,11 @@ class NativeTables:
         with opened.writing() as newest:
             maintenance.vacuum(newest, opened.log)
 
-    def fitting(
+    def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
         """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
-        with errors.reading(), self._handles.of(table).newest() as newest:
+        with errors.reading(), self._handles.table(table).newest() as newest:
             schema = self._tube_schema(newest, table)
             if _payload_of(newest) == _type_of(payload):
                 return Append(table, empty(schema), operation_id, once)
@@ -103,7 +103,7 @@ class NativeTables:
 
     def has_payload(self, table: str, payload: str | None) -> bool:
         """Whether the table of a tube holds payloads of this type."""
-        with errors.reading(), self._handles.of(table).newest() as newest:
+        with errors.reading(), self._handles.table(table).newest() as newest:
             self._tube_schema(newest, table)
             return bool(_payload_of(newest) == _type_of(payload))
 
@@ -125,24 +125,24 @@ class NativeTables:
     def is_table(self, name: str) -> bool:
         """Whether there is a table; not so where its log has no commit yet."""
         with errors.reading(self._handles.hint):
-            return self._handles.of(name).exists()
+            return self._handles.table(name).exists()
 
     def property(self, table: str, name: str) -> str | None:
         """A table property as it was set."""
         with errors.reading():
-            seen = self._handles.of(table).seen()
+            seen = self._handles.table(table).seen()
             if seen is not None:
                 return seen.shape.properties.get(name)
-            with self._handles.of(table).newest() as newest:
+            with self._handles.table(table).newest() as newest:
                 return newest.metadata().configuration.get(name)
 
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
         with errors.reading():
-            seen = self._handles.of(table).seen()
+            seen = self._handles.table(table).seen()
             if seen is not None:
                 return seen.shape.schema.field(column).type
-            with self._handles.of(table).newest() as newest:
+            with self._handles.table(table).newest() as newest:
                 return schema_of(newest).field(column).type
 
     def is_catalog_managed(self, _table: str) -> bool:
@@ -151,12 +151,12 @@ class NativeTables:
 
     def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
         """The newest commits to a table, the newest first; times in microseconds."""
-        with errors.reading(), self._handles.of(table).newest() as newest:
+        with errors.reading(), self._handles.table(table).newest() as newest:
             return maintenance.history_rows(newest.history(limit))
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
-        opened = self._handles.of(table)
+        opened = self._handles.table(table)
         with errors.reading():
             seen, local = opened.seen(), opened.local
             if seen is not None and local is not None:
@@ -167,20 +167,20 @@ class NativeTables:
     def version(self, table: str) -> int | None:
         """A table's newest version."""
         with errors.reading():
-            seen = self._handles.of(table).seen()
+            seen = self._handles.table(table).seen()
             if seen is not None:
                 return seen.version
-            with self._handles.of(table).newest() as newest:
+            with self._handles.table(table).newest() as newest:
                 return newest.version()
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """How many bytes the data files of some segments of a tube have."""
         with errors.reading():
-            seen = self._handles.of(table).seen()
+            seen = self._handles.table(table).seen()
             if seen is not None:
                 files = [(file.partition[PARTITION], file.size) for file in seen.files.values()]
             else:
-                with self._handles.of(table).newest() as newest:
+                with self._handles.table(table).newest() as newest:
                     files = maintenance.sizes(newest, PARTITION)
         found: Counter[int] = Counter()
         for segment, size in files:
@@ -190,7 +190,7 @@ class NativeTables:
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """How many data files of at most so many rows and bytes, at one version in so many; else 0."""
-        local = self._handles.of(table).local
+        local = self._handles.table(table).local
         if local is not None:
             seen = local.known
             if seen is None or seen.version % every:
@@ -199,14 +199,14 @@ class NativeTables:
                 (file.rows is None or file.rows <= rows) and file.size <= size
                 for file in seen.files.values()
             )
-        with errors.reading(), self._handles.of(table).known() as known:
+        with errors.reading(), self._handles.table(table).known() as known:
             if known is None or known.version() % every:
                 return 0
             return maintenance.small_files(known, rows, size)
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """What the log of a tube's table tells of tasks that have come to their end."""
-        opened, apps = self._handles.of(table), (total(tube), told_total(tube))
+        opened, apps = self._handles.table(table), (total(tube), told_total(tube))
         with errors.reading():
             seen = opened.seen()
             if seen is not None:
@@ -219,7 +219,7 @@ class NativeTables:
                     native, told = (newest.transaction_version(app) or 0 for app in apps)
                     version = newest.version()
                     # On S3 no engine commits beside another one.
-                    looks = for_sum and opened.is_far and not are_told_apart(opened.path)
+                    looks = for_sum and opened.is_far and not allows_one_engine_only(opened.path)
                     history = newest.history() if looks else []
             directory = local_directory(opened.path)
             if directory is not None:

@@ -11,7 +11,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow_arrays import array
-from tubeq_spark.storage.expression import columns_of
+from tubeq_spark.storage.expression_parts import columns_of
 from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.client_options import to_read
 from tubeq_spark.storage.native.commit_notes import user_metadata
@@ -20,7 +20,7 @@ from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
 from tubeq_spark.storage.native.delta_log.log_files import hook
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.sending import sent
-from tubeq_spark.storage.native.swap import decide
+from tubeq_spark.storage.native.swap import plan_rewrite
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.query import count as counted
@@ -91,7 +91,7 @@ class Writer:
                         statement, snapshot, before, commit["operationMetrics"]
                     ),
                 )
-            decision = decide(statement, target, run)
+            decision = plan_rewrite(statement, target, run)
             rows = decision.rows
             if rows is None:
                 return decision.affected
@@ -203,7 +203,7 @@ class Writer:
         """Run an append; one that is done once looks for itself on the snapshot that it commits on."""
         rows = held(append.rows)
         affected = Affected(inserted=rows.num_rows)
-        said = user_metadata(note, affected, append.operation_id, append.said)
+        said = user_metadata(note, affected, append.operation_id, append.user_metadata)
         for is_last in (*[False] * (APPENDS - 1), True):
             try:
                 with table.writing() as snapshot:

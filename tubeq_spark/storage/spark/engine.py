@@ -143,7 +143,7 @@ class SparkEngine:
         with self.reading():
             return self.own.sql(sql)
 
-    def shown(self, sql: str, table: str | None = None) -> DataFrame:
+    def in_user_session(self, sql: str, table: str | None = None) -> DataFrame:
         """A query for a program, which may join it with frames of its own session.
 
         Args:
@@ -284,7 +284,7 @@ class SparkEngine:
             # Delta changes no schema where a session overwrites the partitions that are written only.
             writer = writer.option("overwriteSchema", "true")
             writer = writer.option("partitionOverwriteMode", "static")
-        said = f"{note}{statement.said} marker={statement.operation_id}"
+        said = f"{note}{statement.user_metadata} marker={statement.operation_id}"
         writer = writer.option("userMetadata", said)
         if statement.once is not None:
             app, version = statement.once

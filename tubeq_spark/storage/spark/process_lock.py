@@ -15,14 +15,9 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, StoreError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.committer import CommitterFile
+from tubeq_spark.storage.jvm_note import NOTE_SUFFIX, is_answered, wait_for_other_jvm, write_note
 from tubeq_spark.storage.lock_file import LockFile
-from tubeq_spark.storage.locking import (
-    LOCK_SUFFIX,
-    NOTE_SUFFIX,
-    is_answered,
-    is_left_to,
-    write_note,
-)
+from tubeq_spark.storage.locking import LOCK_SUFFIX
 from tubeq_spark.storage.processes import processes
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
 
@@ -92,7 +87,9 @@ class ProcessLock:
                 # Nobody is in, so nobody waits for this one to let him out.
                 self._acquire()
                 try:
-                    self._is_left = is_left_to(lambda: jvm, self._note, self._wall, self._here)
+                    self._is_left = wait_for_other_jvm(
+                        lambda: jvm, self._note, self._wall, self._here
+                    )
                     if not self._is_left:
                         write_note(self._note, jvm)
                 except BaseException:

@@ -143,7 +143,7 @@ class Renderer:
         the program's own included. A condition on a partition column costs nothing, and a DELETE of whole
         partitions stays one of metadata; no optimiser can see through it.
         """
-        noted = f"CAST({self.expression(statement.noted)} AS STRING) <> {{note}}"
+        noted = f"CAST({self.expression(statement.note_placeholder)} AS STRING) <> {{note}}"
         where = f"{noted} AND {self._within(statement.where, _BINDING[And])}"
         if statement.using is not None:
             clauses = " ".join(map(self._clause, statement.clauses))

@@ -149,7 +149,7 @@ class SparkTables:
             kept = SystemClock().now().timestamp() - hours * 3600
             shorten(synced, synced.newest_from(synced.mark()), kept)
 
-    def fitting(
+    def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
         """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""

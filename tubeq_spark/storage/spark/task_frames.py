@@ -34,7 +34,7 @@ class TaskFrames:
         payload = "data"
         if self._table.payload_columns is not None:
             payload = ", ".join(f"data.{identifier(name)}" for name in self._table.payload_columns)
-        return self.engine.shown(
+        return self.engine.in_user_session(
             f"SELECT task_id, {payload}, pri, utube, ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, "
             f"attempts, created FROM {self._table.name} WHERE {text_of(self._table.mine())} "
             f"AND state = 't' AND claim = {bigint(take_id)} AND owner = {string(owner)}",
@@ -56,7 +56,7 @@ class TaskFrames:
             state = "now_state"
             next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
             where += " AND now_state IS NOT NULL"
-        return self.engine.shown(
+        return self.engine.in_user_session(
             f"SELECT task_id, {state} AS state, pri, utube, data, created, "
             f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
             f"attempts, owner, taken_at FROM {source} WHERE {where}",
@@ -66,5 +66,5 @@ class TaskFrames:
     def history(self, limit: int) -> DataFrame:
         """The newest commits to the table, by what they say of themselves."""
         return read_history(
-            self.engine.shown(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
+            self.engine.in_user_session(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
         )

@@ -70,7 +70,7 @@ class EndedTasks:
             empty(pa.schema([(name, pa.int64()) for name in ("segment", "tube")])),
             self._fresh(),
             (told_total(self._table.id), version),
-            said=said_read(self._table.id, found.version),
+            user_metadata=said_read(self._table.id, found.version),
             is_total=True,
         )
 
@@ -82,8 +82,8 @@ class EndedTasks:
         return found.told + sum(map(self._ended_by, found.notes))
 
     def _ended_by(self, note: EndedNote) -> int:
-        if note.gone is not None:
-            gone = (row().segment == note.gone) & (row().tube == -self._table.id)
+        if note.removed_in_feed is not None:
+            gone = (row().segment == note.removed_in_feed) & (row().tube == -self._table.id)
             rows = self._engine.rows(Select(self._table.name, {"n": count()}, gone))
             return int(rows[0]["n"])
         if note.count is None:

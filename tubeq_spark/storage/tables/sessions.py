@@ -32,7 +32,8 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.query import Select, Struct, count, greatest, last_by, named
 from tubeq_spark.storage.statement import ONE_ROW, Clause, Rows, Statement
-from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED, WRITING, VacuumNotes
+from tubeq_spark.storage.tables.system_table import SystemTable
+from tubeq_spark.storage.tables.vacuum_notes import TRIED, VACUUMED, WRITING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,7 +71,7 @@ def bucket_of(session: str) -> int:
     return zlib.crc32(session.encode()) % _BUCKETS
 
 
-class Sessions(VacuumNotes):
+class Sessions(SystemTable):
     """Reads and writes `_tubeq_sessions`."""
 
     # -- reads --------------------------------------------------------------------------------

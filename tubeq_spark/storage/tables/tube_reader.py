@@ -14,27 +14,22 @@ from tubeq_spark.storage.expression import (
     all_of,
     any_of,
     at,
-    case,
     integer,
     row,
 )
 from tubeq_spark.storage.query import (
     Among,
     Select,
-    any_holds,
-    collected,
     count,
     count_if,
     greatest,
     least,
     named,
-    total,
 )
 from tubeq_spark.storage.rows import COLUMNS, stored_tasks
-from tubeq_spark.storage.segment_facts import DueGroup, SegmentSpan, Waiting
+from tubeq_spark.storage.segment_facts import DueGroup
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
-from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.selections import (
     SELECTED,
     position,
@@ -42,11 +37,10 @@ from tubeq_spark.storage.tables.selections import (
     selections_of,
 )
 from tubeq_spark.storage.tables.task_counts import counts
-from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -54,6 +48,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.segment_facts import SegmentSelection
+    from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["TubeReader"]
 
@@ -65,8 +60,6 @@ _TAKEN = TaskState.TAKEN.value
 _WIDER = 8
 #: Task ids have 63 bits; any other number is no task's.
 _IDS = 1 << 63
-#: So many segments of leftovers are removed at a time.
-_LEFTOVERS = 10_000
 
 
 class TubeReader:
@@ -78,20 +71,6 @@ class TubeReader:
         self._table = table
         self._heads = HeadHint()
 
-    def _select(
-        self,
-        columns: Mapping[str, Expression],
-        where: Expression | None = None,
-        *,
-        by: Sequence[str] | None = None,
-        having: Expression | None = None,
-        order: Sequence[str] = (),
-        limit: int | None = None,
-    ) -> Select:
-        """A query over the rows of the tube."""
-        mine = self._table.mine() if where is None else self._table.mine() & where
-        return Select(self._table.name, columns, mine, by, having, order, limit)
-
     def read(
         self,
         where: Expression,
@@ -100,7 +79,7 @@ class TubeReader:
         expected: int = 0,
     ) -> list[StoredTask]:
         """Whole rows, about so many; the caller knows their number or sets a limit."""
-        select = self._select(COLUMNS, where, order=order, limit=limit)
+        select = self._table.select(COLUMNS, where, order=order, limit=limit)
         return stored_tasks(self.engine.arrow(select, expected))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
@@ -116,7 +95,7 @@ class TubeReader:
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""
-        ready = self._ready(now_us, max_attempts)
+        ready = predicates.is_ready(now_us, max_attempts)
 
         def read(where: Expression, expected: int) -> list[StoredTask]:
             return self.read(where, self._table.order, limit, expected)
@@ -127,7 +106,7 @@ class TubeReader:
         self, now_us: int, limit: int, max_attempts: int | None
     ) -> list[SegmentSelection]:
         """Where the next `limit` tasks are, without their rows."""
-        ready = self._ready(now_us, max_attempts)
+        ready = predicates.is_ready(now_us, max_attempts)
         return self._at_head(
             ready,
             limit,
@@ -169,7 +148,7 @@ class TubeReader:
     def _look(self, ready: Expression) -> list[SegmentHead]:
         columns = {"first": least(position()), "n": count()}
         found = self.engine.arrow(
-            self._select(columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS)
+            self._table.select(columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS)
         )
         return [
             SegmentHead(OrderPosition(**each["first"]), each["n"]) for each in found.to_pylist()
@@ -186,7 +165,7 @@ class TubeReader:
 
     def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
-        rows = self._select(SELECTED, where, order=self._table.order, limit=limit)
+        rows = self._table.select(SELECTED, where, order=self._table.order, limit=limit)
         return selections_of(self.engine.arrow(selection_query(rows), expected))
 
     def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
@@ -233,14 +212,14 @@ class TubeReader:
         """Whether a ready task comes before the last of its sub-queue in some lease segments."""
         columns = {"utube": _ROW.utube, "last": greatest(position())}
         held = self.engine.arrow(
-            self._select(columns, _ROW.segment.is_in(segments), by=["utube"])
+            self._table.select(columns, _ROW.segment.is_in(segments), by=["utube"])
         ).to_pylist()
         lasts = {each["utube"]: OrderPosition(**each["last"]) for each in held}
         if not lasts:
             return False
         columns = {"utube": _ROW.utube, "first": least(position())}
-        ready = self._ready(now_us, max_attempts) & predicates.of_utubes(lasts)
-        firsts = self.engine.arrow(self._select(columns, ready, by=["utube"])).to_pylist()
+        ready = predicates.is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
+        firsts = self.engine.arrow(self._table.select(columns, ready, by=["utube"])).to_pylist()
         return any(OrderPosition(**each["first"]) < lasts[each["utube"]] for each in firsts)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
@@ -253,14 +232,14 @@ class TubeReader:
         """
         columns = named("task_id", "data", "pri", "utube", "ttl", "ttr", "attempts")
         columns["created"] = Micros(_ROW.created)
-        found = self.engine.arrow(self._select(columns, _held(take_id, owner)), expected)
+        found = self.engine.arrow(self._table.select(columns, _held(take_id, owner)), expected)
         typed = self._table.payload_columns is not None
         return shown_table(found, self._table.order, typed=typed)
 
     def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
         """Segment and task id of all rows of these lease segments."""
         found = self.engine.arrow(
-            self._select(named("segment", "task_id"), _ROW.segment.is_in(lease_segments))
+            self._table.select(named("segment", "task_id"), _ROW.segment.is_in(lease_segments))
         )
         segments, task_ids = (column.to_pylist() for column in found.columns)
         return list(zip(segments, task_ids, strict=True))
@@ -274,95 +253,8 @@ class TubeReader:
 
     def count_of(self, take_id: int, owner: str) -> int:
         """How many tasks of a take its owner holds, wherever they moved."""
-        found = self.engine.rows(self._select({"n": count()}, _held(take_id, owner)))
+        found = self.engine.rows(self._table.select({"n": count()}, _held(take_id, owner)))
         return int(found[0]["n"])
-
-    def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
-        """Segments with tasks up to an id (all when `None`)."""
-        columns = {
-            "segment": _ROW.segment,
-            "first": least(_ROW.task_id),
-            "last": greatest(_ROW.task_id),
-            "in_lease_segment": any_holds(_ROW.state == _TAKEN),
-        }
-        older = None if bound is None else _ROW.first <= bound
-        found = self.engine.rows(
-            self._select(columns, by=["segment"], having=older, order=["segment"], limit=limit)
-        )
-        return [SegmentSpan(r["segment"], r["last"], r["in_lease_segment"]) for r in found]
-
-    def tiny_segments(self, rows: int, most: int) -> list[int]:
-        """Segments of at most `rows` tasks, none taken, in the order of their tasks.
-
-        So many of them that together they have at most `most` rows.
-        """
-        columns = {
-            "segment": _ROW.segment,
-            "n": count(),
-            "first": least(_ROW.task_id),
-            "taken": count_if(_ROW.state == _TAKEN),
-        }
-        tiny_ones = (_ROW.n <= rows) & (_ROW.taken == 0)
-        found = self.engine.rows(
-            self._select(columns, by=["segment"], having=tiny_ones, order=["first"], limit=rows)
-        )
-        tiny, size = [], 0
-        for each in found:
-            size += each["n"]
-            if size > most:
-                break
-            tiny.append(each["segment"])
-        return tiny
-
-    def leftover_segments(self) -> list[int]:
-        """Segments with rows of tubes that had this name before; a later one may have it by now.
-
-        Fences bear the negated id: a fenced take id stays fenced while its tube is there.
-        Rows that are gone have been told of in the change feed, which has them in files of its own.
-        """
-        found = self.engine.rows(
-            Select(
-                self._table.name,
-                named("segment"),
-                self._is_leftover(),
-                by=["segment"],
-                limit=_LEFTOVERS,
-            )
-        )
-        return [each["segment"] for each in found]
-
-    def _is_leftover(self) -> Expression:
-        tube = self._table.id
-        before = (_ROW.tube < tube) & (_ROW.tube > -tube)
-        gone = (_ROW.tube == -tube) & (_ROW.state == GONE)
-        return (before | gone) & (_ROW.segment != SEGMENT_0)
-
-    def waiting(self, now_us: int, rows: int) -> Waiting:
-        """All that a sweep looks for, in one read of narrow columns.
-
-        Args:
-            now_us: The moment.
-            rows: A segment of at most so many tasks is tiny.
-        """
-        mine = self._table.mine()
-        # A lease segment has nothing but taken tasks, of one owner.
-        columns = {
-            "segment": _ROW.segment,
-            "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
-            "n": count_if(mine),
-            "due": count_if(mine & predicates.is_due(now_us)),
-            "leftover": any_holds(self._is_leftover()),
-        }
-        segments = Select(self._table.name, columns, by=["segment", "owner"])
-        is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
-        columns = {
-            "due": total(_ROW.due),
-            "owners": collected(_ROW.owner),
-            "leftovers": count_if(_ROW.leftover),
-            "tiny": count_if(is_tiny),
-        }
-        found = self.engine.rows(Select(segments, columns))[0]
-        return Waiting(found["due"] or 0, tuple(found["owners"]), found["leftovers"], found["tiny"])
 
     def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
         """What time has changed and nobody has written down, in at most `limit` groups."""
@@ -374,7 +266,9 @@ class TubeReader:
         }
         by = ["segment", "state", "over", "worn"]
         found = self.engine.arrow(
-            self._select(columns, predicates.is_due(now_us), by=by, order=["segment"], limit=limit)
+            self._table.select(
+                columns, predicates.is_due(now_us), by=by, order=["segment"], limit=limit
+            )
         )
         return [
             DueGroup(r["segment"], TaskState(r["state"]), r["over"], r["worn"], r["n"])
@@ -390,14 +284,14 @@ class TubeReader:
             where &= _ROW.owner == owner
         columns = {"segment": _ROW.segment, "worn": count_if(_is_worn(max_attempts))}
         found = self.engine.rows(
-            self._select(columns, where, by=["segment"], order=["segment"], limit=limit)
+            self._table.select(columns, where, by=["segment"], order=["segment"], limit=limit)
         )
         return [each["segment"] for each in found], sum(each["worn"] for each in found)
 
     def worn_in(self, segments: Collection[int], max_attempts: int) -> list[int]:
         """The ids of the tasks in some segments that were taken so often."""
         worn = _ROW.segment.is_in(segments) & (_ROW.attempts >= integer(max_attempts))
-        found = self.engine.arrow(self._select(named("task_id"), worn))
+        found = self.engine.arrow(self._table.select(named("task_id"), worn))
         ids: list[int] = found.column("task_id").to_pylist()
         return ids
 
@@ -408,14 +302,17 @@ class TubeReader:
     def owners(self, limit: int) -> list[str]:
         """Who holds tasks, in ended leases too."""
         taken = _ROW.state == _TAKEN
-        found = self.engine.rows(self._select(named("owner"), taken, by=["owner"], limit=limit))
+        found = self.engine.rows(
+            self._table.select(named("owner"), taken, by=["owner"], limit=limit)
+        )
         return [each["owner"] for each in found]
 
     def holders(self, now_us: int) -> dict[str, int]:
         """Who holds tasks in leases that last, and how many."""
         lasts = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
         held = (_ROW.state == _TAKEN) & lasts
-        found = self.engine.rows(self._select(named("owner") | {"n": count()}, held, by=["owner"]))
+        columns = named("owner") | {"n": count()}
+        found = self.engine.rows(self._table.select(columns, held, by=["owner"]))
         return {each["owner"]: each["n"] for each in found}
 
     def first_pri(self, below: int) -> int | None:
@@ -429,11 +326,10 @@ class TubeReader:
 
     def _outer_pri(self, pri: Expression, where: Expression) -> int | None:
         stored = _ROW.state != TaskState.DONE.value
-        found: int | None = self.engine.rows(self._select({"pri": pri}, stored & where))[0]["pri"]
+        found: int | None = self.engine.rows(self._table.select({"pri": pri}, stored & where))[0][
+            "pri"
+        ]
         return found
-
-    def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
-        return predicates.is_ready(now_us, max_attempts)
 
     def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:
         """The take ids of what was moved to these lease segments, as far as `owner` still holds it.
@@ -446,14 +342,14 @@ class TubeReader:
             _ROW.owner == owner,
             any_of(_ROW.segment.is_in(numbers), _ROW.claim.is_in(numbers)),
         )
-        found = self.engine.rows(self._select(named("claim"), where, by=["claim"]))
+        found = self.engine.rows(self._table.select(named("claim"), where, by=["claim"]))
         return {each["claim"] for each in found}
 
     def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
         """Where the tasks of a take are by now, as far as `owner` still holds them."""
         held = _held(take_id, owner)
         found = self.engine.rows(
-            self._select(named("segment"), held, by=["segment"], limit=MOST_NAMED)
+            self._table.select(named("segment"), held, by=["segment"], limit=MOST_NAMED)
         )
         return sorted(each["segment"] for each in found)
 

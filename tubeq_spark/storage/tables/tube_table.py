@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.expression import row, small
+from tubeq_spark.storage.query import Select
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tubeq_spark.rules.order import OrderPosition
     from tubeq_spark.storage.expression import Expression, Row
 
@@ -39,6 +42,20 @@ class TubeTable:
     def mine(self, of: Row = _ROW) -> Expression:
         """Rows of this tube, not leftovers of a dropped one of the same name."""
         return of.tube == self.id
+
+    def select(
+        self,
+        columns: Mapping[str, Expression],
+        where: Expression | None = None,
+        *,
+        by: Sequence[str] | None = None,
+        having: Expression | None = None,
+        order: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> Select:
+        """A query over the rows of this tube."""
+        mine = self.mine() if where is None else self.mine() & where
+        return Select(self.name, columns, mine, by, having, order, limit)
 
     def up_to(self, position: OrderPosition, of: Row = _ROW) -> Expression:
         """Everything up to a position in the tube's order."""

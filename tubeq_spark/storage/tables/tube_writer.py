@@ -42,7 +42,7 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
 from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Given, Rows, Statement
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.row_clauses import clause_of, condition_of
+from tubeq_spark.storage.tables.row_clauses import clause_of, condition_of, taking
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
@@ -149,6 +149,10 @@ class TubeWriter:
             size=size,
             tasks=size,
         )
+
+    def taken(self, lease: NewLease) -> Clause:
+        """What every take sets in a row, with the lease segment and the take id of a row beside it."""
+        return Clause(taking(self._table, _S.segment, lease, _S.claim))
 
     def delete_lease_segment(self, lease_segment: int) -> Statement:
         """Remove a whole lease segment: only metadata is written; all of it is found or nothing."""
@@ -262,7 +266,9 @@ class TubeWriter:
         for change in changes:
             match change:
                 case Remove(gone):
-                    return Ended(self._table.id, gone=gone if self._table.change_feed else None)
+                    return Ended(
+                        self._table.id, removed_in_feed=gone if self._table.change_feed else None
+                    )
                 case Become(_, after) if after.state is TaskState.DONE:
                     return Ended(self._table.id, 1)
         return None

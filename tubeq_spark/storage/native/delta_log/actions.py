@@ -50,7 +50,7 @@ class DataFile:
     _told: Mapping[str, Any] | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, add: Mapping[str, Any]) -> DataFile:
+    def parse(cls, add: Mapping[str, Any]) -> DataFile:
         """The file that an action adds.
 
         Raises:
@@ -153,7 +153,7 @@ class Actions:
             UnknownLogError: It is not known.
         """
         if kind == "add":
-            self.adds.append(DataFile.of(action))
+            self.adds.append(DataFile.parse(action))
         elif kind == "remove":
             self.removes.append(action)
         elif kind == "txn":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from deltalake.exceptions import TableNotFoundError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability.files_there import is_parquet
-from tubeq_spark.storage.durability.log_names import commit_file, versions_of
+from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
 from tubeq_spark.storage.native.delta_log.versions import (
@@ -37,8 +36,6 @@ __all__ = ["begun", "last_listed", "require_no_hole", "whole_checkpoints"]
 
 log = logging.getLogger(__name__)
 
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.(?:parquet|json)")
-
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
@@ -55,15 +52,15 @@ class _Listed:
     others: Sequence[int]
 
     @classmethod
-    def of(cls, directory: Path) -> _Listed:
+    def read(cls, directory: Path) -> _Listed:
         """List a log; there may be none."""
         try:
             names = os.listdir(directory)  # noqa: PTH208  (names are enough)
         except (FileNotFoundError, NotADirectoryError):
             names = []
-        found = [named for named in map(_CHECKPOINT.fullmatch, names) if named is not None]
-        plain = sorted(int(named[1]) for named in found if named[2] is None)
-        others = sorted(int(named[1]) for named in found if named[2] is not None)
+        found = checkpoints_in(names).values()
+        plain = sorted(file.version for file in found if file.is_plain)
+        others = sorted(file.version for file in found if not file.is_plain)
         return cls(versions_of(names), plain, others)
 
     def hole(self, start: int, last: int | None = None) -> int | None:
@@ -87,7 +84,7 @@ def begun(directory: Path, last: int | None, *, is_sure: bool) -> Snapshot:
         DamagedFileError: No beginning leads to the newest version.
         UnknownLogError: Only the library can read it.
     """
-    listed = _Listed.of(directory)
+    listed = _Listed.read(directory)
     starts = [v for v in reversed(listed.checkpoints) if last is None or v <= last]
     if listed.others and listed.others[-1] > max(starts, default=-1):
         msg = "a checkpoint of several files"
@@ -141,7 +138,7 @@ def _missing(directory: Path, version: int, *, is_sure: bool) -> Exception:
 
 def last_listed(directory: Path) -> int:
     """The newest version that a log has files of; -1: there is none."""
-    listed = _Listed.of(directory)
+    listed = _Listed.read(directory)
     return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
 
 
@@ -162,5 +159,5 @@ def require_no_hole(directory: Path, version: int) -> None:
 
 def whole_checkpoints(directory: Path, most: int) -> Iterator[int]:
     """The versions of checkpoints of one file up to a version that are whole by their ends, newest first."""
-    listed = _Listed.of(directory).checkpoints
+    listed = _Listed.read(directory).checkpoints
     return (v for v in reversed(listed) if v <= most and is_parquet(checkpoint_file(directory, v)))

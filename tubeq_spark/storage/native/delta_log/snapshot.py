@@ -41,7 +41,7 @@ class Shape:
     protocol: Mapping[str, Any]
 
     @classmethod
-    def of(cls, metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Shape:
+    def parse(cls, metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Shape:
         """The shape that actions tell.
 
         Raises:
@@ -102,7 +102,7 @@ class Snapshot:
             msg = f"version {version} does not say what the table is"
             raise UnknownLogError(msg)
         files = {file.path: file for file in actions.adds}
-        shape = Shape.of(actions.metadata, actions.protocol)
+        shape = Shape.parse(actions.metadata, actions.protocol)
         is_misread = any(file.is_misread for file in actions.adds)
         return cls(version, shape, files, actions.transactions, is_misread)
 
@@ -117,7 +117,7 @@ class Snapshot:
         for actions in commits:
             if actions.metadata is not None or actions.protocol is not None:
                 told = actions.metadata or shape.metadata
-                shape = Shape.of(told, actions.protocol or shape.protocol)
+                shape = Shape.parse(told, actions.protocol or shape.protocol)
             for gone in actions.removes:
                 files.pop(gone["path"], None)
             files.update((file.path, file) for file in actions.adds)

@@ -40,24 +40,24 @@ if TYPE_CHECKING:
     #: What tells one file from another of its name.
     _File: TypeAlias = tuple[int, int]
 
-__all__ = ["Change", "LocalTable"]
+__all__ = ["Commit", "LocalTable"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Commit:
     """What one commit changes.
 
     Attributes:
-        said: What it says of itself, as user metadata.
+        user_metadata: What it says of itself, as user metadata.
         rows: Rows that are there from now on; `None`: there are none.
         gone: Files that are not.
         once: Version that is written under an id of an application, if it is.
         total: The same of a total, which stays for ever.
     """
 
-    said: str
+    user_metadata: str
     rows: pa.Table | None = None
     gone: Sequence[DataFile] = ()
     once: tuple[str, int] | None = None
@@ -157,7 +157,7 @@ class LocalTable:
         self.forget()
         return self.newest()
 
-    def commit(self, snapshot: Snapshot, change: Change) -> list[tuple[DataFile, pa.Table]]:
+    def commit(self, snapshot: Snapshot, change: Commit) -> list[tuple[DataFile, pa.Table]]:
         """Commit a change of a version, as the very next one.
 
         Returns:
@@ -218,11 +218,11 @@ class LocalTable:
 
 
 def _actions(
-    change: Change, added: Sequence[DataFile], before: int, now_ms: int
+    change: Commit, added: Sequence[DataFile], before: int, now_ms: int
 ) -> list[Mapping[str, Any]]:
     """What a commit says, in the words of the library."""
     count = 0 if change.rows is None else change.rows.num_rows
-    said: dict[str, Any] = {
+    info: dict[str, Any] = {
         "timestamp": now_ms,
         "operation": "WRITE" if added else "DELETE",
         "operationParameters": {"mode": "Overwrite" if change.gone else "Append"} if added else {},
@@ -233,9 +233,9 @@ def _actions(
             "num_added_rows": count,
         },
         "engineInfo": "tubeq_spark",
-        "userMetadata": change.said,
+        "userMetadata": change.user_metadata,
     }
-    found: list[Mapping[str, Any]] = [{"commitInfo": said}]
+    found: list[Mapping[str, Any]] = [{"commitInfo": info}]
     found += [
         {"txn": {"appId": app, "version": version, "lastUpdated": at_ms}}
         for app, (version, at_ms) in change.transactions(now_ms).items()

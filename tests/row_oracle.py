@@ -1,0 +1,217 @@
+"""The row after a change, written by hand: what the expressions of `row_clauses` are compared with.
+
+With a grid of rows, and changes of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.rules.lifecycle import after_giving_back, due, expired
+from tubeq_spark.rules.microseconds import US, plus
+from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.rules.row_changes import (
+    FOREVER_US,
+    Become,
+    Buried,
+    Change,
+    Delay,
+    Due,
+    Every,
+    GiveBack,
+    InSegments,
+    Lapsed,
+    Move,
+    Named,
+    Older,
+    Remove,
+    Renew,
+    Take,
+    Takeable,
+    Touch,
+    Which,
+)
+from tubeq_spark.rules.stored_task import StoredTask
+from tubeq_spark.storage.tables.tube_table import TubeTable
+from tubeq_spark.task import TaskState
+
+__all__ = ["CHANGES", "GRID", "HELD", "NOW", "SELECTIONS", "TABLE", "row_after", "selects"]
+
+
+def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PLR0911  (one of each)
+    """The row after a change; `None`: it is removed."""
+    match change:
+        case Remove():
+            return None
+        case GiveBack():
+            return _given_back(change, row)
+        case Delay():
+            return _delayed(change, row)
+        case Touch(moves, increment_us):
+            ttl = _longer(row.ttl, increment_us)
+            return replace(
+                row,
+                segment=moves[row.segment],
+                next_event=plus(row.next_event, increment_us),
+                ttl=ttl,
+                ttr=_longer(row.ttr, increment_us),
+                expires_at=None if ttl is None else plus(row.expires_at, increment_us),
+            )
+        case Renew(moves, lease):
+            return replace(row, segment=moves[row.segment], next_event=lease.end(row.ttr))
+        case Move(to):
+            return replace(row, segment=to if isinstance(to, int) else to[row.segment])
+        case Become(dest, after):
+            data = after.data if change.data else row.data
+            of_row = {name: getattr(row, name) for name in ("task_id", "utube", "created", "ttr")}
+            return replace(after, **of_row, segment=dest, data=data, owner=None, take_id=None)
+        case Take(lease_segments, lease):
+            position = (row.pri, row.task_id)
+            segment = next(
+                (s for last, s in lease_segments if position <= (last.pri, last.task_id)),
+                lease_segments[-1][1],
+            )
+            return replace(
+                row,
+                segment=segment,
+                take_id=segment,
+                owner=lease.owner,
+                state=TaskState.TAKEN,
+                attempts=row.attempts + 1,
+                next_event=lease.end(row.ttr),
+            )
+
+
+def _given_back(change: GiveBack, row: StoredTask) -> StoredTask:
+    state = change.state
+    if state is None:
+        held = row.state is TaskState.TAKEN
+        state = after_giving_back(row.attempts, change.max_attempts if held else None)
+    attempts = row.attempts - change.untaken if change.attempts is None else change.attempts
+    return replace(row.given_back(state), segment=change.dest, attempts=attempts)
+
+
+def _delayed(change: Delay, row: StoredTask) -> StoredTask:
+    row = replace(row, segment=change.dest)
+    if after_giving_back(row.attempts, change.max_attempts) is TaskState.BURIED:
+        return row.given_back(TaskState.BURIED)
+    ttl = _longer(row.ttl, change.delay_us)
+    return replace(
+        row.given_back(TaskState.DELAYED),
+        next_event=plus(change.now_us, change.delay_us),
+        ttl=ttl,
+        expires_at=None if ttl is None else plus(row.expires_at, change.delay_us),
+    )
+
+
+def _longer(duration_us: int | None, amount_us: int | None) -> int | None:
+    """A duration made longer; a hundred years or more is never."""
+    total = plus(duration_us, amount_us)
+    return None if total is None or total >= FOREVER_US else total
+
+
+def selects(which: Which, row: StoredTask) -> bool:  # noqa: PLR0911  (one of each)
+    """Whether a row is one of some rows."""
+    position = (row.pri, row.task_id)
+    held = row.state in {TaskState.TAKEN, TaskState.DELAYED}
+    match which:
+        case Every() | Named():
+            return True
+        case InSegments(segments):
+            return row.segment in segments
+        case Due(now_us, over, kept):
+            is_due = due(row.next_event if held else row.expires_at, now_us)
+            is_one = is_due and (row.state is TaskState.DONE) is kept
+            return is_one and (expired(row.expires_at, now_us) or not over)
+        case Lapsed(now_us):
+            return due(row.next_event, now_us) and expired(row.expires_at, now_us)
+        case Takeable(last, now_us):
+            is_ready = row.effective(now_us, None) is TaskState.READY
+            is_near = position <= (last.pri, last.task_id)
+            return is_ready and is_near and row.state is not TaskState.TAKEN
+        case Buried(last, now_us):
+            is_buried = row.effective(now_us, None) is TaskState.BURIED
+            return is_buried and position <= (last.pri, last.task_id)
+        case Older(last_id, taken):
+            return row.task_id <= last_id and (row.state is TaskState.TAKEN or not taken)
+
+
+NOW = 1_767_225_600_123_456
+TABLE = TubeTable("t", 1, ("pri", "task_id"))
+LEASE = NewLease("session/1", NOW, 3 * US)
+#: Fresh segments of the two segments of the grid.
+MOVES = {1: 101, 2: 102}
+DURATIONS = (None, 0, 20 * US, FOREVER_US - US)
+MOMENTS = (None, NOW - US, NOW + US)
+
+#: Rows in all states that a task of a tube may be stored in.
+GRID = [
+    StoredTask(
+        segment=1 + place % 2,
+        task_id=place,
+        state=state,
+        pri=place % 3,
+        utube=None if place % 2 else "u",
+        data="{}",
+        created=NOW - 5 * US,
+        ttl=ttl,
+        ttr=ttl,
+        next_event=next_event,
+        expires_at=None if ttl is None else expires_at,
+        owner="session/1" if state is TaskState.TAKEN else None,
+        attempts=attempts,
+        take_id=7 if state is TaskState.TAKEN else None,
+    )
+    for place, (state, ttl, next_event, expires_at, attempts) in enumerate(
+        product(
+            [s for s in TaskState if s is not TaskState.DONE], DURATIONS, MOMENTS, MOMENTS, (1, 2)
+        )
+    )
+]
+HELD = [row for row in GRID if row.state is TaskState.TAKEN]
+
+#: Changes, and the rows that they may be made to.
+CHANGES: dict[str, tuple[Change, list[StoredTask]]] = {
+    "removed": (Remove(), GRID),
+    "released": (GiveBack(9), HELD),
+    "released_or_buried": (GiveBack(9, max_attempts=2), HELD),
+    "written_down": (GiveBack(9, max_attempts=2), GRID),
+    "buried": (GiveBack(9, TaskState.BURIED), GRID),
+    "kicked": (GiveBack(9, TaskState.READY, attempts=0), GRID),
+    "undone": (GiveBack(9, TaskState.READY, untaken=True), HELD),
+    "delayed": (Delay(9, 7 * US, NOW, None), HELD),
+    "delayed_or_buried": (Delay(9, 7 * US, NOW, 2), HELD),
+    "delayed_for_ever": (Delay(9, None, NOW, None), HELD),
+    "touched": (Touch(MOVES, 2 * US), HELD),
+    "touched_for_longer_than_all_measure": (Touch(MOVES, FOREVER_US - 30 * US), HELD),
+    "renewed": (Renew(MOVES, LEASE), HELD),
+    "renewed_at_once": (Renew(MOVES, replace(LEASE, headroom_us=0)), HELD),
+    "moved": (Move(9), GRID),
+    "moved_along": (Move(MOVES), GRID),
+    "taken": (Take([(OrderPosition(0, 50), 11), (OrderPosition(9, 9), 12)], LEASE), GRID),
+    "taken_by_one": (Take([(OrderPosition(9, 9), 12)], LEASE), GRID),
+    "become": (
+        Become(9, replace(GRID[0], state=TaskState.DONE, data="[]", ttl=5, attempts=4), data=True),
+        GRID,
+    ),
+    "become_without_data": (Become(9, replace(GRID[0], pri=5, data="[]", owner="x")), GRID),
+}
+
+#: Conditions for rows of the grid.
+SELECTIONS: dict[str, Which] = {
+    "every": Every(),
+    "named": Named(),
+    "in_segments": InSegments([2, 9]),
+    "due": Due(NOW),
+    "due_and_over": Due(NOW, over=True),
+    "due_and_kept": Due(NOW, kept=True),
+    "due_exactly_now": Due(NOW + US),
+    "lapsed": Lapsed(NOW),
+    "takeable": Takeable(OrderPosition(1, 100), NOW),
+    "takeable_later": Takeable(OrderPosition(9, 0), NOW + US),
+    "buried": Buried(OrderPosition(1, 270), NOW),
+    "older": Older(150),
+    "older_and_taken": Older(150, taken=True),
+}

@@ -1,0 +1,98 @@
+"""What a statement makes of a row in Python, by its expressions, is what the rules written by hand say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.row_oracle import CHANGES, GRID, NOW, SELECTIONS, TABLE, row_after, selects
+from tubeq_spark.rules.row_changes import Event, Every, Lapsed, Move, Named, Remove, Take
+from tubeq_spark.storage.expression import FAIL, literal, row
+from tubeq_spark.storage.rows_after import rows_after
+from tubeq_spark.storage.statement import Clause
+from tubeq_spark.storage.tables.row_clauses import clause_of
+from tubeq_spark.task import TaskState
+
+#: The same rows, kept as done.
+KEPT = [replace(row, state=TaskState.DONE) for row in GRID]
+
+
+@pytest.mark.parametrize("feed", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_row_after_a_change_is_the_row_that_is_written_by_hand(name: str, feed: bool) -> None:
+    change, rows = CHANGES[name]
+    clause = clause_of(replace(TABLE, change_feed=feed), Every(), change)
+    expected = [after for row in rows if (after := row_after(change, row)) is not None]
+
+    assert rows_after([clause], rows) == expected
+    assert [after for row in rows for after in rows_after([clause], [row])] == expected
+
+
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_clause_when_it_is_for_some_rows_leaves_all_others(name: str) -> None:
+    which, rows = SELECTIONS[name], [*GRID, *KEPT]
+    named = {"chosen": lambda _: True}
+    clause = clause_of(TABLE, which, Move(9))
+    chosen = [selects(which, row) for row in rows]
+
+    assert any(chosen)
+    assert rows_after([clause], rows, named) == [
+        replace(row, segment=9) if is_one else row for row, is_one in zip(rows, chosen, strict=True)
+    ]
+
+
+def test_clauses_when_several_apply_are_applied_in_order_once() -> None:
+    gone, rest = Lapsed(NOW), Every()
+    clauses = [clause_of(TABLE, gone, Remove()), clause_of(TABLE, rest, Move(9))]
+    clauses.append(clause_of(TABLE, Every(), Move(10)))
+    left = [replace(row, segment=9) for row in GRID if not selects(gone, row)]
+
+    assert len(left) < len(GRID)
+    assert rows_after(clauses, GRID) == left
+
+
+def test_clause_when_it_would_fail_for_no_row_is_left_out() -> None:
+    fails, moves = (
+        Clause({"segment": FAIL}, row("t").task_id < 0),
+        clause_of(TABLE, Every(), Move(9)),
+    )
+
+    assert rows_after([fails, moves], GRID) == [replace(each, segment=9) for each in GRID]
+    with pytest.raises(TypeError, match="Fail"):
+        rows_after([replace(fails, when=None)], GRID)
+
+
+def test_row_when_the_source_names_it_or_not_is_changed_or_not() -> None:
+    rows = GRID[:3]
+    clause = clause_of(TABLE, Named(), Move(9))
+
+    after = rows_after([clause], rows, {"chosen": lambda row: row is not rows[1]})
+
+    assert after == [replace(rows[0], segment=9), rows[1], replace(rows[2], segment=9)]
+
+
+def test_clause_when_it_inserts_changes_no_row() -> None:
+    assert rows_after([Clause({"segment": literal(9)}, inserts=True)], GRID) == GRID
+
+
+def test_row_when_it_is_removed_for_the_feed_of_changes_is_gone() -> None:
+    removed = clause_of(replace(TABLE, change_feed=True), Every(), Remove(5, Event("delete")))
+
+    assert removed.sets is not None
+    assert rows_after([removed], GRID) == []
+
+
+def test_row_after_a_change_when_its_payload_was_decoded_is_not_decoded_again() -> None:
+    row = replace(GRID[0], data='{"a": 1}')
+    assert row.unreadable() is None
+
+    (after,) = rows_after([clause_of(TABLE, Every(), Move(9))], [row])
+
+    assert after._decoded is row._decoded
+
+
+def test_change_when_there_are_no_rows_makes_none() -> None:
+    take = CHANGES["taken"][0]
+    assert isinstance(take, Take)
+    assert rows_after([clause_of(TABLE, Every(), take)], []) == []

@@ -1,0 +1,36 @@
+"""Asks VACUUM to wait for the long statements of a queue object, or it would make them begin anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules.microseconds import US
+
+if TYPE_CHECKING:
+    from tubeq_spark.rules.membership import LongStatements, VacuumTable
+
+__all__ = ["VacuumRequests"]
+
+#: Seconds that a statement runs before VACUUM is asked to wait for it.
+_LONG = 300.0
+#: For how long VACUUM is asked to wait, in microseconds.
+_ASKED_US = 1_200 * US
+
+
+class VacuumRequests:
+    """What one queue object has asked of VACUUM."""
+
+    def __init__(self, notes: VacuumTable, running: LongStatements) -> None:
+        """Note in `notes` what waits for the statements that are `running`."""
+        self._notes = notes
+        self._running = running
+        #: When VACUUM of a table was last asked.
+        self._asked: dict[str, int] = {}
+
+    def renew(self, member: str, now_us: int) -> None:
+        """Ask anew where half of the time has passed. One commit for each table with a long statement."""
+        for table in self._running.longer_than(_LONG):
+            last = self._asked.get(table)
+            if last is None or now_us >= last + _ASKED_US // 2:
+                self._notes.ask_to_wait(member, table, now_us, now_us + _ASKED_US)
+                self._asked[table] = now_us

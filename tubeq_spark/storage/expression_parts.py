@@ -1,0 +1,45 @@
+"""The parts of an expression: the expressions below one, and the columns in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.expression import Column, Expression
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["aliases_of", "columns_of", "parts_of"]
+
+
+def parts_of(expression: Expression) -> tuple[Expression, ...]:
+    """The expressions right below one: all that its fields hold."""
+    fields: Sequence[str] = expression.__slots__
+    return tuple(part for name in fields for part in _held(getattr(expression, name)))
+
+
+def _held(value: object) -> Iterator[Expression]:
+    """The expressions in the value of a field."""
+    if isinstance(value, Expression):
+        yield value
+    elif isinstance(value, (tuple, Mapping)):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _held(part)
+
+
+def columns_of(expression: Expression) -> set[str]:
+    """The names of all columns in an expression."""
+    return {column.name for column in _columns(expression)}
+
+
+def aliases_of(expression: Expression) -> set[str]:
+    """The aliases of all columns in an expression."""
+    return {column.of for column in _columns(expression)}
+
+
+def _columns(expression: Expression) -> Iterator[Column]:
+    if isinstance(expression, Column):
+        yield expression
+    for part in parts_of(expression):
+        yield from _columns(part)

@@ -1,0 +1,134 @@
+"""The queries by which sweeps, compactions and drops look through the segments of a tube. No commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.expression import all_of, case, row
+from tubeq_spark.storage.query import (
+    Select,
+    any_holds,
+    collected,
+    count,
+    count_if,
+    greatest,
+    least,
+    named,
+    total,
+)
+from tubeq_spark.storage.segment_facts import SegmentSpan, Waiting
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.row_clauses import GONE
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.expression import Expression
+
+__all__ = ["SegmentReader"]
+
+_ROW = row()
+_TAKEN = TaskState.TAKEN.value
+#: So many segments of leftovers are removed at a time.
+_LEFTOVERS = 10_000
+
+
+class SegmentReader:
+    """The segments of one tube, as those look at them who put them in order."""
+
+    def __init__(self, engine: Engine, table: TubeTable) -> None:
+        """Read `table` through `engine`."""
+        self._engine = engine
+        self._table = table
+
+    def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
+        """Segments with tasks up to an id (all when `None`)."""
+        columns = {
+            "segment": _ROW.segment,
+            "first": least(_ROW.task_id),
+            "last": greatest(_ROW.task_id),
+            "in_lease_segment": any_holds(_ROW.state == _TAKEN),
+        }
+        older = None if bound is None else _ROW.first <= bound
+        found = self._engine.rows(
+            self._table.select(
+                columns, by=["segment"], having=older, order=["segment"], limit=limit
+            )
+        )
+        return [SegmentSpan(r["segment"], r["last"], r["in_lease_segment"]) for r in found]
+
+    def tiny_segments(self, rows: int, most: int) -> list[int]:
+        """Segments of at most `rows` tasks, none taken, in the order of their tasks.
+
+        So many of them that together they have at most `most` rows.
+        """
+        columns = {
+            "segment": _ROW.segment,
+            "n": count(),
+            "first": least(_ROW.task_id),
+            "taken": count_if(_ROW.state == _TAKEN),
+        }
+        tiny_ones = (_ROW.n <= rows) & (_ROW.taken == 0)
+        found = self._engine.rows(
+            self._table.select(
+                columns, by=["segment"], having=tiny_ones, order=["first"], limit=rows
+            )
+        )
+        tiny, size = [], 0
+        for each in found:
+            size += each["n"]
+            if size > most:
+                break
+            tiny.append(each["segment"])
+        return tiny
+
+    def leftover_segments(self) -> list[int]:
+        """Segments with rows of tubes that had this name before; a later one may have it by now.
+
+        Fences bear the negated id: a fenced take id stays fenced while its tube is there.
+        Rows that are gone have been told of in the change feed, which has them in files of its own.
+        """
+        found = self._engine.rows(
+            Select(
+                self._table.name,
+                named("segment"),
+                self._is_leftover(),
+                by=["segment"],
+                limit=_LEFTOVERS,
+            )
+        )
+        return [each["segment"] for each in found]
+
+    def _is_leftover(self) -> Expression:
+        tube = self._table.id
+        before = (_ROW.tube < tube) & (_ROW.tube > -tube)
+        gone = (_ROW.tube == -tube) & (_ROW.state == GONE)
+        return (before | gone) & (_ROW.segment != SEGMENT_0)
+
+    def waiting(self, now_us: int, rows: int) -> Waiting:
+        """All that a sweep looks for, in one read of narrow columns.
+
+        Args:
+            now_us: The moment.
+            rows: A segment of at most so many tasks is tiny.
+        """
+        mine = self._table.mine()
+        # A lease segment has nothing but taken tasks, of one owner.
+        columns = {
+            "segment": _ROW.segment,
+            "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
+            "n": count_if(mine),
+            "due": count_if(mine & predicates.is_due(now_us)),
+            "leftover": any_holds(self._is_leftover()),
+        }
+        segments = Select(self._table.name, columns, by=["segment", "owner"])
+        is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
+        columns = {
+            "due": total(_ROW.due),
+            "owners": collected(_ROW.owner),
+            "leftovers": count_if(_ROW.leftover),
+            "tiny": count_if(is_tiny),
+        }
+        found = self._engine.rows(Select(segments, columns))[0]
+        return Waiting(found["due"] or 0, tuple(found["owners"]), found["leftovers"], found["tiny"])
