@@ -74,7 +74,7 @@ def depth(
         "due": count_if(due),
         "since": Micros(least(case((due, predicates.due_at())))),
     }
-    found = engine.rows(Select(table.name, columns, table.mine(), by=["state"]))
+    found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
     return Depth(
         {each["state"]: each["n"] for each in found if each["state"] is not None},
         next((each["oldest"] for each in found if each["state"] == "r"), None),
@@ -118,4 +118,4 @@ def _counting(
         "state": predicates.effective_state(now_us, max_attempts, over=over),
         "n": count(),
     }
-    return Select(table.name, columns, table.mine(), by=["state"])
+    return Select(table.name, columns, table.mine(), by=["state"], skips=())

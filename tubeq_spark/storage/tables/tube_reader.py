@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.rules.shown_table import shown_table
 from tubeq_spark.storage.chosen import MOST_NAMED
+from tubeq_spark.storage.damaged import DamagedFileError
 from tubeq_spark.storage.expression import (
     FALSE,
     Micros,
@@ -86,10 +87,11 @@ class TubeReader:
         having: Expression | None = None,
         order: Sequence[str] = (),
         limit: int | None = None,
+        skips: Sequence[str] | None = None,
     ) -> Select:
         """A query over the rows of the tube."""
         mine = self._table.mine() if where is None else self._table.mine() & where
-        return Select(self._table.name, columns, mine, by, having, order, limit)
+        return Select(self._table.name, columns, mine, by, having, order, limit, skips=skips)
 
     def read(
         self,
@@ -97,9 +99,11 @@ class TubeReader:
         order: Sequence[str] = (),
         limit: int | None = None,
         expected: int = 0,
+        *,
+        skips: Sequence[str] | None = None,
     ) -> list[StoredTask]:
-        """Whole rows, about so many; the caller knows their number or sets a limit."""
-        select = self._select(COLUMNS, where, order=order, limit=limit)
+        """Whole rows, about so many; the caller knows their number or sets a limit; `skips` as of a query."""
+        select = self._select(COLUMNS, where, order=order, limit=limit, skips=skips)
         return stored_tasks(self.engine.arrow(select, expected))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
@@ -108,17 +112,25 @@ class TubeReader:
         if not ids:
             return []
         if len(ids) <= MOST_NAMED:
-            return self.read(_ROW.task_id.is_in(ids))
-        # A range lets file statistics skip what a join alone would read.
-        near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
-        return self.read(near & Among(_ROW.task_id, ids, Type.BIGINT))
+            named: Expression = _ROW.task_id.is_in(ids)
+        else:
+            # A range lets file statistics skip what a join alone would read.
+            near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
+            named = near & Among(_ROW.task_id, ids, Type.BIGINT)
+        try:
+            return self.read(named)
+        except DamagedFileError:
+            found = self.read(named, skips=())
+            if len(found) < len(ids):
+                raise
+            return found
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""
         ready = self._ready(now_us, max_attempts)
 
         def read(where: Expression, expected: int) -> list[StoredTask]:
-            return self.read(where, self._table.order, limit, expected)
+            return self.read(where, self._table.order, limit, expected, skips=())
 
         return self._at_head(ready, limit, read, len)
 
@@ -168,7 +180,9 @@ class TubeReader:
     def _look(self, ready: Expression) -> list[SegmentHead]:
         columns = {"first": least(position()), "n": count()}
         found = self.engine.arrow(
-            self._select(columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS)
+            self._select(
+                columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS, skips=()
+            )
         )
         return [
             SegmentHead(OrderPosition(**each["first"]), each["n"]) for each in found.to_pylist()
@@ -177,7 +191,7 @@ class TubeReader:
     def buried(self, now_us: int, last: OrderPosition, limit: int) -> list[StoredTask]:
         """The first `limit` buried tasks, up to a position in the order."""
         where = predicates.is_buried(now_us) & self._table.up_to(last)
-        return self.read(where, self._table.order, limit)
+        return self.read(where, self._table.order, limit, skips=())
 
     def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
         """Where the first `limit` buried tasks are."""
@@ -185,7 +199,7 @@ class TubeReader:
 
     def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
-        rows = self._select(SELECTED, where, order=self._table.order, limit=limit)
+        rows = self._select(SELECTED, where, order=self._table.order, limit=limit, skips=())
         return selections_of(self.engine.arrow(selection_query(rows), expected))
 
     def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
@@ -197,7 +211,7 @@ class TubeReader:
 
     def due_tasks(self, now_us: int, limit: int) -> list[StoredTask]:
         """Tasks that time has changed and nobody has written down, by their ids."""
-        return self.read(predicates.is_due(now_us), ["task_id"], limit)
+        return self.read(predicates.is_due(now_us), ["task_id"], limit, skips=())
 
     def in_state(
         self,
@@ -222,7 +236,7 @@ class TubeReader:
         where: Expression = effective == state.value
         if after is not None:
             where &= ~self._table.up_to(after)
-        return self.read(where, self._table.order, limit)
+        return self.read(where, self._table.order, limit, skips=())
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
         """All rows of these lease segments, in order."""
@@ -239,7 +253,7 @@ class TubeReader:
             return False
         columns = {"utube": _ROW.utube, "first": least(position())}
         ready = self._ready(now_us, max_attempts) & predicates.of_utubes(lasts)
-        firsts = self.engine.arrow(self._select(columns, ready, by=["utube"])).to_pylist()
+        firsts = self.engine.arrow(self._select(columns, ready, by=["utube"], skips=())).to_pylist()
         return any(OrderPosition(**each["first"]) < lasts[each["utube"]] for each in firsts)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
@@ -303,7 +317,9 @@ class TubeReader:
         }
         tiny_ones = (_ROW.n <= rows) & (_ROW.taken == 0)
         found = self.engine.rows(
-            self._select(columns, by=["segment"], having=tiny_ones, order=["first"], limit=rows)
+            self._select(
+                columns, by=["segment"], having=tiny_ones, order=["first"], limit=rows, skips=()
+            )
         )
         tiny, size = [], 0
         for each in found:
@@ -326,6 +342,7 @@ class TubeReader:
                 self._is_leftover(),
                 by=["segment"],
                 limit=_LEFTOVERS,
+                skips=(),
             )
         )
         return [each["segment"] for each in found]
@@ -352,7 +369,7 @@ class TubeReader:
             "due": count_if(mine & predicates.is_due(now_us)),
             "leftover": any_holds(self._is_leftover()),
         }
-        segments = Select(self._table.name, columns, by=["segment", "owner"])
+        segments = Select(self._table.name, columns, by=["segment", "owner"], skips=())
         is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
         columns = {
             "due": total(_ROW.due),
@@ -373,7 +390,9 @@ class TubeReader:
         }
         by = ["segment", "state", "over", "worn"]
         found = self.engine.arrow(
-            self._select(columns, predicates.is_due(now_us), by=by, order=["segment"], limit=limit)
+            self._select(
+                columns, predicates.is_due(now_us), by=by, order=["segment"], limit=limit, skips=()
+            )
         )
         return [
             DueGroup(r["segment"], TaskState(r["state"]), r["over"], r["worn"], r["n"])
@@ -389,7 +408,7 @@ class TubeReader:
             where &= _ROW.owner == owner
         columns = {"segment": _ROW.segment, "worn": count_if(_is_worn(max_attempts))}
         found = self.engine.rows(
-            self._select(columns, where, by=["segment"], order=["segment"], limit=limit)
+            self._select(columns, where, by=["segment"], order=["segment"], limit=limit, skips=())
         )
         return [each["segment"] for each in found], sum(each["worn"] for each in found)
 
@@ -407,7 +426,9 @@ class TubeReader:
     def owners(self, limit: int) -> list[str]:
         """Who holds tasks, in ended leases too."""
         taken = _ROW.state == _TAKEN
-        found = self.engine.rows(self._select(named("owner"), taken, by=["owner"], limit=limit))
+        found = self.engine.rows(
+            self._select(named("owner"), taken, by=["owner"], limit=limit, skips=())
+        )
         return [each["owner"] for each in found]
 
     def first_pri(self, below: int) -> int | None:
@@ -421,7 +442,8 @@ class TubeReader:
 
     def _outer_pri(self, pri: Expression, where: Expression) -> int | None:
         stored = _ROW.state != TaskState.DONE.value
-        found: int | None = self.engine.rows(self._select({"pri": pri}, stored & where))[0]["pri"]
+        outer = self._select({"pri": pri}, stored & where, skips=())
+        found: int | None = self.engine.rows(outer)[0]["pri"]
         return found
 
     def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
