@@ -30,12 +30,13 @@ from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Table
@@ -119,12 +120,13 @@ class NativeEngine:
                 newest, local = table.seen(), table.local
                 if newest is None or local is None:
                     return self._by_datafusion(query, expected)
-                asked, without = _readable(query, local, newest)
+                bad = local.bad_files.of(newest)
+                asked, without = _readable(query, local, newest, bad)
                 try:
                     few = self._few(asked, local, without) if expected < MANY else None
                     return self._by_datafusion(asked, expected) if few is None else few
                 except Exception as error:
-                    if not errors.is_from_library(error) or not _finds_bad(query, table):
+                    if not errors.is_from_library(error) or not _finds_bad(query, table, bad):
                         raise
                     # Some of them are left out now, or refused by name.
                     log.info("%s is read once more", table.path, exc_info=True)
@@ -257,13 +259,14 @@ class NativeEngine:
             return newest.history(limit)
 
 
-def _readable(query: Select, local: LocalTable, newest: Snapshot) -> tuple[Select, Snapshot]:
-    """A query and the newest version, without what cannot be read.
+def _readable(
+    query: Select, local: LocalTable, newest: Snapshot, bad: Sequence[DataFile]
+) -> tuple[Select, Snapshot]:
+    """A query and the newest version, without some files that cannot be read.
 
     Raises:
-        DamagedFileError: The query needs rows of a file that cannot be read.
+        DamagedFileError: The query needs rows of one of them.
     """
-    bad = local.bad_files.of(newest)
     if not bad:
         return query, newest
     inner = innermost(query)
@@ -276,13 +279,16 @@ def _readable(query: Select, local: LocalTable, newest: Snapshot) -> tuple[Selec
     return with_innermost(query, replace(inner, where=where)), newest.without(bad)
 
 
-def _finds_bad(query: Select, table: Table) -> bool:
-    """Whether a query has failed for a data file that was not known to be bad."""
+def _finds_bad(query: Select, table: Table, bad: Sequence[DataFile]) -> bool:
+    """Whether a query has failed for a data file that is not one of those that were known as bad."""
     newest, local = table.seen(), table.local
     if newest is None or local is None:
         return False
-    may_hold = files_of(innermost(query).where, newest.shape.schema)
-    return local.bad_files.look(filter(may_hold, newest.files.values()))
+    known = {file.path for file in bad}
+    read = filter(files_of(innermost(query).where, newest.shape.schema), newest.files.values())
+    others = [file for file in read if file.path not in known]
+    local.bad_files.look(others)
+    return bool(local.bad_files.among(others))
 
 
 def _all_held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:

@@ -61,8 +61,11 @@ class LocalWriter:
             try:
                 decision = decide(statement, _Target(local, snapshot, self._files), run)
             except Exception as error:
-                if is_from_library(error) and bad.look(snapshot.within(statement.partitions)):
-                    raise EngineError(reason_of(error), Outcome.CONFLICT) from error
+                if is_from_library(error):
+                    bad.look(near := snapshot.within(statement.partitions))
+                    if bad.among(near):
+                        # Decided anew, it goes on without the file, or is refused by its name.
+                        raise EngineError(reason_of(error), Outcome.CONFLICT) from error
                 raise
             if decision.rows is not None:
                 said = user_metadata(note, decision.affected, statement.operation_id)

@@ -56,22 +56,17 @@ class BadFiles:
         self.look(files)
         return [file for file in files if file.path in self._faults]
 
-    def look(self, files: Iterable[DataFile], *, at_content: bool = True) -> bool:
+    def look(self, files: Iterable[DataFile], *, at_content: bool = True) -> None:
         """Look at some files.
 
         Args:
             files: The files.
             at_content: Whether to look for the end of a Parquet file, too; else at lengths only.
-
-        Returns:
-            Whether one of them is bad that was not known.
         """
-        is_new = False
         for file in files:
             place, is_known = self._directory / file.path, file.path in self._faults
             fault = _fault_of(place, file.size, at_content=at_content or is_known)
             if fault and not is_known:
-                is_new = True
                 log.warning("%s %s: reads leave its segment out", place, fault)
             elif is_known and not fault:
                 log.warning("%s is as it was written again", place)
@@ -80,7 +75,6 @@ class BadFiles:
                     self._faults[file.path] = fault
                 else:
                     self._faults.pop(file.path, None)
-        return is_new
 
     def among(self, files: Iterable[DataFile]) -> list[DataFile]:
         """Those of some files that are known."""

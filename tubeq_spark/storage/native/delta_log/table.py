@@ -203,15 +203,11 @@ class LocalTable:
         """Refuse to commit that files go which are not as they were written: they may come back.
 
         Raises:
-            EngineError: That is news, so that what is left is to be decided anew.
-            DamagedFileError: It was known before.
+            EngineError: What is left is to be decided anew.
         """
-        is_new = self.bad_files.look(files, at_content=False)
+        self.bad_files.look(files, at_content=False)
         for file in self.bad_files.among(files):
-            refusal = self.bad_files.refusal(file)
-            if is_new:
-                raise EngineError(str(refusal), Outcome.CONFLICT)
-            raise refusal
+            raise EngineError(str(self.bad_files.refusal(file)), Outcome.CONFLICT)
 
     @contextmanager
     def _removing_unless_sent(self, files: Sequence[DataFile]) -> Iterator[None]:
