@@ -58,6 +58,8 @@ WITHOUT_SQL = {
     "Sessions.files",
     "Sessions.last_commit",
     "Sessions.version",
+    # By `task_counts.depth`.
+    "TubeReader.depth",
 }
 
 

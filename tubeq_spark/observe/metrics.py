@@ -9,7 +9,6 @@ from tubeq_spark.rules.microseconds import LAST_US, US, from_us
 from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.counters import calls_of
-from tubeq_spark.storage.tables.task_counts import depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -45,14 +44,7 @@ def measure_tube(
     """Measure one tube: an aggregate over its tasks, its table's detail, its log."""
     engine, now_us = ctx.queue.engine, ctx.queue.now_us()
     soon_us = LAST_US if ending_us is None else min(now_us + ending_us, LAST_US)
-    tasks = depth(
-        engine,
-        ctx.table,
-        now_us,
-        soon_us,
-        ctx.max_attempts,
-        ctx.queue.lapsed.owners(now_us),
-    )
+    tasks = ctx.tasks.depth(now_us, soon_us, ctx.max_attempts, ctx.queue.lapsed.owners(now_us))
     table = engine.tables.extent(ctx.table.name)
     return TubeMetrics(
         type=ctx.record.type,

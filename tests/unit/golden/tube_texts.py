@@ -233,7 +233,7 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", lambda tasks: tasks.tiny_segments(7, 10), tiny)
     yield case("leftover_segments: any", lambda tasks: tasks.leftover_segments())
-    waiting = {"due": None, "owners": ["session/1"], "leftovers": 0, "tiny": 0}
+    waiting = {"due": None, "next": None, "owners": ["session/1"], "leftovers": 0, "tiny": 0}
     yield case("waiting: of 7 rows", lambda tasks: tasks.waiting(NOW, 7), [waiting])
     due = [{"segment": 1, "state": "t", "over": False, "worn": False, "n": 1}]
     for most in ATTEMPTS:

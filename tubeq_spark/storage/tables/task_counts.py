@@ -33,6 +33,8 @@ class Depth:
         leases_ending: Leases that end soon.
         unswept: Tasks that time has changed and nobody has written down.
         unswept_since_us: When the first of these changed.
+        until_us: The first moment at which time alone changes any of it, unless sessions are over; `None`
+            is never.
     """
 
     states: Mapping[str, int]
@@ -40,6 +42,7 @@ class Depth:
     leases_ending: int
     unswept: int
     unswept_since_us: int | None
+    until_us: int | None = None
 
 
 def depth(
@@ -73,14 +76,21 @@ def depth(
         "ending": count_if(ending),
         "due": count_if(due),
         "since": Micros(least(case((due, predicates.due_at())))),
+        "next": Micros(least(case((~due, predicates.due_at())))),
+        "enters": Micros(least(case((_ROW.next_event > at(soon_us), _ROW.next_event)))),
     }
     found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
+    moments = [each["next"] for each in found]
+    moments += [
+        None if each["enters"] is None else each["enters"] - (soon_us - now_us) for each in found
+    ]
     return Depth(
         {each["state"]: each["n"] for each in found if each["state"] is not None},
         next((each["oldest"] for each in found if each["state"] == "r"), None),
         sum(each["ending"] for each in found),
         sum(each["due"] for each in found),
         min((each["since"] for each in found if each["since"] is not None), default=None),
+        min((moment for moment in moments if moment is not None), default=None),
     )
 
 

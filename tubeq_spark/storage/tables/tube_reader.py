@@ -34,6 +34,7 @@ from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import DueGroup, SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
+from tubeq_spark.storage.tables.lasting import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.selections import (
     SELECTED,
@@ -41,7 +42,7 @@ from tubeq_spark.storage.tables.selections import (
     selection_query,
     selections_of,
 )
-from tubeq_spark.storage.tables.task_counts import counts
+from tubeq_spark.storage.tables.task_counts import counts, depth
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.segment_facts import SegmentSelection
+    from tubeq_spark.storage.tables.task_counts import Depth
 
 __all__ = ["TubeReader"]
 
@@ -77,6 +79,8 @@ class TubeReader:
         self.engine = engine
         self._table = table
         self._heads = HeadHint()
+        self._waiting: Lasting[Waiting] = Lasting(engine, table.name)
+        self._depth: Lasting[Depth] = Lasting(engine, table.name)
 
     def _select(
         self,
@@ -354,12 +358,16 @@ class TubeReader:
         return (before | gone) & (_ROW.segment != SEGMENT_0)
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
-        """All that a sweep looks for, in one read of narrow columns.
+        """All that a sweep looks for, in one read of narrow columns; none while nothing can have changed.
 
         Args:
             now_us: The moment.
             rows: A segment of at most so many tasks is tiny.
         """
+        return self._waiting.read(rows, now_us, lambda: self._read_waiting(now_us, rows))
+
+    def _read_waiting(self, now_us: int, rows: int) -> tuple[Waiting, int | None]:
+        """That, and when time will change it."""
         mine = self._table.mine()
         # A lease segment has nothing but taken tasks, of one owner.
         columns = {
@@ -367,18 +375,35 @@ class TubeReader:
             "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
             "n": count_if(mine),
             "due": count_if(mine & predicates.is_due(now_us)),
+            "next": Micros(least(case((mine, predicates.due_at())))),
             "leftover": any_holds(self._is_leftover()),
         }
         segments = Select(self._table.name, columns, by=["segment", "owner"], skips=())
         is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
         columns = {
             "due": total(_ROW.due),
+            "next": least(_ROW.next),
             "owners": collected(_ROW.owner),
             "leftovers": count_if(_ROW.leftover),
             "tiny": count_if(is_tiny),
         }
         found = self.engine.rows(Select(segments, columns))[0]
-        return Waiting(found["due"] or 0, tuple(found["owners"]), found["leftovers"], found["tiny"])
+        due, until_us = found["due"] or 0, found["next"]
+        waiting = Waiting(due, tuple(found["owners"]), found["leftovers"], found["tiny"])
+        return waiting, until_us
+
+    def depth(
+        self, now_us: int, soon_us: int, max_attempts: int | None, over: Collection[str]
+    ) -> Depth:
+        """As `task_counts.depth` of the tube; nothing is read while nothing can have changed."""
+        asked = (soon_us - now_us, max_attempts, frozenset(over))
+
+        def read() -> tuple[Depth, int | None]:
+            found = depth(self.engine, self._table, now_us, soon_us, max_attempts, over)
+            # What sessions held that are over ends at other moments.
+            return found, now_us if over else found.until_us
+
+        return self._depth.read(asked, now_us, read)
 
     def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
         """What time has changed and nobody has written down, in at most `limit` groups."""
