@@ -25,10 +25,10 @@ class _Read(Generic[T]):
     until_us: int | None
     value: T
 
-    def holds(self, version: int, asked: Hashable, now_us: int) -> bool:
+    def holds(self, version: int, asks: Callable[[T], Hashable], now_us: int) -> bool:
         """Whether another read would find the same."""
         is_in_time = self.from_us <= now_us and (self.until_us is None or now_us < self.until_us)
-        return is_in_time and (version, asked) == (self.version, self.asked)
+        return is_in_time and version == self.version and asks(self.value) == self.asked
 
 
 class Lasting(Generic[T]):
@@ -40,23 +40,25 @@ class Lasting(Generic[T]):
         self._table = table
         self._last: _Read[T] | None = None
 
-    def read(self, asked: Hashable, now_us: int, read: Callable[[], tuple[T, int | None]]) -> T:
+    def read(
+        self, now_us: int, read: Callable[[], tuple[T, int | None]], asks: Callable[[T], Hashable]
+    ) -> T:
         """What a read finds at a moment.
 
         Args:
-            asked: What else the read depends on.
             now_us: The moment.
             read: Reads it, and tells the first moment at which time alone changes it; `None` is never.
+            asks: What else it depends on, by what it finds.
         """
         # Before the read: what is committed meanwhile is of a later version.
         version, last = self._tables.version(self._table), self._last
         if version is None:
             return read()[0]
-        if last is not None and last.holds(version, asked, now_us):
+        if last is not None and last.holds(version, asks, now_us):
             return last.value
         bad_files = self._tables.bad_files(self._table)
         value, until_us = read()
         # A data file may come back without a commit.
         is_whole = not bad_files and not self._tables.bad_files(self._table)
-        self._last = _Read(version, asked, now_us, until_us, value) if is_whole else None
+        self._last = _Read(version, asks(value), now_us, until_us, value) if is_whole else None
         return value

@@ -47,7 +47,7 @@ from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -364,7 +364,7 @@ class TubeReader:
             now_us: The moment.
             rows: A segment of at most so many tasks is tiny.
         """
-        return self._waiting.read(rows, now_us, lambda: self._read_waiting(now_us, rows))
+        return self._waiting.read(now_us, lambda: self._read_waiting(now_us, rows), lambda _: rows)
 
     def _read_waiting(self, now_us: int, rows: int) -> tuple[Waiting, int | None]:
         """That, and when time will change it."""
@@ -396,14 +396,16 @@ class TubeReader:
         self, now_us: int, soon_us: int, max_attempts: int | None, over: Collection[str]
     ) -> Depth:
         """As `task_counts.depth` of the tube; nothing is read while nothing can have changed."""
-        asked = (soon_us - now_us, max_attempts, frozenset(over))
 
         def read() -> tuple[Depth, int | None]:
             found = depth(self.engine, self._table, now_us, soon_us, max_attempts, over)
-            # What sessions held that are over ends at other moments.
-            return found, now_us if over else found.until_us
+            return found, found.until_us
 
-        return self._depth.read(asked, now_us, read)
+        def asks(found: Depth) -> Hashable:
+            # Of all sessions that are over few hold tasks of this tube.
+            return soon_us - now_us, max_attempts, found.owners.intersection(over)
+
+        return self._depth.read(now_us, read, asks)
 
     def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
         """What time has changed and nobody has written down, in at most `limit` groups."""
