@@ -11,6 +11,7 @@ import pyarrow as pa
 from tests.queries import everything
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.storage.arrow.select import innermost
 from tubeq_spark.storage.commit_note import Note
 from tubeq_spark.storage.locking import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
@@ -163,6 +164,14 @@ class Place:
 
     def run(self, statement: Statement | Append) -> Affected:
         return self.engine.execute(statement, NOTE)
+
+    def few(self, query: Select) -> pa.Table | None:
+        """The rows of a query by Arrow; `None`: it is left to DataFusion."""
+        table = self.engine._handles.of(str(innermost(query).table))
+        newest, local = table.seen(), table.local
+        if newest is None or local is None:
+            return None
+        return self.engine._few(query, local, newest)
 
     def put(self, segment: int, ids: Sequence[int], **columns: Any) -> Affected:
         return self.run(self.statements.put(new_rows(segment, ids, **columns), len(ids), [segment]))

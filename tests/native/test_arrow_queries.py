@@ -114,7 +114,7 @@ def is_answered_as_by_the_library(place: Place, query: Select, rows: pa.Table) -
         part, expected = expected, by_library(place, replace(query, limit=None))
         agrees(part, expected, query)
     agrees(found, expected, query)
-    few = place.engine._few(query)
+    few = place.few(query)
     if few is not None:
         agrees(few, expected, query)
 
@@ -357,7 +357,7 @@ def test_query_when_arrow_cannot_answer_it_is_left_to_the_library(
     query = grid.about(query, place.tube)
     with pytest.raises(NotByArrowError, match=reason):
         answer(query, rows["tube"])
-    assert place.engine._few(query) is None
+    assert place.few(query) is None
 
 
 def test_query_when_a_sum_has_no_end_is_left_to_the_library(
@@ -366,4 +366,4 @@ def test_query_when_a_sum_has_no_end_is_left_to_the_library(
     query = Select(place.tube, {"x": R.ttl + (2**63 - 1)})
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
         answer(query, rows["tube"])
-    assert place.engine._few(query) is None
+    assert place.few(query) is None

@@ -36,7 +36,7 @@ def ready(place: Place) -> Select:
 
 def without(place: Place, query: Select) -> pa.Table:
     """What is answered without DataFusion."""
-    found = place.engine._few(query)
+    found = place.few(query)
     assert found is not None
     return found
 
@@ -155,7 +155,7 @@ def test_take_when_there_are_too_many_files_asks_the_library(
     place = Place(tmp_path, -1, local=True).create()
     for segment in (5, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
-    assert place.engine._few(ready(place)) is None
+    assert place.few(ready(place)) is None
     assert [task.task_id for task in place.tasks.ready(NOW, 3, None)] == [50, 51, 60]
     taken = place.statements.take([5, 6, 7], [(at(60), -50)], LEASE, NOW, 3)
     assert place.run(taken).updated == 3
@@ -172,10 +172,10 @@ def test_take_when_a_small_file_has_large_rows_asks_the_library(
     place = Place(tmp_path, -1, local=True).create()
     ids = range(50, 1_250)
     place.put(5, ids, data=["x" * 10_000] * len(ids))
-    assert place.engine._few(ready(place)) is None
+    assert place.few(ready(place)) is None
     (kept,) = place.engine._handles.files._kept.values()
     assert kept is None
-    assert place.engine._few(ready(place)) is None
+    assert place.few(ready(place)) is None
     assert place.run(place.statements.take([5], [(at(50), -50)], LEASE, NOW, 1)).updated == 1
     assert [task.task_id for task in place.tasks.ready(NOW, 2, None)] == [51, 52]
 
@@ -187,9 +187,9 @@ def test_groups_when_they_are_of_many_rows_are_left_to_the_library(
     place.put(5, [50, 51, 52])
     query = counted(place.tube, R.task_id > 50)
     monkeypatch.setattr(arrow_select, "MOST", 2)
-    assert place.engine._few(query) is not None
+    assert place.few(query) is not None
     monkeypatch.setattr(arrow_select, "MOST", 1)
-    assert place.engine._few(query) is None
+    assert place.few(query) is None
     assert place.engine.rows(query) == [{"n": 2}]
 
 
@@ -199,7 +199,7 @@ def test_file_when_it_is_gone_is_asked_of_the_library(tmp_path: Path) -> None:
     for file in tmp_path.glob("tube/segment=5/*.parquet"):
         file.unlink()
     place.engine._handles.files.forget()
-    assert place.engine._few(ready(place)) is None
+    assert place.few(ready(place)) is None
 
 
 def test_take_when_another_rows_lease_cannot_be_computed_takes_as_the_library(

@@ -63,6 +63,8 @@ WITHOUT_SQL = {
     "Sessions.last_commit",
     "Sessions.version",
     "TubeWriter.taken",
+    # By `task_counts.depth`.
+    "TubeReader.depth",
 }
 
 

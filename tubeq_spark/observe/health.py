@@ -47,8 +47,9 @@ class Problem:
             storage's), `settings` (of the Spark session), `storage` (unsafe for several drivers),
             `claims` (utube locks that nobody uses), `sessions` (dead ones that hold tasks),
             `files` (too many), `log` (no checkpoints), `dropping` (a drop that is not done),
-            `creating` (a creation that is not done), `damage` (a power cut took commits, or a log
-            cannot be read to its end) or `unreadable` (what it is cannot be read).
+            `creating` (a creation that is not done), `damage` (a power cut took commits, a log
+            cannot be read to its end, or a data file of a tube is missing or cut) or `unreadable`
+            (what it is cannot be read).
         tube: The tube, if it is about one.
         message: What was found, and what helps.
     """
@@ -126,6 +127,7 @@ def examine(
         elif record.type in queue.drivers:
             with _noted(queue, found, f"tube {record.name}", record.name):
                 ctx = context_of(record)
+                found += _bad_files(ctx)
                 metrics = measure_tube(ctx, [], 0)
                 found += [*_tube(record.name, metrics, limits), *_unused_locks(ctx, limits)]
                 for owner in ctx.reader.owners(_MOST):
@@ -168,6 +170,13 @@ def _damage(opened: OpenedLocation, table: str, tube: str | None) -> Iterator[Pr
     if synced is not None:
         for message in damage(synced):
             yield Problem("damage", tube, message if tube else f"{table} {message}")
+
+
+def _bad_files(ctx: TubeContext) -> Iterator[Problem]:
+    for bad in ctx.queue.engine.tables.bad_files(ctx.table.name, look=True):
+        held = "" if bad.rows is None else f" with {bad.rows} rows"
+        message = f"the data file {bad.path}{held} {bad.fault}; its tasks wait until it is back"
+        yield Problem("damage", ctx.record.name, f"{message}, or `tubeq check` takes it out")
 
 
 def _unfinished(record: TubeRecord) -> Problem:

@@ -9,7 +9,6 @@ from tubeq_spark.rules.microseconds import LAST_US, US, from_us
 from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.counters import calls_of
-from tubeq_spark.storage.tables.task_counts import depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def oldest_ready_age(ctx: TubeContext) -> float | None:
 
 def _depth(ctx: TubeContext, now_us: int, soon_us: int) -> Depth:
     over = ctx.queue.lapsed.owners(now_us)
-    return depth(ctx.queue.engine, ctx.table, now_us, soon_us, ctx.max_attempts, over)
+    return ctx.reader.depth(now_us, soon_us, ctx.max_attempts, over)
 
 
 def _age(since_us: int | None, now_us: int) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.ended_log import EndedLog
     from tubeq_spark.storage.query import Query
+    from tubeq_spark.storage.segment_facts import BadFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
     from tubeq_spark.storage.tables.schema import NewTable
 
@@ -84,6 +85,15 @@ class Tables(Protocol):
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
         """How many bytes the data files of some segments of a tube have."""
+        ...
+
+    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
+        """The data files of a tube that are missing or damaged, whose segments reads leave out.
+
+        Args:
+            table: The table.
+            look: Whether to look for others than reads have met, by the lengths of all files.
+        """
         ...
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:

@@ -156,6 +156,9 @@ class Select:
         order: Selected columns, or for plain rows columns of the table, that the rows are in the order of.
         limit: How many rows; `None`: all.
         descending: Whether the order is turned round.
+        skips: What is left out where a data file of a tube is missing or damaged: its segment, and rows with
+            a value that may be in it in one of these columns. `None`: nothing is, and the query fails if the
+            file may have rows of its condition.
     """
 
     table: str | Select | Firsts
@@ -166,6 +169,7 @@ class Select:
     order: Sequence[str] = ()
     limit: int | None = None
     descending: bool = False
+    skips: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

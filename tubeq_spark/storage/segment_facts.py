@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tubeq_spark.task import TaskState
 
 __all__ = [
+    "BadFile",
     "DueGroup",
     "SegmentSelection",
     "SegmentSpan",
@@ -17,6 +18,23 @@ __all__ = [
     "UtubeLock",
     "Waiting",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class BadFile:
+    """A data file of a tube that is not as it was written, so that reads leave its segment out.
+
+    Attributes:
+        path: Where it is.
+        fault: What is wrong with it, without the subject.
+        segment: Its segment.
+        rows: How many rows it has, by the log; `None`: that does not tell.
+    """
+
+    path: str
+    fault: str
+    segment: int | None
+    rows: int | None
 
 
 @dataclass(frozen=True, slots=True)

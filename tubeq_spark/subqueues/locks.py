@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.errors import ConflictError, TubeqError
 from tubeq_spark.rules.microseconds import US
 from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.damaged import DamagedFileError
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class LockStates:
 def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
     """Look at all utube locks. No commit."""
     everything = ctx.utube_locks.all()
-    stored = ctx.subqueue_reader.stored_under({lock.take_id for lock in everything}, now_us)
+    stored = _stored_under(ctx, everything, now_us)
     live = [lock for lock in everything if (lock.take_id, lock.utube) in stored]
     empty = [lock for lock in everything if (lock.take_id, lock.utube) not in stored]
     # Where locks keep us apart no taker is between its two commits.
@@ -74,6 +75,25 @@ def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
         [lock for lock in empty if lock.take_id not in fresh],
         any(stored.values()),
     )
+
+
+def _stored_under(
+    ctx: TubeContext, everything: Sequence[UtubeLock], now_us: int
+) -> dict[tuple[int, str | None], bool]:
+    """What is stored as taken under some locks, and whether all its leases have ended.
+
+    A lock whose tasks may be in a data file that cannot be read has some, as far as anybody knows.
+    """
+    try:
+        return ctx.subqueue_reader.stored_under({lock.take_id for lock in everything}, now_us)
+    except DamagedFileError:
+        stored = dict[tuple[int, str | None], bool]()
+    for lock in everything:
+        try:
+            stored |= ctx.subqueue_reader.stored_under([lock.take_id], now_us)
+        except DamagedFileError:
+            stored[lock.take_id, lock.utube] = False
+    return stored
 
 
 def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int]:
@@ -198,7 +218,11 @@ def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
     a touch that was decided before its end could still come.
     """
     if pairs:
-        stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
+        try:
+            stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
+        except DamagedFileError:
+            log.warning("utube locks of %s stay", ctx.record.name, exc_info=True)
+            return
         _free_pairs(ctx, pairs - stored, whole=False)
 
 
@@ -215,7 +239,11 @@ def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
     if whole:
         free_locks(ctx, [take_id])
         return
-    stored = ctx.subqueue_reader.taken_under([take_id])
+    try:
+        stored = ctx.subqueue_reader.taken_under([take_id])
+    except DamagedFileError:
+        log.warning("utube locks of %s stay", ctx.record.name, exc_info=True)
+        return
     everything = ctx.utube_locks.all()
     left = [t for t in everything if t.take_id == take_id and (take_id, t.utube) not in stored]
     if left:

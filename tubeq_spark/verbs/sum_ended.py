@@ -22,7 +22,8 @@ def sum_ended(ctx: TubeContext) -> None:
 
     The notes of a tube that this engine must not write wait for a sweep of the other one.
     """
-    if not ctx.queue.loop_without_retry.is_allowed:
+    # Most tubes have none, which is seen without the lock.
+    if not ctx.queue.loop_without_retry.is_allowed or ctx.ended.sum() is None:
         return
 
     def attempt() -> Plan[None]:

@@ -99,7 +99,9 @@ class Recorder:
         self.loop: Any = self
         self.lock: Any = None
         self.random = random.Random(7)
-        self.tables = SimpleNamespace(ended_log=lambda *_, **__: case.ended)
+        self.tables = SimpleNamespace(
+            ended_log=lambda *_, **__: case.ended, version=lambda _: None, bad_files=lambda _: ()
+        )
         self._answers = iter(case.answers)
         self._affected = iter(case.affected)
         self._numbers = itertools.count(-9001, -1)

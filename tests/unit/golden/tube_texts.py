@@ -249,7 +249,7 @@ def reads_for_upkeep(table: TubeTable) -> Iterator[Case]:
     tiny = [{"segment": n, "n": 6, "first": n} for n in (1, 2)]
     yield case("tiny_segments: of 7 rows", lambda segments: segments.tiny_segments(7, 10), tiny)
     yield case("leftover_segments: any", lambda segments: segments.leftover_segments())
-    waiting = {"due": None, "owners": ["session/1"], "leftovers": 0, "tiny": 0}
+    waiting = {"due": None, "next": None, "owners": ["session/1"], "leftovers": 0, "tiny": 0}
     yield case("waiting: of 7 rows", lambda segments: segments.waiting(NOW, 7), [waiting])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     #: Values, one a row or one a group, and their type.
     Typed: TypeAlias = "tuple[list[Any], pa.DataType]"
 
-__all__ = ["MOST", "answer", "innermost"]
+__all__ = ["MOST", "answer", "innermost", "with_innermost"]
 
 #: Of more rows DataFusion makes groups faster than Python.
 MOST = 2_000
@@ -41,6 +42,17 @@ def innermost(query: Select) -> Select:
     while not isinstance(query.table, str):
         query = query.table.rows if isinstance(query.table, Firsts) else query.table
     return query
+
+
+def with_innermost(query: Select, inner: Select) -> Select:
+    """A query with another part that reads the table itself."""
+    match query.table:
+        case Select() as rows:
+            return replace(query, table=with_innermost(rows, inner))
+        case Firsts(rows) as firsts:
+            return replace(query, table=replace(firsts, rows=with_innermost(rows, inner)))
+        case _:
+            return inner
 
 
 def answer(query: Select, rows: pa.Table) -> pa.Table:

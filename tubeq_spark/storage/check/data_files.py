@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tubeq_spark.storage.arrow_arrays import array
+from tubeq_spark.storage.damaged import fault_of_length
 from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["fault_of_file", "is_elsewhere", "tasks_by_statistics", "tasks_in"]
+__all__ = [
+    "fault_of_file",
+    "is_elsewhere",
+    "tasks_by_statistics",
+    "tasks_in",
+]
 
 _STATES = array([state.value for state in TaskState], pa.string())
 
@@ -36,14 +41,9 @@ def fault_of_file(file: Path, size: int) -> str:
     Raises:
         OSError: The system refuses to read it.
     """
-    try:
-        found = os.stat(file).st_size  # noqa: PTH116  (many files)
-    except FileNotFoundError:
-        return "is missing"
-    if not found:
-        return "is empty"
-    if found != size:
-        return f"has {found} bytes instead of {size}"
+    fault = fault_of_length(file, size)
+    if fault:
+        return fault
     try:
         pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.select import answer, innermost
+from tubeq_spark.storage.arrow.select import answer, innermost, with_innermost
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
+from tubeq_spark.storage.native.delta_log.bad_files import left_out
+from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.queries import MANY, ArrowHandover, RunningQuery
@@ -27,12 +30,16 @@ from tubeq_spark.storage.query import Union
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.delta_log.table import LocalTable
+    from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.writer import Renders
     from tubeq_spark.storage.query import Query, Select
     from tubeq_spark.storage.statement import Source
@@ -108,16 +115,28 @@ class NativeEngine:
             if isinstance(query, Union):
                 # Each is about another table.
                 return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
-            few = self._few(query) if expected < MANY else None
-            return self._run(lambda r: r.query(query), expected, {}) if few is None else few
+            table = self._handles.table(str(innermost(query).table))
+            while True:
+                newest, local = table.seen(), table.local
+                if newest is None or local is None:
+                    return self._by_datafusion(query, expected)
+                bad = local.bad_files.of(newest)
+                asked, without = _readable(query, local, newest, bad)
+                try:
+                    few = self._few(asked, local, without) if expected < MANY else None
+                    return self._by_datafusion(asked, expected) if few is None else few
+                except Exception as error:
+                    if not errors.is_from_library(error) or not _finds_bad(query, table, bad):
+                        raise
+                    # Some of them are left out now, or refused by name.
+                    log.info("%s is read once more", table.path, exc_info=True)
 
-    def _few(self, query: Select) -> pa.Table | None:
+    def _by_datafusion(self, query: Select, expected: int) -> pa.Table:
+        return self._run(lambda r: r.query(query), expected, {})
+
+    def _few(self, query: Select, local: LocalTable, newest: Snapshot) -> pa.Table | None:
         """The rows of a query about a small table, by Arrow; `None`: it is left to DataFusion."""
         inner = innermost(query)
-        table = self._handles.table(str(inner.table))
-        newest, local = table.seen(), table.local
-        if newest is None or local is None:
-            return None
         listed = SmallFiles.listed(local, newest, {}, inner.where)
         rows = None if listed is None else self._handles.files.rows(listed)
         if rows is None:
@@ -238,6 +257,38 @@ class NativeEngine:
     def _history(self, table: str, limit: int | None) -> list[dict[str, Any]]:
         with self.reading(), self._handles.table(table).newest() as newest:
             return newest.history(limit)
+
+
+def _readable(
+    query: Select, local: LocalTable, newest: Snapshot, bad: Sequence[DataFile]
+) -> tuple[Select, Snapshot]:
+    """A query and the newest version, without some files that cannot be read.
+
+    Raises:
+        DamagedFileError: The query needs rows of one of them.
+    """
+    if not bad:
+        return query, newest
+    inner = innermost(query)
+    if inner.skips is None:
+        for file in filter(files_of(inner.where, newest.shape.schema), bad):
+            raise local.bad_files.refusal(file)
+        return query, newest
+    readable = left_out(bad, inner.skips)
+    where = readable if inner.where is None else inner.where & readable
+    return with_innermost(query, replace(inner, where=where)), newest.without(bad)
+
+
+def _finds_bad(query: Select, table: Table, bad: Sequence[DataFile]) -> bool:
+    """Whether a query has failed for a data file that is not one of those that were known as bad."""
+    newest, local = table.seen(), table.local
+    if newest is None or local is None:
+        return False
+    known = {file.path for file in bad}
+    read = filter(files_of(innermost(query).where, newest.shape.schema), newest.files.values())
+    others = [file for file in read if file.path not in known]
+    local.bad_files.look(others)
+    return bool(local.bad_files.among(others))
 
 
 def _all_held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, holds, of_table
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.table import Commit
+from tubeq_spark.storage.native.errors import is_from_library
 from tubeq_spark.storage.native.swap import plan_rewrite
 from tubeq_spark.storage.native.writer import APPENDS, is_of_whole_partitions, whole
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -44,6 +46,11 @@ class LocalWriter:
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
         """Run a statement."""
         with table.deciding() as (local, snapshot):
+            bad = local.bad_files
+            for file in bad.among(
+                snapshot.within(statement.partitions) if bad.of(snapshot) else ()
+            ):
+                raise bad.refusal(file)
             if is_of_whole_partitions(statement, snapshot.shape.by):
                 return self._remove(table, local, snapshot, statement, note)
 
@@ -51,7 +58,15 @@ class LocalWriter:
                 with table.at(snapshot.version) as newest:
                     return self._query(render, statement.size, {statement.table: newest})
 
-            decision = plan_rewrite(statement, _Target(local, snapshot, self._files), run)
+            try:
+                decision = plan_rewrite(statement, _Target(local, snapshot, self._files), run)
+            except Exception as error:
+                if is_from_library(error):
+                    bad.look(near := snapshot.within(statement.partitions))
+                    if bad.among(near):
+                        # Decided anew, it goes on without the file, or is refused by its name.
+                        raise EngineError(reason_of(error), Outcome.CONFLICT) from error
+                raise
             if decision.rows is not None:
                 said = user_metadata(note, decision.affected, statement.operation_id)
                 gone = _files_in(snapshot, statement.partitions, decision.changed or ())

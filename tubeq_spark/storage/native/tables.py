@@ -27,12 +27,13 @@ from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.writers import allows_one_engine_only
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from deltalake import DeltaTable, Schema
 
     from tubeq_spark.storage.engine import Extent
     from tubeq_spark.storage.native.handles import Handles, Table
+    from tubeq_spark.storage.segment_facts import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 __all__ = ["NativeTables"]
@@ -187,6 +188,17 @@ class NativeTables:
             if segment is not None and segment in segments:
                 found[segment] += size
         return found
+
+    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
+        """The data files of a tube that are missing or damaged, as far as this process reads its log by itself."""
+        opened = self._handles.table(table)
+        with errors.reading():
+            seen, local = opened.seen(), opened.local
+        if seen is None or local is None:
+            return ()
+        if look:
+            local.bad_files.look(seen.files.values(), at_content=False)
+        return local.bad_files.told(local.bad_files.of(seen))
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """How many data files of at most so many rows and bytes, at one version in so many; else 0."""

@@ -29,13 +29,14 @@ from tubeq_spark.storage.table_names import identifier, path_of
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
     from tubeq_spark.storage.ended_log import EndedLog
+    from tubeq_spark.storage.segment_facts import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
 
 __all__ = ["SparkTables", "save"]
@@ -235,6 +236,11 @@ class SparkTables:
             f"WHERE segment IN ({', '.join(map(bigint, segments))})) GROUP BY segment"
         )
         return {row["segment"]: row["size"] for row in found}
+
+    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
+        """None: a read by Spark fails for each."""
+        del table, look
+        return ()
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
         """0: so is a look at its files."""

@@ -10,9 +10,10 @@ Names of puts are rows beside the sequence: a MERGE has no transaction id of Del
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.storage.damaged import DamagedFileError, damaged
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -94,10 +95,30 @@ class CapacityGate:
             "stored": count_if(all_of(_ROW.segment != SEGMENT_0, self._table.mine(), alive)),
         }
         select = Select(self._table.name, columns, _ROW.tube.is_in([tube, -tube]))
-        found = self._engine.rows(select)[0]
+        try:
+            found, unread = self._engine.rows(select)[0], 0
+        except DamagedFileError:
+            found, unread = self._readable(select)
+        stored = found["stored"] + unread
         return CapacityState(
-            found["sequence"] or 0, found["stored"], found["tombstones"] > 0, found["version"]
+            found["sequence"] or 0, stored, found["tombstones"] > 0, found["version"]
         )
+
+    def _readable(self, select: Select) -> tuple[dict[str, Any], int]:
+        """What a query finds where some data files cannot be read, and how many tasks these have at most.
+
+        Raises:
+            DamagedFileError: The log does not tell, or the sequence is in one of them.
+        """
+        before = self._engine.tables.bad_files(self._table.name)
+        found = self._engine.rows(replace(select, skips=()))[0]
+        unread: dict[str, int] = {}
+        # One that is back by now was left out all the same.
+        for bad in (*before, *self._engine.tables.bad_files(self._table.name)):
+            if bad.segment == SEGMENT_0 or bad.rows is None:
+                raise damaged(bad.path, bad.fault)
+            unread[bad.path] = bad.rows
+        return found, sum(unread.values())
 
     def put(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.expression import all_of, case, row
+from tubeq_spark.storage.expression import Micros, all_of, case, row
 from tubeq_spark.storage.query import (
     Select,
     any_holds,
@@ -18,6 +18,7 @@ from tubeq_spark.storage.query import (
 )
 from tubeq_spark.storage.segment_facts import SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.lasting import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
@@ -41,6 +42,7 @@ class SegmentReader:
         """Read `table` through `engine`."""
         self._engine = engine
         self._table = table
+        self._waiting: Lasting[Waiting] = Lasting(engine, table.name)
 
     def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
         """Segments with tasks up to an id (all when `None`)."""
@@ -72,7 +74,7 @@ class SegmentReader:
         tiny_ones = (_ROW.n <= rows) & (_ROW.taken == 0)
         found = self._engine.rows(
             self._table.select(
-                columns, by=["segment"], having=tiny_ones, order=["first"], limit=rows
+                columns, by=["segment"], having=tiny_ones, order=["first"], limit=rows, skips=()
             )
         )
         tiny, size = [], 0
@@ -96,6 +98,7 @@ class SegmentReader:
                 self._is_leftover(),
                 by=["segment"],
                 limit=_LEFTOVERS,
+                skips=(),
             )
         )
         return [each["segment"] for each in found]
@@ -107,12 +110,16 @@ class SegmentReader:
         return (before | gone) & (_ROW.segment != SEGMENT_0)
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
-        """All that a sweep looks for, in one read of narrow columns.
+        """All that a sweep looks for, in one read of narrow columns; none while nothing can have changed.
 
         Args:
             now_us: The moment.
             rows: A segment of at most so many tasks is tiny.
         """
+        return self._waiting.read(now_us, lambda: self._read_waiting(now_us, rows), lambda _: rows)
+
+    def _read_waiting(self, now_us: int, rows: int) -> tuple[Waiting, int | None]:
+        """That, and when time will change it."""
         mine = self._table.mine()
         # A lease segment has nothing but taken tasks, of one owner.
         columns = {
@@ -120,15 +127,19 @@ class SegmentReader:
             "owner": case((mine & (_ROW.state == _TAKEN), _ROW.owner)),
             "n": count_if(mine),
             "due": count_if(mine & predicates.is_due(now_us)),
+            "next": Micros(least(case((mine, predicates.due_at())))),
             "leftover": any_holds(self._is_leftover()),
         }
-        segments = Select(self._table.name, columns, by=["segment", "owner"])
+        segments = Select(self._table.name, columns, by=["segment", "owner"], skips=())
         is_tiny = all_of(_ROW.n > 0, _ROW.n <= rows, _ROW.owner.is_null())
         columns = {
             "due": total(_ROW.due),
+            "next": least(_ROW.next),
             "owners": collected(_ROW.owner),
             "leftovers": count_if(_ROW.leftover),
             "tiny": count_if(is_tiny),
         }
         found = self._engine.rows(Select(segments, columns))[0]
-        return Waiting(found["due"] or 0, tuple(found["owners"]), found["leftovers"], found["tiny"])
+        due, until_us = found["due"] or 0, found["next"]
+        waiting = Waiting(due, tuple(found["owners"]), found["leftovers"], found["tiny"])
+        return waiting, until_us

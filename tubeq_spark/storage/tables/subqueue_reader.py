@@ -41,6 +41,8 @@ __all__ = ["SubqueueReader"]
 
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value
+#: A sub-queue that may have tasks in a file that cannot be read gives none: another may come first, or be taken.
+_WHOLE = ("utube",)
 
 
 class SubqueueReader:
@@ -65,7 +67,15 @@ class SubqueueReader:
         }
         where = self._ready(now_us, max_attempts) & _none_of(busy)
         found = self._engine.arrow(
-            Select(self._table.name, columns, where, ["utube"], order=["first"], limit=limit),
+            Select(
+                self._table.name,
+                columns,
+                where,
+                ["utube"],
+                order=["first"],
+                limit=limit,
+                skips=_WHOLE,
+            ),
             self._seen,
         )
         heads = [
@@ -120,7 +130,7 @@ class SubqueueReader:
             `None` where they have not: then rows must be told apart by their sub-queues.
         """
         where = self._ready(now_us, max_attempts)
-        ready = Select(self._table.name, SELECTED | named("utube"), where)
+        ready = Select(self._table.name, SELECTED | named("utube"), where, skips=_WHOLE)
         # More selections than tasks that were asked for would be too much in any case.
         selections = self._selections(ready, quotas, sum(quotas.values()) + 1)
         return selections if _are_within(selections, quotas) else None
@@ -143,7 +153,7 @@ class SubqueueReader:
     ) -> Select:
         """A query for some columns of the ready rows of some sub-queues."""
         ready = self._ready(now_us, max_attempts) & predicates.of_utubes(utubes)
-        return Select(self._table.name, columns, ready)
+        return Select(self._table.name, columns, ready, skips=_WHOLE)
 
     def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
         return self._table.mine() & predicates.is_ready(now_us, max_attempts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
-from tubeq_spark.storage.query import Select, Union, count, count_if, least
+from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.task import TaskState
 
@@ -33,6 +33,8 @@ class Depth:
         leases_ending: Leases that end soon.
         unswept: Tasks that time has changed and nobody has written down.
         unswept_since_us: When the first of these changed.
+        owners: Who holds tasks, in ended leases too.
+        until_us: The first moment at which time alone changes any of it; `None` is never.
     """
 
     states: Mapping[str, int]
@@ -40,6 +42,8 @@ class Depth:
     leases_ending: int
     unswept: int
     unswept_since_us: int | None
+    owners: frozenset[str]
+    until_us: int | None
 
 
 def depth(
@@ -60,9 +64,9 @@ def depth(
         max_attempts: Of the tube.
         over: Owners whose sessions are over: what they hold is ready.
     """
-    due = predicates.is_due(now_us)
+    due, is_taken = predicates.is_due(now_us), _ROW.state == TaskState.TAKEN.value
     ending = all_of(
-        _ROW.state == TaskState.TAKEN.value,
+        is_taken,
         _ROW.next_event > at(now_us),
         _ROW.next_event <= at(soon_us),
     )
@@ -73,14 +77,23 @@ def depth(
         "ending": count_if(ending),
         "due": count_if(due),
         "since": Micros(least(case((due, predicates.due_at())))),
+        "next": Micros(least(case((~due, predicates.due_at())))),
+        "enters": Micros(least(case((_ROW.next_event > at(soon_us), _ROW.next_event)))),
+        # What a session holds that is over may end at the end of its life, too.
+        "ends": Micros(least(case((is_taken & (_ROW.expires_at > at(now_us)), _ROW.expires_at)))),
+        "owners": collected(case((is_taken, _ROW.owner))),
     }
-    found = engine.rows(Select(table.name, columns, table.mine(), by=["state"]))
+    found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
+    moments = [each[name] for each in found for name in ("next", "ends")]
+    moments += [each["enters"] - (soon_us - now_us) for each in found if each["enters"] is not None]
     return Depth(
         {each["state"]: each["n"] for each in found if each["state"] is not None},
         next((each["oldest"] for each in found if each["state"] == "r"), None),
         sum(each["ending"] for each in found),
         sum(each["due"] for each in found),
         min((each["since"] for each in found if each["since"] is not None), default=None),
+        frozenset(owner for each in found for owner in each["owners"]),
+        min((moment for moment in moments if moment is not None), default=None),
     )
 
 
@@ -118,4 +131,4 @@ def _counting(
         "state": predicates.effective_state(now_us, max_attempts, over=over),
         "n": count(),
     }
-    return Select(table.name, columns, table.mine(), by=["state"])
+    return Select(table.name, columns, table.mine(), by=["state"], skips=())

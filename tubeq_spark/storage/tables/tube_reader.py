@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.rules.shown_table import shown_table
 from tubeq_spark.storage.chosen import MOST_NAMED
+from tubeq_spark.storage.damaged import DamagedFileError
 from tubeq_spark.storage.expression import (
     FALSE,
     Micros,
@@ -30,17 +31,18 @@ from tubeq_spark.storage.rows import COLUMNS, stored_tasks
 from tubeq_spark.storage.segment_facts import DueGroup
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
+from tubeq_spark.storage.tables.lasting import Lasting
 from tubeq_spark.storage.tables.selections import (
     SELECTED,
     position,
     selection_query,
     selections_of,
 )
-from tubeq_spark.storage.tables.task_counts import counts
+from tubeq_spark.storage.tables.task_counts import counts, depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.segment_facts import SegmentSelection
+    from tubeq_spark.storage.tables.task_counts import Depth
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = ["TubeReader"]
@@ -70,6 +73,7 @@ class TubeReader:
         self.engine = engine
         self._table = table
         self._heads = HeadHint()
+        self._depth: Lasting[Depth] = Lasting(engine, table.name)
 
     def read(
         self,
@@ -77,9 +81,11 @@ class TubeReader:
         order: Sequence[str] = (),
         limit: int | None = None,
         expected: int = 0,
+        *,
+        skips: Sequence[str] | None = None,
     ) -> list[StoredTask]:
-        """Whole rows, about so many; the caller knows their number or sets a limit."""
-        select = self._table.select(COLUMNS, where, order=order, limit=limit)
+        """Whole rows, about so many; the caller knows their number or sets a limit; `skips` as of a query."""
+        select = self._table.select(COLUMNS, where, order=order, limit=limit, skips=skips)
         return stored_tasks(self.engine.arrow(select, expected))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
@@ -88,17 +94,25 @@ class TubeReader:
         if not ids:
             return []
         if len(ids) <= MOST_NAMED:
-            return self.read(_ROW.task_id.is_in(ids))
-        # A range lets file statistics skip what a join alone would read.
-        near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
-        return self.read(near & Among(_ROW.task_id, ids, Type.BIGINT))
+            those: Expression = _ROW.task_id.is_in(ids)
+        else:
+            # A range lets file statistics skip what a join alone would read.
+            near = (_ROW.task_id >= min(ids)) & (_ROW.task_id <= max(ids))
+            those = near & Among(_ROW.task_id, ids, Type.BIGINT)
+        try:
+            return self.read(those)
+        except DamagedFileError:
+            found = self.read(those, skips=())
+            if len(found) < len(ids):
+                raise
+            return found
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""
         ready = predicates.is_ready(now_us, max_attempts)
 
         def read(where: Expression, expected: int) -> list[StoredTask]:
-            return self.read(where, self._table.order, limit, expected)
+            return self.read(where, self._table.order, limit, expected, skips=())
 
         return self._at_head(ready, limit, read, len)
 
@@ -148,7 +162,9 @@ class TubeReader:
     def _look(self, ready: Expression) -> list[SegmentHead]:
         columns = {"first": least(position()), "n": count()}
         found = self.engine.arrow(
-            self._table.select(columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS)
+            self._table.select(
+                columns, ready, by=["segment"], order=["first"], limit=HEAD_SEGMENTS, skips=()
+            )
         )
         return [
             SegmentHead(OrderPosition(**each["first"]), each["n"]) for each in found.to_pylist()
@@ -157,7 +173,7 @@ class TubeReader:
     def buried(self, now_us: int, last: OrderPosition, limit: int) -> list[StoredTask]:
         """The first `limit` buried tasks, up to a position in the order."""
         where = predicates.is_buried(now_us) & self._table.up_to(last)
-        return self.read(where, self._table.order, limit)
+        return self.read(where, self._table.order, limit, skips=())
 
     def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
         """Where the first `limit` buried tasks are."""
@@ -165,7 +181,7 @@ class TubeReader:
 
     def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
         """Where the first `limit` rows of a condition are, in the tube's order."""
-        rows = self._table.select(SELECTED, where, order=self._table.order, limit=limit)
+        rows = self._table.select(SELECTED, where, order=self._table.order, limit=limit, skips=())
         return selections_of(self.engine.arrow(selection_query(rows), expected))
 
     def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
@@ -177,7 +193,7 @@ class TubeReader:
 
     def due_tasks(self, now_us: int, limit: int) -> list[StoredTask]:
         """Tasks that time has changed and nobody has written down, by their ids."""
-        return self.read(predicates.is_due(now_us), ["task_id"], limit)
+        return self.read(predicates.is_due(now_us), ["task_id"], limit, skips=())
 
     def in_state(
         self,
@@ -202,7 +218,7 @@ class TubeReader:
         where: Expression = effective == state.value
         if after is not None:
             where &= ~self._table.up_to(after)
-        return self.read(where, self._table.order, limit)
+        return self.read(where, self._table.order, limit, skips=())
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
         """All rows of these lease segments, in order."""
@@ -219,7 +235,9 @@ class TubeReader:
             return False
         columns = {"utube": _ROW.utube, "first": least(position())}
         ready = predicates.is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
-        firsts = self.engine.arrow(self._table.select(columns, ready, by=["utube"])).to_pylist()
+        firsts = self.engine.arrow(
+            self._table.select(columns, ready, by=["utube"], skips=())
+        ).to_pylist()
         return any(OrderPosition(**each["first"]) < lasts[each["utube"]] for each in firsts)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
@@ -256,6 +274,21 @@ class TubeReader:
         found = self.engine.rows(self._table.select({"n": count()}, _held(take_id, owner)))
         return int(found[0]["n"])
 
+    def depth(
+        self, now_us: int, soon_us: int, max_attempts: int | None, over: Collection[str]
+    ) -> Depth:
+        """As `task_counts.depth` of the tube; nothing is read while nothing can have changed."""
+
+        def read() -> tuple[Depth, int | None]:
+            found = depth(self.engine, self._table, now_us, soon_us, max_attempts, over)
+            return found, found.until_us
+
+        def asks(found: Depth) -> Hashable:
+            # Of all sessions that are over few hold tasks of this tube.
+            return soon_us - now_us, max_attempts, found.owners.intersection(over)
+
+        return self._depth.read(now_us, read, asks)
+
     def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
         """What time has changed and nobody has written down, in at most `limit` groups."""
         columns = {
@@ -267,7 +300,7 @@ class TubeReader:
         by = ["segment", "state", "over", "worn"]
         found = self.engine.arrow(
             self._table.select(
-                columns, predicates.is_due(now_us), by=by, order=["segment"], limit=limit
+                columns, predicates.is_due(now_us), by=by, order=["segment"], limit=limit, skips=()
             )
         )
         return [
@@ -284,7 +317,9 @@ class TubeReader:
             where &= _ROW.owner == owner
         columns = {"segment": _ROW.segment, "worn": count_if(_is_worn(max_attempts))}
         found = self.engine.rows(
-            self._table.select(columns, where, by=["segment"], order=["segment"], limit=limit)
+            self._table.select(
+                columns, where, by=["segment"], order=["segment"], limit=limit, skips=()
+            )
         )
         return [each["segment"] for each in found], sum(each["worn"] for each in found)
 
@@ -303,7 +338,7 @@ class TubeReader:
         """Who holds tasks, in ended leases too."""
         taken = _ROW.state == _TAKEN
         found = self.engine.rows(
-            self._table.select(named("owner"), taken, by=["owner"], limit=limit)
+            self._table.select(named("owner"), taken, by=["owner"], limit=limit, skips=())
         )
         return [each["owner"] for each in found]
 
@@ -312,7 +347,7 @@ class TubeReader:
         lasts = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
         held = (_ROW.state == _TAKEN) & lasts
         columns = named("owner") | {"n": count()}
-        found = self.engine.rows(self._table.select(columns, held, by=["owner"]))
+        found = self.engine.rows(self._table.select(columns, held, by=["owner"], skips=()))
         return {each["owner"]: each["n"] for each in found}
 
     def first_pri(self, below: int) -> int | None:
@@ -326,9 +361,8 @@ class TubeReader:
 
     def _outer_pri(self, pri: Expression, where: Expression) -> int | None:
         stored = _ROW.state != TaskState.DONE.value
-        found: int | None = self.engine.rows(self._table.select({"pri": pri}, stored & where))[0][
-            "pri"
-        ]
+        outer = self._table.select({"pri": pri}, stored & where, skips=())
+        found: int | None = self.engine.rows(outer)[0]["pri"]
         return found
 
     def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:

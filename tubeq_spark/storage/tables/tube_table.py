@@ -52,10 +52,11 @@ class TubeTable:
         having: Expression | None = None,
         order: Sequence[str] = (),
         limit: int | None = None,
+        skips: Sequence[str] | None = None,
     ) -> Select:
         """A query over the rows of this tube."""
         mine = self.mine() if where is None else self.mine() & where
-        return Select(self.name, columns, mine, by, having, order, limit)
+        return Select(self.name, columns, mine, by, having, order, limit, skips=skips)
 
     def up_to(self, position: OrderPosition, of: Row = _ROW) -> Expression:
         """Everything up to a position in the tube's order."""

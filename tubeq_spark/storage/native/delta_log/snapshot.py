@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -125,6 +125,14 @@ class Snapshot:
             is_misread = is_misread or any(file.is_misread for file in actions.adds)
         version = self.version + len(commits)
         return Snapshot(version, shape, files, transactions, is_misread)
+
+    def without(self, files: Sequence[DataFile]) -> Snapshot:
+        """It without the partitions of some files."""
+        gone = {tuple(file.partition.items()) for file in files}
+        left = {
+            p: file for p, file in self.files.items() if tuple(file.partition.items()) not in gone
+        }
+        return replace(self, files=left)
 
     def version_under(self, app: str) -> int | None:
         """The last version that was written under an id of an application."""

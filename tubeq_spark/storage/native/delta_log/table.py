@@ -26,6 +26,7 @@ from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading, versions
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
+from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
 from tubeq_spark.storage.native.delta_log.beginning import require_no_hole
 from tubeq_spark.storage.native.delta_log.disk_space import require_space
 from tubeq_spark.storage.outcome import EngineError, Outcome
@@ -85,6 +86,8 @@ class LocalTable:
         #: The version that was read or written last, and which file its commit is.
         self._known: tuple[Snapshot, _File | None] | None = None
         self._writing = threading.Lock()
+        #: Those of its data files that cannot be read.
+        self.bad_files = BadFiles(directory)
 
     def newest(self) -> Snapshot:
         """The newest version.
@@ -169,6 +172,7 @@ class LocalTable:
         """
         version, now_ms = snapshot.version + 1, to_us(SystemClock().now()) // 1_000
         require_no_hole(self._log, version)
+        self._require_whole(change.gone)
         rows, written = change.rows, list[tuple[DataFile, pa.Table]]()
         try:
             if rows is not None and rows.num_rows:
@@ -194,6 +198,16 @@ class LocalTable:
             self._checkpoint(newest, now_ms)
         self._files.committed(version, snapshot.shape.properties, snapshot.version)
         return written
+
+    def _require_whole(self, files: Sequence[DataFile]) -> None:
+        """Refuse to commit that files go which are not as they were written: they may come back.
+
+        Raises:
+            EngineError: What is left is to be decided anew.
+        """
+        self.bad_files.look(files, at_content=False)
+        for file in self.bad_files.among(files):
+            raise EngineError(str(self.bad_files.refusal(file)), Outcome.CONFLICT)
 
     @contextmanager
     def _removing_unless_sent(self, files: Sequence[DataFile]) -> Iterator[None]:

@@ -1,0 +1,382 @@
+"""A data file of a tube that is empty, cut or missing: what each verb makes of it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from tests.native.damage import commit, data_file, made_sound, opened
+from tubeq_spark import Queue, QueueConfig, StoreError, Task
+from tubeq_spark.storage.arrow.evaluate import holds, of_table
+from tubeq_spark.storage.native.delta_log.actions import DataFile
+from tubeq_spark.storage.native.delta_log.bad_files import left_out
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from tubeq_spark.observe.health import Problem
+
+CONFIG = QueueConfig(durability="none")
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:500])
+
+
+def garbled(file: Path) -> None:
+    file.write_bytes(b"\0" * file.stat().st_size)
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+DAMAGES = (emptied, cut, garbled, removed)
+
+
+@contextmanager
+def lost(table: Path, version: int | None = None) -> Iterator[Path]:
+    """A data file of a version, the newest one by default, is missing for a block."""
+    version = DeltaTable(str(table)).version() if version is None else version
+    file = tasks_file(table, version)
+    aside = table / "aside"
+    file.rename(aside)
+    yield file
+    aside.rename(file)
+
+
+def tasks_file(table: Path, version: int) -> Path:
+    """The data file that a version has added, with its tasks."""
+    adds = [json.loads(line).get("add") for line in commit(table, version).read_text().splitlines()]
+    (path,) = (add["path"] for add in adds if add and not add["path"].startswith("segment=0/"))
+    return table / path
+
+
+def damages(queue: Queue) -> list[Problem]:
+    return [problem for problem in queue.health().problems if problem.kind == "damage"]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
+    with Queue(None, str(tmp_path), engine="native", clock=clock, config=CONFIG) as queue:
+        yield queue
+
+
+@pytest.fixture
+def other(tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
+    """Another process at the same place: it has none of the rows in memory."""
+    with Queue(None, str(tmp_path), engine="native", clock=clock, config=CONFIG) as queue:
+        yield queue
+
+
+def told(tasks: Sequence[Task]) -> list[Any]:
+    return [task.data for task in tasks]
+
+
+def files_of(table: Path) -> set[str]:
+    """The data files of the newest version."""
+    return {
+        str(table / path) for path in DeltaTable(str(table)).get_add_actions()["path"].to_pylist()
+    }
+
+
+# -- what goes on -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_takes_when_a_file_is_bad_go_on_until_it_is_back(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    file = data_file(made_sound(tmp_path) / "work", 3)
+    whole = file.read_bytes()
+    damage(file)
+    with opened(tmp_path) as queue:
+        tube = queue["work"]
+        assert queue.statistics("work")["tasks"]["ready"] == 9
+        assert queue.metrics().tubes["work"].ready == 9
+        queue.sweep()
+        assert told(tube.take_many(3)) == [0, 1, 3]
+        tube.put("new")
+        (problem,) = damages(queue)
+        assert problem.tube == "work"
+        assert str(file) in problem.message
+        file.write_bytes(whole)
+        assert damages(queue) == []
+        assert told(tube.take_many(2)) == [2, 4]
+
+
+def test_takes_when_many_files_are_read_by_datafusion_skip_the_bad_ones(
+    tmp_path: Path, other: Queue
+) -> None:
+    config = replace(CONFIG, fold_segments=1_000)
+    with Queue(None, str(tmp_path), engine="native", config=config) as queue:
+        tube = queue.create_tube("work")
+        for number in range(80):
+            tube.put(number)
+    bad = [data_file(tmp_path / "work", version) for version in range(1, 60, 2)]
+    for file in bad:
+        file.rename(file.with_suffix(".aside"))
+    assert other.statistics("work")["tasks"]["ready"] == 50
+    assert told(other["work"].take_many(2)) == [1, 3]
+    assert other["work"].take_arrow(2).table.column("data").to_pylist() == ["5", "7"]
+    for file in bad:
+        file.with_suffix(".aside").rename(file)
+    assert told(other["work"].take_many(2)) == [0, 2]
+
+
+def test_take_when_the_file_of_what_it_remembers_is_lost_goes_on_with_the_next(
+    tmp_path: Path, queue: Queue
+) -> None:
+    tube = queue.create_tube("work")
+    tube.put("first")
+    tube.put("second")
+    with lost(tmp_path / "work", 1):
+        assert told(tube.take_many(2)) == ["second"]
+    assert told(tube.take_many(2)) == ["first"]
+
+
+def test_reads_when_the_system_refuses_a_file_set_nothing_aside(
+    tmp_path: Path, queue: Queue, other: Queue
+) -> None:
+    queue.create_tube("work").put("first")
+    file = data_file(tmp_path / "work", 1)
+    file.rename(tmp_path / "aside")
+    # A link to itself is not read, and is not missing either.
+    file.symlink_to(file.name)
+    with pytest.raises(StoreError):
+        other["work"].take(0)
+    assert damages(other) == []
+
+
+# -- what names tasks -------------------------------------------------------------------------------
+
+
+def test_ack_when_the_file_of_the_lease_segment_is_lost_names_it(
+    tmp_path: Path, queue: Queue
+) -> None:
+    tube = queue.create_tube("work")
+    tube.put("first")
+    task = tube.take(0)
+    assert task is not None
+    with lost(tmp_path / "work") as file:
+        for _ in range(2):
+            with pytest.raises(StoreError, match=file.name):
+                tube.ack(task.task_id)
+        with pytest.raises(StoreError, match=file.name):
+            tube.release(task.task_id)
+        assert str(file) in files_of(tmp_path / "work")
+    assert tube.ack(task.task_id).data == "first"
+
+
+def test_verbs_on_named_tasks_when_a_file_is_lost_fail_for_its_tasks_only(
+    tmp_path: Path, queue: Queue, other: Queue
+) -> None:
+    first, *_ = queue.create_tube("work").put_many(["first", "second"])
+    later = queue["work"].put("later")
+    with lost(tmp_path / "work", 1) as file:
+        for verb in (other["work"].peek, other["work"].delete):
+            with pytest.raises(StoreError, match=file.name):
+                verb(first.task_id)
+        assert other["work"].peek(later.task_id).data == "later"
+        assert other["work"].delete(later.task_id).data == "later"
+    assert other["work"].delete(first.task_id).data == "first"
+
+
+def test_task_when_it_was_moved_out_of_a_lost_file_is_found(
+    tmp_path: Path, queue: Queue, other: Queue
+) -> None:
+    tasks = queue.create_tube("work").put_many(range(5))
+    moved = queue["work"].take_many(2)
+    # The rest of the five is a file whose ids go round those of a task that is elsewhere.
+    queue["work"].release_many([task.task_id for task in moved])
+    (rest,) = [f for f in files_of(tmp_path / "work") if _rows(f) == 3]
+    (tmp_path / "work" / rest).unlink()
+    assert other["work"].peek(moved[0].task_id).data == 0
+    with pytest.raises(StoreError):
+        other["work"].peek(tasks[4].task_id)
+
+
+def test_batch_when_the_file_of_its_lease_segment_is_lost_is_not_read_as_empty(
+    tmp_path: Path, queue: Queue
+) -> None:
+    queue.create_tube("work").put_many(range(3))
+    batch = queue["work"].take_arrow(3)
+    with lost(tmp_path / "work") as file:
+        for verb in (batch.ack, batch.release, lambda: batch.table):
+            with pytest.raises(StoreError):
+                verb()
+        assert str(file) in files_of(tmp_path / "work")
+    assert batch.table.num_rows == 3
+    assert batch.ack() == 3
+
+
+def test_lease_when_its_file_is_lost_at_its_end_ends_once_the_file_is_back(
+    tmp_path: Path, queue: Queue, other: Queue, clock: ManualClock
+) -> None:
+    queue.create_tube("work", "fifottl", ttr=5).put("first")
+    assert queue["work"].take(0) is not None
+    with lost(tmp_path / "work"):
+        clock.advance(10)
+        assert other.sweep().changed == 0
+        assert other["work"].take(0) is None
+    assert told(other["work"].take_many(1)) == ["first"]
+
+
+# -- sub-queues -------------------------------------------------------------------------------------
+
+
+def _two_utubes(queue: Queue) -> None:
+    tube = queue.create_tube("work", "utube")
+    for utube, data in (("a", 0), ("b", 1), ("a", 2), ("c", 3)):
+        tube.put(data, utube=utube)
+
+
+def test_sub_queues_of_a_lost_file_wait_and_the_others_go_on(
+    tmp_path: Path, queue: Queue, other: Queue
+) -> None:
+    _two_utubes(queue)
+    with lost(tmp_path / "work", 1):
+        assert told(other["work"].take_many(4)) == [1, 3]
+    assert told(other["work"].take_many(4)) == [0]
+
+
+def test_sub_queue_when_the_file_of_its_lease_segment_is_lost_stays_taken(
+    tmp_path: Path, queue: Queue, other: Queue
+) -> None:
+    _two_utubes(queue)
+    task = queue["work"].take(0)
+    assert task is not None
+    with lost(tmp_path / "work"):
+        other.sweep()
+        assert told(other["work"].take_many(4, per_utube=2)) == [1, 3]
+        other.sweep()
+    assert other["work"].take(0) is None
+    queue["work"].ack(task.task_id)
+    assert told(other["work"].take_many(4)) == [2]
+
+
+def test_sub_queues_when_a_lost_file_tells_no_bounds_all_wait() -> None:
+    bare = DataFile("part-0", 1, {"segment": 5})
+    of_none = replace(bare, stats='{"numRecords":2,"nullCount":{"utube":2}}')
+    rows = of_table(pa.table({"segment": [4, 5, 6, 6], "utube": ["a", "a", None, "b"]}))
+    read = [holds(left_out([file], ["utube"]), rows, 4).to_pylist() for file in (bare, of_none)]
+    assert read == [[False] * 4, [True, False, False, True]]
+
+
+def test_null_sub_queue_of_a_lost_file_waits(tmp_path: Path, queue: Queue, other: Queue) -> None:
+    tube = queue.create_tube("work", "utube")
+    tube.put(0)
+    tube.put(1)
+    tube.put(2, utube="a")
+    with lost(tmp_path / "work", 1):
+        assert told(other["work"].take_many(3)) == [2]
+    assert told(other["work"].take_many(3)) == [0]
+
+
+# -- capacity ---------------------------------------------------------------------------------------
+
+
+def test_capacity_when_a_file_is_lost_counts_its_tasks(
+    tmp_path: Path, queue: Queue, other: Queue
+) -> None:
+    tube = queue.create_tube("work", "limfifottl", capacity=3)
+    for number in range(3):
+        tube.put(number)
+    with lost(tmp_path / "work", 1):
+        assert other["work"].put(3) is None
+        assert told(other["work"].take_many(1)) == [1]
+        task = other["work"].take(0)
+        assert task is not None
+        other["work"].ack(task.task_id)
+        assert other["work"].put(4) is not None
+        assert other["work"].put(5) is None
+    assert other.statistics("work")["tasks"]["total"] == 3
+
+
+def test_put_when_the_file_of_the_sequence_is_lost_names_it(
+    tmp_path: Path, queue: Queue, other: Queue
+) -> None:
+    tube = queue.create_tube("work", "limfifottl", capacity=3)
+    tube.put(0)
+    (file,) = (tmp_path / "work" / "segment=0").glob("*.parquet")
+    file.unlink()
+    for queue_object in (other, queue):
+        with pytest.raises(StoreError, match=file.name):
+            queue_object["work"].put(1)
+    assert told(other["work"].take_many(1)) == [0]
+
+
+# -- no commit removes it ---------------------------------------------------------------------------
+
+
+def test_compaction_and_releases_when_a_file_is_lost_leave_it(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    config = replace(CONFIG, fold_segments=2)
+    with Queue(None, str(tmp_path), engine="native", clock=clock, config=config) as queue:
+        tube = queue.create_tube("work")
+        for number in range(12):
+            tube.put(number)
+        with lost(tmp_path / "work", 8) as file:
+            # The first one decides by what the process has in memory, and gives up.
+            assert queue.sweep().tubes["work"].folded == 0
+            assert queue.sweep().tubes["work"].folded > 0
+            assert len(tube.take_many(2)) == 2
+            tube.release_all()
+            assert str(file) in files_of(tmp_path / "work")
+        assert told(tube.take_many(12)) == [*range(12)]
+
+
+def test_truncate_and_drop_when_a_file_is_lost_name_it_and_remove_nothing(
+    tmp_path: Path, queue: Queue, other: Queue
+) -> None:
+    tube = queue.create_tube("work")
+    tube.put("first")
+    tube.put("second")
+    with lost(tmp_path / "work", 1) as file:
+        with pytest.raises(StoreError, match=file.name):
+            other["work"].truncate()
+        with pytest.raises(StoreError, match=file.name):
+            other["work"].drop()
+        assert str(file) in files_of(tmp_path / "work")
+    with Queue(None, str(tmp_path), engine="native", config=CONFIG) as again:
+        again.sweep()
+        assert again.tubes() == []
+
+
+def test_check_when_it_accepts_the_loss_names_the_tasks_and_ends_it(
+    tmp_path: Path, queue: Queue
+) -> None:
+    tube = queue.create_tube("work")
+    first = tube.put("first")
+    tube.put("second")
+    assert first is not None
+    data_file(tmp_path / "work", 1).unlink()
+    assert told(tube.take_many(1)) == ["second"]
+    assert [damage.kind for damage in queue.check().problems] == ["file"]
+    repaired = queue.check(repair=True, accept_loss=True).problems
+    assert [damage.tasks for damage in repaired] == [(first.task_id,)]
+    assert damages(queue) == []
+    assert tube.take(0) is None
+
+
+def _rows(file: str) -> int:
+    return int(pq.read_metadata(file).num_rows)

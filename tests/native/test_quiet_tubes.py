@@ -1,0 +1,129 @@
+"""What a sweep and metrics read of tubes in which nothing has changed since they last looked."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TUBES = 20
+
+
+class Counted:
+    """Counts what is opened and listed of tubes, and how often their locks are taken."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened = self.listed = self.locked = 0
+        opened, listed, locked = pa.OSFile, os.listdir, TableLock.writing
+
+        def open_file(path: str, *args: str) -> pa.OSFile:
+            self.opened += "segment=" in path
+            return opened(path, *args)
+
+        def list_names(path: str) -> list[str]:
+            self.listed += "_delta_log" in str(path)
+            return listed(path)
+
+        def lock(*args: object) -> object:
+            self.locked += 1
+            return locked(*args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(pa, "OSFile", open_file)
+        monkeypatch.setattr(os, "listdir", list_names)
+        monkeypatch.setattr(TableLock, "writing", lock)
+
+    def clear(self) -> None:
+        self.opened = self.listed = self.locked = 0
+
+    def seen(self) -> tuple[int, int, int]:
+        return self.opened, self.listed, self.locked
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def queue(tmp_path: Path, clock: ManualClock) -> Iterator[Queue]:
+    """A queue of tubes, each with three tasks, which this process has not read yet."""
+    config = QueueConfig(durability="none")
+    with Queue(None, str(tmp_path), engine="native", clock=clock, config=config) as first:
+        for number in range(TUBES):
+            tube = first.create_tube(f"t{number}", "fifottl", ttr=600, ttl=3600)
+            tube.put_many([1, 2, 3])
+            assert tube.take(0) is not None
+        with Queue(None, str(tmp_path), engine="native", clock=clock, config=config) as queue:
+            yield queue
+
+
+def test_sweep_of_quiet_tubes_takes_no_lock_and_opens_no_file_twice(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    queue.sweep()
+    # Each tube has a file of what waits and one of what is taken, and a lock for its opening.
+    assert counted.opened <= 2 * TUBES
+    assert counted.locked <= 3
+    assert counted.listed
+    counted.clear()
+    queue.sweep()
+    assert counted.seen() == (0, 0, 0)
+
+
+def test_metrics_of_quiet_tubes_open_no_data_file_twice(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = Counted(monkeypatch)
+    before = queue.metrics()
+    assert counted.opened <= 2 * TUBES
+    counted.clear()
+    assert queue.metrics().tubes == before.tubes
+    assert counted.opened == 0
+    assert counted.locked == 0
+
+
+def test_sweep_and_metrics_when_time_or_a_commit_changes_a_tube_see_it(
+    queue: Queue, clock: ManualClock
+) -> None:
+    queue.sweep()
+    assert {each.leases_ending for each in queue.metrics(ending_within=60).tubes.values()} == {0}
+    clock.advance(550)
+    assert {each.leases_ending for each in queue.metrics(ending_within=60).tubes.values()} == {1}
+    clock.advance(51)
+    assert {each.ready for each in queue.metrics().tubes.values()} == {3}
+    assert queue.sweep().changed == TUBES
+    assert queue.sweep().changed == 0
+    queue["t3"].put(4)
+    assert queue.metrics().tubes["t3"].ready == 4
+    clock.advance(3600)
+    assert {each.ready for each in queue.metrics().tubes.values()} == {0}
+    assert queue.sweep().changed == 3 * TUBES + 1
+
+
+def test_metrics_when_other_sessions_are_over_open_no_data_file_twice(
+    queue: Queue, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = Queue(None, str(tmp_path), engine="native", clock=clock)
+    held = over["t1"].take(0)
+    assert held is not None
+    before = queue.metrics()
+    counted = Counted(monkeypatch)
+    with Queue(None, str(tmp_path), engine="native", clock=clock) as short:
+        short.create_tube("own").put(1)
+        assert short["own"].take(0) is not None
+    counted.clear()
+    assert queue.metrics().tubes["t1"] == before.tubes["t1"]
+    assert counted.opened <= 2
+    over.close()
+    assert queue.metrics().tubes["t1"].ready == before.tubes["t1"].ready + 1
