@@ -123,9 +123,9 @@ class Place:
                 object store.
         """
         self.engine = NativeEngine(local=local)
-        self.engine.writer = self.writer = PausedWriter(self.engine._run, {})
+        self.engine.writer = self.writer = PausedWriter(self.engine.datafusion, {})
         self.engine.local_writer = self.local_writer = PausedLocalWriter(
-            self.engine._run, self.engine._handles.files, self.writer
+            self.engine.datafusion, self.engine._handles.files, self.writer
         )
         self.first = first
         numbers = itertools.count(first, -1)

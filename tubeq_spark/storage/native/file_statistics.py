@@ -14,15 +14,18 @@ from tubeq_spark.storage.expression import And, Column, Compared, In, Literal, O
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
 
     #: Tells of a file whether it may have rows.
     MayHold: TypeAlias = Callable[[DataFile], bool]
 
-__all__ = ["files_of"]
+__all__ = ["constants", "files_of", "least"]
 
 _LEAST, _GREATEST = "minValues", "maxValues"
+#: A bound that is shorter is no part of a longer text, whoever wrote it.
+_WHOLE_TEXT = 32
 #: What a comparison asks of the least or the greatest value of a column.
 _ASKS: dict[str, Sequence[tuple[str, Callable[[Any, Any], bool]]]] = {
     "<": [(_LEAST, operator.lt)],
@@ -112,3 +115,38 @@ def _may(bound: Any, compared: Callable[[Any, Any], bool], wanted: Any) -> bool:
     except TypeError:
         # It is of another type than the literal.
         return True
+
+
+def constants(file: DataFile, schema: pa.Schema) -> dict[str, int | str | None]:
+    """The columns that have one value in all rows of a file, with this value, as far as that is known."""
+    found: dict[str, int | str | None] = {}
+    for column in schema:
+        name = column.name
+        if name in file.partition:
+            found[name] = file.partition[name]
+        elif file.is_null(name):
+            found[name] = None
+        elif pa.types.is_integer(column.type) or pa.types.is_string(column.type):
+            value = file.bound(_LEAST, name)
+            if value is None or not file.has_no_null(name) or value != file.bound(_GREATEST, name):
+                continue
+            if isinstance(value, int) or len(value) < _WHOLE_TEXT:
+                found[name] = value
+    return found
+
+
+def least(file: DataFile, columns: Sequence[str]) -> Bound:
+    """What is no greater than some columns of any row of a file, compared one after the other.
+
+    Returns:
+        A whole number for each column; `None`: it is not known.
+    """
+    found = []
+    for name in columns:
+        value = file.partition.get(name)
+        if value is None and file.has_no_null(name):
+            value = file.bound(_LEAST, name)
+        if not isinstance(value, int):
+            return None
+        found.append(value)
+    return tuple(found)
