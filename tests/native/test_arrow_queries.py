@@ -12,7 +12,7 @@ import pytest
 from tests.native import grid
 from tests.unit.golden.sample_values import LATER, NOW
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.fold import answer_by_parts
+from tubeq_spark.storage.arrow.fold import Read, answer_by_parts
 from tubeq_spark.storage.arrow.select import answer
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -131,16 +131,14 @@ class Some:
             return None
         return tuple(map(min, keys))
 
-    def read(self, columns: Sequence[str]) -> Iterator[tuple[pa.Table, dict[str, pa.Scalar]]]:
-        names = [*columns, self.rows.column_names[0]]
-        rows = self.rows.select(list(dict.fromkeys(names)))
+    def read(self, query: Select) -> Iterator[Read]:
+        rows = self.rows
         same = {
             name: rows.column(name)[0]
-            for name in names
+            for name in rows.column_names[1:]
             if rows.num_rows == 1 and not pa.types.is_nested(rows.schema.field(name).type)
         }
-        apart = [name for name in rows.column_names[1:] if name in same]
-        yield rows.drop_columns(apart), same
+        yield Read(query, rows.drop_columns([*same]), same)
 
 
 @dataclass

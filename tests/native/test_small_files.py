@@ -10,10 +10,10 @@ import pytest
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
 from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.native import small_files
+from tubeq_spark.storage.expression import integer, row
+from tubeq_spark.storage.native import engine, small_files
 from tubeq_spark.storage.native.small_files import SmallFiles
-from tubeq_spark.storage.query import Select, count, least
+from tubeq_spark.storage.query import Select, count, count_if, least
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.selections import position
 
@@ -151,9 +151,11 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     directories: list[str] = []
     read = small_files._read
 
-    def noted(path: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+    def noted(
+        path: Path, file: DataFile, schema: pa.Schema, at_most: int | None = None
+    ) -> Iterator[pa.Table]:
         directories.append(path.parent.name)
-        return read(path, file, schema)
+        return read(path, file, schema, at_most)
 
     monkeypatch.setattr(small_files, "_read", noted)
     # Otherwise what was written is kept.
@@ -205,6 +207,24 @@ def test_groups_when_there_are_many_files_are_merged(
     query = Select(place.tube, columns, READY, ["utube"], R.n > 3, order=["utube"])
     assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
     assert without(place, counted(place.tube, R.task_id > 50)).to_pylist() == [{"n": 13}]
+
+
+def test_comparisons_when_a_file_decides_them_read_no_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]
+) -> None:
+    monkeypatch.setattr(small_files, "_SMALL", 0)
+    monkeypatch.setattr(small_files, "BYTES", 0)
+    place = Place(tmp_path, -1, local=True).create()
+    place.put(5, [50, 51], pri=1)
+    place.put(6, [60, 61], pri=[4, 5])
+    place.put(7, [70, 71], pri=[2, 4])
+    for low in (R.pri < integer(4), R.pri <= integer(3), ~(R.pri >= integer(4))):
+        opened.clear()
+        query = Select(place.tube, {"segment": R.segment, "low": low}, order=["segment"])
+        assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
+        assert opened == ["segment=7"]
+        lows = Select(place.tube, {"n": count_if(low)}, by=["segment"], order=["n"])
+        assert without(place, lows).to_pylist() == [{"n": 0}, {"n": 1}, {"n": 2}]
 
 
 def test_columns_when_a_file_has_one_value_in_them_are_not_read(
@@ -264,6 +284,23 @@ def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
 
 
 # -- what is left to the library ---------------------------------------------------------------------------
+
+
+def test_groups_when_they_are_of_many_rows_are_left_to_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path, -1, local=True).create()
+    place.put(5, [50, 51, 52])
+    place.put(6, [60])
+    query = counted(place.tube, R.task_id > 50)
+    monkeypatch.setattr(engine, "GROUPED", 4)
+    assert without(place, query).to_pylist() == [{"n": 3}]
+    monkeypatch.setattr(engine, "GROUPED", 3)
+    assert place.engine._by_arrow(query) is None
+    assert place.engine.rows(query) == [{"n": 3}]
+    # Files that cannot have rows of the condition do not count, nor do rows that are no groups.
+    assert without(place, counted(place.tube, R.task_id > 52)).to_pylist() == [{"n": 1}]
+    assert len(without(place, ready(place))) == 4
 
 
 def test_file_when_it_is_gone_is_asked_of_the_library(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 __all__ = [
     "FAIL",
@@ -55,6 +55,7 @@ __all__ = [
     "literal",
     "null",
     "parts_of",
+    "replaced",
     "row",
     "small",
 ]
@@ -400,6 +401,31 @@ def _held(value: object) -> Iterator[Expression]:
     elif isinstance(value, (tuple, Mapping)):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from _held(part)
+
+
+def replaced(expression: Expression, by: Callable[[Expression], Expression | None]) -> Expression:
+    """An expression with some of its parts replaced.
+
+    Args:
+        expression: The expression.
+        by: What takes the place of a part; `None`: it stays, and its own parts are looked at.
+    """
+    found = by(expression)
+    if found is not None or not parts_of(expression):
+        return expression if found is None else found
+    fields: Sequence[str] = expression.__slots__
+    return type(expression)(*(_replaced(getattr(expression, name), by) for name in fields))
+
+
+def _replaced(value: Any, by: Callable[[Expression], Expression | None]) -> Any:
+    """The value of a field with replaced expressions in it."""
+    if isinstance(value, Expression):
+        return replaced(value, by)
+    if isinstance(value, tuple):
+        return tuple(_replaced(each, by) for each in value)
+    if isinstance(value, Mapping):
+        return {name: _replaced(each, by) for name, each in value.items()}
+    return value
 
 
 def columns_of(expression: Expression) -> set[str]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tubeq_spark.storage.arrow.select import answer, innermost
 from tubeq_spark.storage.arrow_arrays import empty
-from tubeq_spark.storage.expression import Column, Micros, columns_of
+from tubeq_spark.storage.expression import Column, Micros, columns_of, replaced
 from tubeq_spark.storage.query import (
     Aggregate,
     Firsts,
@@ -20,17 +20,14 @@ from tubeq_spark.storage.query import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
 
-__all__ = ["Bound", "Part", "Parts", "Read", "answer_by_parts"]
+__all__ = ["Bound", "Part", "Parts", "Read", "answer_by_parts", "columns_read", "with_conditions"]
 
 #: What is no greater than the order columns of any row of a part; `None`: that is not known.
 Bound: TypeAlias = "tuple[int, ...] | None"
-#: Rows, and their columns that have one value in all of them.
-Read: TypeAlias = "tuple[pa.Table, Mapping[str, pa.Scalar]]"
-
 #: Where so many rows were found beyond the last merge, they are merged.
 _MERGED = 50_000
 #: How the values of an aggregate for several parts become one.
@@ -44,6 +41,21 @@ _MERGES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Some rows of a part.
+
+    Attributes:
+        query: What is asked of them: comparisons may be replaced that hold for all of them, or for none.
+        rows: The rows, with at least one column.
+        constants: Columns that have one value in all of them.
+    """
+
+    query: Select
+    rows: pa.Table
+    constants: Mapping[str, pa.Scalar]
+
+
 class Part(Protocol):
     """Some rows of a table."""
 
@@ -51,8 +63,8 @@ class Part(Protocol):
         """What is no greater than these columns of any of its rows."""
         ...
 
-    def read(self, columns: Sequence[str]) -> Iterable[Read]:
-        """Its rows, some at a time, with these columns at least."""
+    def read(self, query: Select) -> Iterable[Read]:
+        """Its rows, some at a time, with the columns that a query reads at least."""
         ...
 
 
@@ -86,6 +98,24 @@ def _is_streamed(query: Select) -> bool:
     return isinstance(query.table, str) or (
         isinstance(query.table, Select) and _is_streamed(query.table)
     )
+
+
+def with_conditions(query: Select, by: Callable[[Expression], Expression | None]) -> Select:
+    """A query with parts of the expressions over its table replaced, as by `expression.replaced`."""
+    inner = query.table
+    if isinstance(inner, Select):
+        return replace(query, table=with_conditions(inner, by))
+    if isinstance(inner, Firsts):
+        rows = with_conditions(inner.rows, by)
+        return replace(query, table=replace(inner, rows=rows))
+    columns = {name: replaced(value, by) for name, value in query.columns.items()}
+    where = None if query.where is None else replaced(query.where, by)
+    return replace(query, columns=columns, where=where)
+
+
+def columns_read(query: Select) -> list[str]:
+    """The columns that a query reads of its table."""
+    return _names_read(innermost(query))
 
 
 def _names_read(query: Select) -> list[str]:
@@ -124,8 +154,6 @@ class _Fold:
 
     def over(self, parts: Parts) -> pa.Table:
         """The answer."""
-        # Whoever evaluates a column that is not there says so.
-        columns = [n for n in _names_read(innermost(self.each)) if n in parts.schema.names]
         found: list[pa.Table] = []
         merged = rows = 0
         for part in parts.in_order(self.order, self.limit):
@@ -136,8 +164,8 @@ class _Fold:
                 merged = rows = found[0].num_rows
                 if self._is_before(found[0], part.least(self.order)):
                     break
-            for read, constants in part.read(columns):
-                new = answer(self.each, read, constants)
+            for read in part.read(self.each):
+                new = answer(read.query, read.rows, read.constants)
                 if new.num_rows:
                     found.append(new)
                     rows += new.num_rows
@@ -145,8 +173,7 @@ class _Fold:
                     found = [self._merge(found)]
                     merged = rows = found[0].num_rows
         if not found:
-            none = empty(pa.schema([parts.schema.field(name) for name in columns]))
-            found = [answer(self.each, none)]
+            found = [answer(self.each, empty(parts.schema))]
         return answer(self.last, self._merge(found))
 
     def _merge(self, found: Sequence[pa.Table]) -> pa.Table:

@@ -21,7 +21,7 @@ from tubeq_spark.storage.native.small_files import FileParts, SmallFiles
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import EngineError
-from tubeq_spark.storage.query import Union
+from tubeq_spark.storage.query import Union, has_aggregates
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: Of more rows DataFusion makes groups in less than half the time.
+GROUPED = 2_000_000
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
 
@@ -115,13 +117,15 @@ class NativeEngine:
             return self.datafusion().query(query, expected) if found is None else found
 
     def _by_arrow(self, query: Select) -> pa.Table | None:
-        """The rows of a query about a table on local files; `None`: it is left to DataFusion."""
+        """The rows of a query about a table on local files, file by file; `None`: it is left to DataFusion."""
         inner = innermost(query)
         table = self._handles.of(str(inner.table))
         newest, local = table.seen(), table.local
         if newest is None or local is None:
             return None
         listed = SmallFiles.listed(local, newest, {}, inner.where)
+        if has_aggregates(inner) and sum(file.rows or 0 for file in listed.files) > GROUPED:
+            return None
         try:
             return answer_by_parts(query, FileParts(self._handles.files, listed))
         except (NotByArrowError, pa.ArrowException):

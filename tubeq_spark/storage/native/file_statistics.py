@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage.expression import And, Column, Compared, In, Literal, Or, Type
+from tubeq_spark.storage.expression import (
+    FALSE,
+    TRUE,
+    And,
+    Column,
+    Compared,
+    In,
+    Literal,
+    Or,
+    Type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,9 +31,11 @@ if TYPE_CHECKING:
     #: Tells of a file whether it may have rows.
     MayHold: TypeAlias = Callable[[DataFile], bool]
 
-__all__ = ["constants", "files_of", "least"]
+__all__ = ["constants", "decided", "files_of", "least"]
 
 _LEAST, _GREATEST = "minValues", "maxValues"
+#: Of two values that are not NULL either a comparison holds or its opposite.
+_OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 #: A bound that is shorter is no part of a longer text, whoever wrote it.
 _WHOLE_TEXT = 32
 #: What a comparison asks of the least or the greatest value of a column.
@@ -150,3 +162,21 @@ def least(file: DataFile, columns: Sequence[str]) -> Bound:
             return None
         found.append(value)
     return tuple(found)
+
+
+def decided(file: DataFile, schema: pa.Schema) -> Callable[[Expression], Expression | None]:
+    """What tells of a comparison whether it holds for all rows of a file, or for none; `None`: for some."""
+
+    def decide(condition: Expression) -> Expression | None:
+        match condition:
+            case Compared(sign, Column(name), Literal() as value) if sign in _OPPOSITES:
+                if not file.has_no_null(name):
+                    return None
+                if not _between(name, sign, value, schema)(file):
+                    return FALSE
+                holds = not _between(name, _OPPOSITES[sign], value, schema)(file)
+                return TRUE if holds else None
+            case _:
+                return None
+
+    return decide

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
+from tubeq_spark.storage.arrow.fold import Read, columns_read, with_conditions
 from tubeq_spark.storage.arrow_arrays import array, empty, repeated, scalar
-from tubeq_spark.storage.native.file_statistics import constants, files_of, least
+from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +24,12 @@ if TYPE_CHECKING:
 
     from pyarrow.parquet import FileMetaData, ParquetFile
 
-    from tubeq_spark.storage.arrow.fold import Bound, Read
+    from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
+    from tubeq_spark.storage.query import Select
 
 __all__ = ["FileParts", "Listed", "SmallFiles"]
 
@@ -39,7 +42,7 @@ ROWS_BYTES = 4 << 20
 #: What was read is kept: so many files, and so many bytes.
 _KEPT_FILES, _KEPT_BYTES = 256, ROWS_BYTES
 #: Where the rows of a file may be more bytes than this, so many are read at a time.
-_AT_ONCE, _BATCH = 64 << 20, 8192
+_AT_ONCE, _BATCH = 64 << 20, 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +96,13 @@ class SmallFiles:
             return None
         return pa.concat_tables(parts) if parts else empty(listed.schema)
 
-    def read(
-        self, listed: Listed, file: DataFile, columns: Sequence[str], *, keeps: bool
-    ) -> Iterator[Read]:
+    def read(self, listed: Listed, file: DataFile, query: Select, *, keeps: bool) -> Iterator[Read]:
         """The rows of one of some files, at most `_AT_ONCE` bytes of them at a time.
 
         Args:
             listed: The files.
             file: The file.
-            columns: The columns that are wanted.
+            query: What is asked of the rows.
             keeps: Whether the rows of a small file are kept.
 
         Raises:
@@ -109,30 +110,34 @@ class SmallFiles:
         """
         rows = self._kept_of(listed.directory / file.path, listed.schema)
         if rows is None and (listed.is_small or file.size <= _SMALL):
-            rows = self._whole(listed, file, keeps=keeps)
+            with suppress(_LargeError):
+                rows = self._whole(listed, file, keeps=keeps, at_most=_AT_ONCE)
         if rows is not None:
-            yield rows.select([*columns]), {}
+            yield Read(query, rows, {})
             return
-        schema = pa.schema([listed.schema.field(name) for name in columns])
+        query = with_conditions(query, decided(file, listed.schema))
+        # Whoever evaluates a column that is not there says so.
+        names = [name for name in columns_read(query) if name in listed.schema.names]
+        # Without a column there would be no number of rows.
+        names = names or listed.schema.names[:1]
+        schema = pa.schema([listed.schema.field(name) for name in names])
         known = constants(file, schema)
-        names = [name for name in columns if name not in known]
-        if not names and file.rows is None:
-            names = [columns[0]]
         values = {name: scalar(value, schema.field(name).type) for name, value in known.items()}
-        if not names:
-            # A table without a column would have no rows.
-            first = pa.repeat(values[columns[0]], file.rows)
-            yield pa.Table.from_arrays([first], names=[columns[0]]), values
+        stored = pa.schema([field for field in schema if field.name not in known])
+        if not len(stored) and file.rows is not None:
+            first = pa.repeat(values[names[0]], file.rows)
+            yield Read(query, pa.Table.from_arrays([first], names=names[:1]), values)
             return
-        stored = pa.schema([schema.field(name) for name in names])
-        for rows in _read(listed.directory / file.path, file, stored):
-            yield rows, values
+        for rows in _read(listed.directory / file.path, file, stored if len(stored) else schema):
+            yield Read(query, rows, values)
 
-    def _whole(self, listed: Listed, file: DataFile, *, keeps: bool) -> pa.Table:
+    def _whole(
+        self, listed: Listed, file: DataFile, *, keeps: bool, at_most: int | None = None
+    ) -> pa.Table:
         path = listed.directory / file.path
         rows = self._kept_of(path, listed.schema)
         if rows is None:
-            rows = pa.concat_tables(_read(path, file, listed.schema))
+            rows = pa.concat_tables(_read(path, file, listed.schema, at_most))
             if keeps:
                 self._keep(path, rows)
         return rows
@@ -222,35 +227,41 @@ class _FilePart:
         """As of the order that they are in."""
         return self.bound
 
-    def read(self, columns: Sequence[str]) -> Iterator[Read]:
-        """Their rows, some at a time, with these columns at least. Raises as `SmallFiles.read`."""
-        listed = self.all.listed
+    def read(self, query: Select) -> Iterator[Read]:
+        """Their rows, some at a time. Raises as `SmallFiles.read`."""
+        names = [n for n in columns_read(query) if n in self.all.schema.names]
+        names = names or self.all.schema.names[:1]
         some, size = [], 0
         for file in self.files:
-            # Without a column there would be no number of rows.
-            names = columns or [listed.schema.names[0]]
-            for rows, values in self.all.files.read(listed, file, names, keeps=self.keeps):
-                if values:
-                    yield rows, values
+            for read in self.all.files.read(self.all.listed, file, query, keeps=self.keeps):
+                if read.query is not query:
+                    yield read
                     continue
-                some.append(rows)
-                size += rows.nbytes
+                some.append(read.rows.select(names))
+                size += read.rows.nbytes
                 if size > ROWS_BYTES:
-                    yield pa.concat_tables(some), {}
+                    yield Read(query, pa.concat_tables(some), {})
                     some, size = [], 0
         if some:
-            yield pa.concat_tables(some), {}
+            yield Read(query, pa.concat_tables(some), {})
 
 
 def _size(rows: pa.Table | None) -> int:
     return 0 if rows is None else rows.nbytes
 
 
-def _read(path: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of a file with some columns, a few at a time where they are many bytes.
+class _LargeError(Exception):
+    """The rows of a file may be more bytes than are wanted at once."""
+
+
+def _read(
+    path: Path, file: DataFile, schema: pa.Schema, at_most: int | None = None
+) -> Iterator[pa.Table]:
+    """The rows of a file with some columns, a few at a time where they may be many bytes.
 
     Raises:
         NotByArrowError: It is gone, or not as this process would write it.
+        _LargeError: They may be more bytes than `at_most`.
     """
     # Imported where it is needed: what only puts does without.
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
@@ -258,6 +269,8 @@ def _read(path: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
     names = [name for name in schema.names if name not in file.partition]
     try:
         with pa.OSFile(str(path)) as source, ParquetFile(source) as opened:
+            if at_most is not None and _most_bytes(opened.metadata, names) > at_most:
+                raise _LargeError
             stored = opened.schema_arrow
             for field in map(schema.field, names):
                 place = stored.get_field_index(field.name)
@@ -280,8 +293,15 @@ def _decoded(file: ParquetFile, columns: Sequence[str]) -> Iterator[pa.Table]:
     if _most_bytes(file.metadata, columns) <= _AT_ONCE:
         yield file.read(columns=columns, use_threads=False)
         return
+    some, size = [], 0
     for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
-        yield pa.Table.from_batches([batch])
+        some.append(batch)
+        size += batch.nbytes
+        if size > ROWS_BYTES:
+            yield pa.Table.from_batches(some)
+            some, size = [], 0
+    if some:
+        yield pa.Table.from_batches(some)
 
 
 def _most_bytes(metadata: FileMetaData, columns: Sequence[str]) -> int:
