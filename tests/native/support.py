@@ -125,9 +125,9 @@ class Place:
                 object store.
         """
         self.engine = NativeEngine(local=local)
-        self.engine.writer = self.writer = PausedWriter(self.engine._run, {})
+        self.engine.writer = self.writer = PausedWriter(self.engine.datafusion, {})
         self.engine.local_writer = self.local_writer = PausedLocalWriter(
-            self.engine._run, self.engine._handles.files, self.writer
+            self.engine.datafusion, self.engine._handles.files, self.writer
         )
         self.first = first
         numbers = itertools.count(first, -1)
@@ -167,11 +167,11 @@ class Place:
 
     def few(self, query: Select) -> pa.Table | None:
         """The rows of a query by Arrow; `None`: it is left to DataFusion."""
-        table = self.engine._handles.of(str(innermost(query).table))
+        table = self.engine._handles.table(str(innermost(query).table))
         newest, local = table.seen(), table.local
         if newest is None or local is None:
             return None
-        return self.engine._few(query, local, newest)
+        return self.engine._by_arrow(query, local, newest)
 
     def put(self, segment: int, ids: Sequence[int], **columns: Any) -> Affected:
         return self.run(self.statements.put(new_rows(segment, ids, **columns), len(ids), [segment]))

@@ -35,10 +35,10 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.location import TAKEN_UTUBES
-from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
+from tubeq_spark.storage.native.datafusion.running import ArrowHandover, RunningQuery
+from tubeq_spark.storage.native.datafusion.statement_query import StatementQuery
+from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
 from tubeq_spark.storage.native.errors import RefusedError
-from tubeq_spark.storage.native.queries import ArrowHandover, RunningQuery
-from tubeq_spark.storage.native.statement_query import StatementQuery
 from tubeq_spark.storage.native.swap import DuplicateError, _Outcome
 from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, Statement
 from tubeq_spark.storage.tables.tube_writer import TubeWriter

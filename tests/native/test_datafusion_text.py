@@ -11,8 +11,8 @@ import pytest
 from tests.native.grid import plain_values
 from tests.unit.golden.sample_values import NAMES
 from tubeq_spark.storage.expression import Literal, Type
-from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
-from tubeq_spark.storage.native.queries import ArrowHandover, RunningQuery
+from tubeq_spark.storage.native.datafusion.running import ArrowHandover, RunningQuery
+from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

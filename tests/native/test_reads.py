@@ -20,8 +20,8 @@ from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.native.datafusion.running import MANY
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.native.queries import MANY
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
 from tubeq_spark.storage.query import Select
 from tubeq_spark.storage.segment_facts import (

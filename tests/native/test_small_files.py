@@ -1,27 +1,30 @@
-"""Queries and statements about a few small files run without DataFusion, and about others by it."""
+"""Queries and statements about local files run without DataFusion, and read the files that they need."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
 from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.storage.arrow import select as arrow_select
-from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.native import small_files
+from tubeq_spark.storage.expression import integer, row
+from tubeq_spark.storage.native import engine, small_files
 from tubeq_spark.storage.native.small_files import SmallFiles
+from tubeq_spark.storage.query import Select, count, count_if, least
 from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.selections import position
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pyarrow as pa
 
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.query import Select
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
 
 LEASE = NewLease(OWNER, NOW)
 MINUTE = 60_000_000
@@ -42,7 +45,7 @@ def without(place: Place, query: Select) -> pa.Table:
 
 
 def by_library(place: Place, query: Select) -> pa.Table:
-    return place.engine._run(lambda renderer: renderer.query(query), 0, {})
+    return place.engine.datafusion().query(query)
 
 
 def files_of(place: Place, where: Expression) -> set[int | None]:
@@ -52,7 +55,6 @@ def files_of(place: Place, where: Expression) -> set[int | None]:
     assert newest is not None
     assert local is not None
     listed = SmallFiles.listed(local, newest, {}, where)
-    assert listed is not None
     return {file.partition["segment"] for file in listed.files}
 
 
@@ -94,19 +96,14 @@ def test_files_when_bounds_of_long_texts_exclude_a_name_are_not_read(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["plain", "a b", "\u00e9+#"])
-def test_take_of_a_small_tube_runs_no_query_of_the_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_take_runs_no_query_of_the_library(tmp_path: Path, name: str) -> None:
     place = Place(tmp_path / name, -1, local=True).create()
     place.put(5, [50, 51, 52])
     place.tasks.ready(NOW, 1, None)
-    runs: list[Any] = []
-    run = place.engine._run
-    monkeypatch.setattr(place.engine, "_run", lambda *query: runs.append(query) or run(*query))
     (first,) = place.tasks.ready(NOW, 1, None)
     assert first.task_id == 50
     assert place.run(place.statements.take([5], [(at(50), -50)], LEASE, NOW, 1)).updated == 1
-    assert runs == []
+    assert place.engine._datafusion is None
     assert place.stored() == [(-50, 50, "t"), (5, 51, "r"), (5, 52, "r")]
 
 
@@ -139,45 +136,154 @@ def test_kept_rows_when_there_are_too_many_are_the_last_that_were_read(
     files = place.engine._handles.files
     assert len(without(place, ready(place))) == 3
     assert len(files._kept) == 2
-    assert files._bytes == sum(rows.nbytes for rows in files._kept.values() if rows is not None)
+    assert files._bytes == sum(rows.nbytes for rows in files._kept.values())
     files.forget()
     assert (len(files._kept), files._bytes) == (0, 0)
     assert len(without(place, ready(place))) == 3
 
 
-# -- what is left to the library ---------------------------------------------------------------------------
+# -- file by file ------------------------------------------------------------------------------------------
 
 
-def test_take_when_there_are_too_many_files_asks_the_library(
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The directories of the files that are read, in this order."""
+    directories: list[str] = []
+    read = small_files._read
+
+    def noted(
+        path: Path, file: DataFile, schema: pa.Schema, at_most: int | None = None
+    ) -> Iterator[pa.Table]:
+        directories.append(path.parent.name)
+        return read(path, file, schema, at_most)
+
+    monkeypatch.setattr(small_files, "_read", noted)
+    # Otherwise what was written is kept.
+    monkeypatch.setattr(small_files, "_KEPT_FILES", 0)
+    return directories
+
+
+def test_first_tasks_when_later_files_cannot_hold_them_are_read_alone(
+    tmp_path: Path, opened: list[str]
+) -> None:
+    place = Place(tmp_path, -1, ("pri", "task_id"), local=True).create()
+    for segment in (9, 5, 8, 6, 7):
+        place.put(segment, [segment * 10, segment * 10 + 1])
+    columns = ("pri", "task_id", "data")
+
+    def first(limit: int) -> list[int]:
+        opened.clear()
+        where = place.table.mine() & READY
+        query = select(place.tube, *columns, where=where, order=["pri", "task_id"])
+        query = replace(query, limit=limit)
+        return [each["task_id"] for each in place.engine.rows(query)]
+
+    assert first(1) == [50]
+    assert opened == ["segment=5"]
+    assert first(2) == [50, 51]
+    assert opened == ["segment=5"]
+    assert first(3) == [50, 51, 60]
+    assert opened == ["segment=5", "segment=6"]
+    # A file with a lower bound, and nothing that is ready.
+    assert place.run(place.statements.take([5], [(at(51), -50)], LEASE, NOW, 2)).updated == 2
+    assert first(1) == [60]
+    assert opened == ["segment=6"]
+    # Tasks that come before others in the order, whichever was put last.
+    place.put(4, [100], pri=-1)
+    assert first(2) == [100, 60]
+    assert opened == ["segment=4", "segment=6"]
+    assert first(100) == [100, 60, 61, 70, 71, 80, 81, 90, 91]
+    assert place.engine._datafusion is None
+
+
+def test_groups_when_there_are_many_files_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_files, "FILES", 2)
+    place = Place(tmp_path, -1, local=True).create()
+    for segment in SEGMENTS:
+        place.put(segment, [segment * 10, segment * 10 + 1], utube=f"{segment % 3}")
+    columns = {"utube": R.utube, "n": count(), "first": least(position())}
+    query = Select(place.tube, columns, READY, ["utube"], R.n > 3, order=["utube"])
+    assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
+    assert without(place, counted(place.tube, R.task_id > 50)).to_pylist() == [{"n": 13}]
+
+
+def test_comparisons_when_a_file_decides_them_read_no_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: list[str]
+) -> None:
+    monkeypatch.setattr(small_files, "_SMALL", 0)
+    monkeypatch.setattr(small_files, "BYTES", 0)
+    place = Place(tmp_path, -1, local=True).create()
+    place.put(5, [50, 51], pri=1)
+    place.put(6, [60, 61], pri=[4, 5])
+    place.put(7, [70, 71], pri=[2, 4])
+    for low in (R.pri < integer(4), R.pri <= integer(3), ~(R.pri >= integer(4))):
+        opened.clear()
+        query = Select(place.tube, {"segment": R.segment, "low": low}, order=["segment"])
+        assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
+        assert opened == ["segment=7"]
+        lows = Select(place.tube, {"n": count_if(low)}, by=["segment"], order=["n"])
+        assert without(place, lows).to_pylist() == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+
+def test_columns_when_a_file_has_one_value_in_them_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small_files, "_SMALL", 0)
+    monkeypatch.setattr(small_files, "BYTES", 0)
+    place = Place(tmp_path, -1, local=True).create()
+    place.put(5, [50, 51], utube="x")
+    place.put(6, [60], utube="y" * 31)
+    place.put(7, [70], utube="y" * 32)
+    place.put(8, [80, 81], utube=["z", None])
+    place.engine._handles.files.forget()
+    asked: list[list[str]] = []
+    read = small_files._read
+
+    def noted(path: Path, file: DataFile, schema: pa.Schema) -> Iterator[pa.Table]:
+        asked.append(schema.names)
+        return read(path, file, schema)
+
+    monkeypatch.setattr(small_files, "_read", noted)
+    query = select(place.tube, "segment", "task_id", "utube", order=["task_id"])
+    assert without(place, query).to_pylist() == by_library(place, query).to_pylist()
+    # NULL is a value, and bounds of long texts may be shorter than these.
+    assert asked == [["task_id"], ["utube"], ["task_id", "utube"]]
+
+
+def test_take_when_there_are_too_many_files_reads_them_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(small_files, "FILES", 2)
     place = Place(tmp_path, -1, local=True).create()
     for segment in (5, 6, 7):
         place.put(segment, [segment * 10, segment * 10 + 1])
-    assert place.few(ready(place)) is None
     assert [task.task_id for task in place.tasks.ready(NOW, 3, None)] == [50, 51, 60]
     taken = place.statements.take([5, 6, 7], [(at(60), -50)], LEASE, NOW, 3)
     assert place.run(taken).updated == 3
+    assert place.engine._datafusion is None
     assert [(task, state) for _, task, state in place.stored()] == [
         (50, "t"), (51, "t"), (60, "t"), (61, "r"), (70, "r"), (71, "r"),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("at_once", [small_files._AT_ONCE, 0])
-def test_take_when_a_small_file_has_large_rows_asks_the_library(
+def test_take_when_a_small_file_has_large_rows_keeps_none_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr(small_files, "_AT_ONCE", at_once)
     place = Place(tmp_path, -1, local=True).create()
     ids = range(50, 1_250)
     place.put(5, ids, data=["x" * 10_000] * len(ids))
-    assert place.few(ready(place)) is None
-    (kept,) = place.engine._handles.files._kept.values()
-    assert kept is None
-    assert place.few(ready(place)) is None
+    assert len(without(place, ready(place))) == len(ids)
+    assert not place.engine._handles.files._kept
     assert place.run(place.statements.take([5], [(at(50), -50)], LEASE, NOW, 1)).updated == 1
     assert [task.task_id for task in place.tasks.ready(NOW, 2, None)] == [51, 52]
+    assert place.engine._datafusion is None
+
+
+# -- what is left to the library ---------------------------------------------------------------------------
 
 
 def test_groups_when_they_are_of_many_rows_are_left_to_the_library(
@@ -185,12 +291,16 @@ def test_groups_when_they_are_of_many_rows_are_left_to_the_library(
 ) -> None:
     place = Place(tmp_path, -1, local=True).create()
     place.put(5, [50, 51, 52])
+    place.put(6, [60])
     query = counted(place.tube, R.task_id > 50)
-    monkeypatch.setattr(arrow_select, "MOST", 2)
-    assert place.few(query) is not None
-    monkeypatch.setattr(arrow_select, "MOST", 1)
+    monkeypatch.setattr(engine, "GROUPED", 4)
+    assert without(place, query).to_pylist() == [{"n": 3}]
+    monkeypatch.setattr(engine, "GROUPED", 3)
     assert place.few(query) is None
-    assert place.engine.rows(query) == [{"n": 2}]
+    assert place.engine.rows(query) == [{"n": 3}]
+    # Files that cannot have rows of the condition do not count, nor do rows that are no groups.
+    assert without(place, counted(place.tube, R.task_id > 52)).to_pylist() == [{"n": 1}]
+    assert len(without(place, ready(place))) == 4
 
 
 def test_file_when_it_is_gone_is_asked_of_the_library(tmp_path: Path) -> None:

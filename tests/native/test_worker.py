@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -45,14 +45,8 @@ def location(tmp_path: Path) -> str:
 def test_worker_when_it_goes_through_single_tasks_runs_no_query_of_the_library(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queries: list[str] = []
-    run = NativeEngine._run
-
-    def noted(engine: NativeEngine, sql: str, *rest: Any) -> object:
-        queries.append(sql)
-        return run(engine, sql, *rest)
-
-    monkeypatch.setattr(NativeEngine, "_run", noted)
+    asked: list[NativeEngine] = []
+    monkeypatch.setattr(NativeEngine, "datafusion", asked.append)
     with Queue(None, location, engine="native") as queue:
         tube = queue["work"]
         for number in range(ROUNDS):
@@ -62,7 +56,7 @@ def test_worker_when_it_goes_through_single_tasks_runs_no_query_of_the_library(
             assert task.data == number
             tube.ack(task.task_id)
         assert tube.take(timeout=0) is None
-        assert queries == []
+        assert asked == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it asks /proc")

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,17 @@ else:
         pa.string(): DataType.utf8(),
     }
 
-__all__ = ["array", "counts", "empty", "nested", "repeated", "scalar", "taken"]
+__all__ = [
+    "array",
+    "counts",
+    "empty",
+    "flat",
+    "nested",
+    "numbers_from_0",
+    "repeated",
+    "scalar",
+    "taken",
+]
 
 _MOMENT = pa.timestamp("us", "UTC")
 
@@ -86,3 +97,17 @@ def taken(values: pa.Table | pa.Array | pa.ChunkedArray, places: pa.Array) -> An
 def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
     """A value, so many times."""
     return pa.repeat(scalar(value, kind), count)
+
+
+def numbers_from_0(count: int) -> pa.Array:
+    """The numbers 0, 1, and so on: so many."""
+    one = scalar(1, pa.int64())
+    return pc.subtract(pc.cumulative_sum(pa.repeat(one, count)), one)
+
+
+def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Values in one piece."""
+    if isinstance(values, pa.Array):
+        return values
+    # Of no pieces Arrow would make an array that imports pandas.
+    return values.combine_chunks() if values.num_chunks else pa.nulls(0, values.type)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage.expression import Column, Expression
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["aliases_of", "columns_of", "parts_of"]
+__all__ = ["aliases_of", "columns_of", "parts_of", "replaced"]
 
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
@@ -26,6 +26,31 @@ def _held(value: object) -> Iterator[Expression]:
     elif isinstance(value, (tuple, Mapping)):
         for part in value.values() if isinstance(value, Mapping) else value:
             yield from _held(part)
+
+
+def replaced(expression: Expression, by: Callable[[Expression], Expression | None]) -> Expression:
+    """An expression with some of its parts replaced.
+
+    Args:
+        expression: The expression.
+        by: What takes the place of a part; `None`: it stays, and its own parts are looked at.
+    """
+    found = by(expression)
+    if found is not None or not parts_of(expression):
+        return expression if found is None else found
+    fields: Sequence[str] = expression.__slots__
+    return type(expression)(*(_replaced(getattr(expression, name), by) for name in fields))
+
+
+def _replaced(value: Any, by: Callable[[Expression], Expression | None]) -> Any:
+    """The value of a field with replaced expressions in it."""
+    if isinstance(value, Expression):
+        return replaced(value, by)
+    if isinstance(value, tuple):
+        return tuple(_replaced(each, by) for each in value)
+    if isinstance(value, Mapping):
+        return {name: _replaced(each, by) for name, each in value.items()}
+    return value
 
 
 def columns_of(expression: Expression) -> set[str]:

@@ -34,7 +34,7 @@ from tubeq_spark.storage.expression import (
 from tubeq_spark.storage.query import Aggregate, Among, Struct, node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
 
@@ -70,11 +70,12 @@ class NotByArrowError(Exception):
     """Arrow cannot answer this; DataFusion has to."""
 
 
-def of_table(rows: pa.Table) -> Lookup:
-    """A lookup of the columns of a table, for any alias."""
-    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+def of_table(rows: pa.Table, constants: Mapping[str, pa.Scalar] | None = None) -> Lookup:
+    """A lookup of the columns of a table, for any alias; `constants` are columns with one value in all rows."""
+    columns: dict[str, Values] = dict(zip(rows.column_names, rows.columns, strict=True))
+    columns.update(constants or {})
 
-    def lookup(_alias: str, name: str) -> pa.ChunkedArray:
+    def lookup(_alias: str, name: str) -> Values:
         if name not in columns:
             raise NotByArrowError(name)
         return columns[name]
@@ -100,7 +101,10 @@ def column(
     found = evaluate(expression, lookup)
     if kind is not None and found.type != kind:
         found = found.cast(kind)
-    return pa.repeat(found, count) if isinstance(found, pa.Scalar) else found
+    if isinstance(found, pa.Scalar):
+        # Of no map Arrow makes no array.
+        return pa.repeat(found, count) if count else pa.nulls(0, found.type)
+    return found
 
 
 def holds(condition: Expression, lookup: Lookup, count: int) -> pa.ChunkedArray | pa.Array:
@@ -150,7 +154,10 @@ def evaluate(expression: Expression, lookup: Lookup) -> Values:  # noqa: C901, P
         case Mapped(part, pairs):
             keys = array([key for key, _ in pairs], pa.int64())
             places = pc.index_in(evaluate(part, lookup), value_set=keys)
-            return array([value for _, value in pairs], pa.int64()).take(places)
+            values = array([value for _, value in pairs], pa.int64())
+            if isinstance(places, pa.Scalar):
+                return values.take(pa.repeat(places, 1))[0]
+            return values.take(places)
         case Greatest(parts):
             return pc.max_element_wise(*(evaluate(part, lookup) for part in parts))
         case Concat(parts):

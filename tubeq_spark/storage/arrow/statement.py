@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
+from tubeq_spark.storage.arrow.groups import numbered
 from tubeq_spark.storage.arrow.sources import source_table
-from tubeq_spark.storage.arrow_arrays import array, repeated, scalar, taken
+from tubeq_spark.storage.arrow_arrays import array, flat, numbers_from_0, repeated, scalar, taken
 from tubeq_spark.storage.expression import TRUE, And, Compared, Fail
 from tubeq_spark.storage.expression_parts import aliases_of
 from tubeq_spark.storage.statement import ONE_ROW
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any
 
     from tubeq_spark.storage.arrow.evaluate import Lookup, Values
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause, Statement
 
-__all__ = ["CLAUSE", "FROM", "NOWHERE", "ROW", "STAYS", "changed", "has_source", "once"]
+__all__ = ["CLAUSE", "FROM", "NOWHERE", "ROW", "STAYS", "changed", "once"]
 
 #: The column that says which clause applies to a row, counted from 1.
 CLAUSE = "tubeq_clause"
@@ -35,13 +33,11 @@ ROW = "tubeq_row"
 FROM = "tubeq_from_{}"
 #: In place of a clause: a row of the table that stays, and one of the source that goes nowhere.
 STAYS, NOWHERE = 0, -1
-#: So many rows of the table and the source are compared each with each, where nothing tells them apart.
-_PAIRS = 200_000
-#: More rows than these, of the one and of the other, are matched faster by DataFusion.
-_FEWER, _MORE = 20_000, 200_000
+#: So many pairs of rows are compared where their keys are equal, or where there are none.
+_PAIRS = 4_000_000
 
 
-def has_source(statement: Statement) -> bool:
+def _has_source(statement: Statement) -> bool:
     """Whether a statement reads anything but its table."""
     return statement.inserts or statement.using not in (None, ONE_ROW)
 
@@ -61,8 +57,8 @@ def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table
         NotByArrowError: It is left to DataFusion.
         pa.ArrowException: A value cannot be computed.
     """
-    if not has_source(statement):
-        places = array(range(rows.num_rows), pa.int64())
+    if not _has_source(statement):
+        places = numbers_from_0(rows.num_rows)
         lookup = of_table(rows)
         where = holds(statement.where, lookup, rows.num_rows)
         return _Rows(rows, lookup, places, by).after(statement.clauses, where)
@@ -112,11 +108,11 @@ class _Side:
             side = _Side(side.rows, taken(side.places, pc.indices_nonzero(kept)))
         return side
 
-    def values(self, expressions: Sequence[Expression]) -> list[list[Any]]:
+    def values(self, expressions: Sequence[Expression]) -> list[pa.Array]:
         """The values of some expressions, of each row that may match."""
         rows = taken(self.rows, self.places)
         lookup, count = of_table(rows), rows.num_rows
-        return [column(each, lookup, None, count).to_pylist() for each in expressions]
+        return [flat(column(each, lookup, None, count)) for each in expressions]
 
 
 class _Matching:
@@ -128,10 +124,6 @@ class _Matching:
         self._schema = rows.schema
         self._by = by
         self._source = source_table(statement.using or ONE_ROW)
-        fewer, more = sorted((rows.num_rows, self._source.num_rows))
-        if fewer and (fewer > _FEWER or more > _MORE):
-            msg = "many rows"
-            raise NotByArrowError(msg)
 
     def found(self) -> pa.Table:
         """All rows of the table, and those of the source that match none and are inserted."""
@@ -151,7 +143,7 @@ class _Matching:
             together = self._together(targets, sources)
             matched = _Rows(self._rows.take(targets), together, targets, self._by)
             yield once(matched.after(self._statement.clauses))
-        numbers = array(range(self._rows.num_rows), pa.int64())
+        numbers = numbers_from_0(self._rows.num_rows)
         rows = self._without(self._rows.append_column(ROW, numbers), targets)
         others = rows.drop_columns([ROW])
         yield _Rows(others, of_table(others), rows.column(ROW), self._by).after([])
@@ -160,9 +152,8 @@ class _Matching:
     def _without(rows: pa.Table, places: pa.Array) -> pa.Table:
         if not len(places):
             return rows
-        without = set(places.to_pylist())
-        kept = [n for n in range(rows.num_rows) if n not in without]
-        return taken(rows, array(kept, pa.int64()))
+        stays = pc.invert(pc.is_in(numbers_from_0(rows.num_rows), value_set=places))
+        return taken(rows, pc.indices_nonzero(stays))
 
     def _pairs(self) -> tuple[pa.Array, pa.Array]:
         """The places of rows of the table and of the source that match."""
@@ -181,8 +172,8 @@ class _Matching:
                 alone[next(iter(aliases))].append(condition)
             elif condition is not TRUE:
                 rest.append(condition)
-        table = _Side(self._rows, array(range(self._rows.num_rows), pa.int64()))
-        source = _Side(self._source, array(range(self._source.num_rows), pa.int64()))
+        table = _Side(self._rows, numbers_from_0(self._rows.num_rows))
+        source = _Side(self._source, numbers_from_0(self._source.num_rows))
         table, source = table.where(alone["t"]), source.where(alone["s"])
         targets, sources = _joined(table, source, keys)
         for condition in rest:
@@ -247,35 +238,53 @@ def _key(condition: Expression) -> _Key | None:
 
 def _joined(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array, pa.Array]:
     """The places of the rows whose keys match, beside each other."""
-    places = table.places.to_pylist(), source.places.to_pylist()
-    if not all(places):
-        found = []
-    elif keys:
-        known = defaultdict(list)
-        for place, key in _keyed(places[0], table.values([k.table for k in keys]), keys):
-            known[key].append(place)
-        found = [
-            (place, other)
-            for other, key in _keyed(places[1], source.values([k.source for k in keys]), keys)
-            for place in known.get(key, ())
+    left, right = _numbers(table, source, keys)
+    kept = pc.indices_nonzero(right.is_valid())
+    places, right = taken(source.places, kept), taken(right, kept)
+    if not (len(left) and len(right)):
+        return table.places[:0], places[:0]
+    # The places of the source's rows, in one list for each number.
+    order = pc.sort_indices(right)
+    each = pc.value_counts(right.take(order))
+    ends = pc.cumulative_sum(each.field("counts"))
+    offsets = pa.concat_arrays([repeated(0, pa.int32(), 1), ends.cast(pa.int32())])
+    lists = pa.ListArray.from_arrays(offsets, places.take(order))
+    at = pc.index_in(left, value_set=each.field("values"))
+    pairs = pc.sum(each.field("counts").take(at)).as_py() or 0
+    if pairs > max(_PAIRS, len(left), len(right)):
+        msg = "each row with each"
+        raise NotByArrowError(msg)
+    found = lists.take(at)
+    return table.places.take(pc.list_parent_indices(found)), pc.list_flatten(found)
+
+
+def _numbers(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array, pa.Array]:
+    """A number for the keys of each row: NULL where one of them is NULL, and matches nothing."""
+    count = len(table.places)
+    numbers = repeated(0, pa.int32(), count + len(source.places))
+    if keys and len(numbers):
+        values = [
+            pa.concat_arrays(_of_one_type(*both))
+            for both in zip(
+                table.values([key.table for key in keys]),
+                source.values([key.source for key in keys]),
+                strict=True,
+            )
         ]
-    else:
-        if len(places[0]) * len(places[1]) > _PAIRS:
-            msg = "each row with each"
-            raise NotByArrowError(msg)
-        found = list(product(*places))
-    targets, sources = zip(*found, strict=True) if found else ((), ())
-    return array(targets, pa.int64()), array(sources, pa.int64())
+        numbers = numbered(values)
+        for key, each in zip(keys, values, strict=True):
+            if each.null_count and not key.matches_nulls:
+                numbers = pc.if_else(each.is_valid(), numbers, pa.nulls(1, numbers.type)[0])
+    return numbers[:count], numbers[count:]
 
 
-def _keyed(
-    places: Sequence[int], values: Sequence[Sequence[Any]], keys: Sequence[_Key]
-) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """The places of rows with their keys, but for NULLs that match nothing."""
-    never = [n for n, key in enumerate(keys) if not key.matches_nulls]
-    for place, key in zip(places, zip(*values, strict=True), strict=True):
-        if not any(key[n] is None for n in never):
-            yield place, key
+def _of_one_type(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
+    if left.type == right.type:
+        return left, right
+    if pa.types.is_integer(left.type) and pa.types.is_integer(right.type):
+        return left.cast(pa.int64()), right.cast(pa.int64())
+    msg = f"{left.type} beside {right.type}"
+    raise NotByArrowError(msg)
 
 
 def _after(
@@ -323,9 +332,9 @@ def _all(count: int) -> pa.Array:
 
 def once(rows: pa.Table) -> pa.Table:
     """Rows of the table that several of the source match: as they are changed, or once."""
-    numbers = rows.column(ROW).to_pylist()
-    if len(set(numbers)) == len(numbers):
+    if len(rows.column(ROW).unique()) == rows.num_rows:
         return rows
+    numbers = rows.column(ROW).to_pylist()
     clauses = rows.column(CLAUSE).to_pylist()
     done = {n for n, clause in zip(numbers, clauses, strict=True) if clause != STAYS}
     chosen = []

@@ -1,9 +1,9 @@
-"""The queue's tables without Spark: queries by DataFusion, statements by swapping partitions."""
+"""The queue's tables without Spark: queries by Arrow, statements by swapping partitions."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,38 +11,33 @@ import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.select import answer, innermost, with_innermost
-from tubeq_spark.storage.arrow.sources import held
+from tubeq_spark.storage.arrow.fold import answer_by_parts
+from tubeq_spark.storage.arrow.select import innermost, with_innermost
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
-from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
 from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
-from tubeq_spark.storage.native.queries import MANY, ArrowHandover, RunningQuery
-from tubeq_spark.storage.native.small_files import SmallFiles
+from tubeq_spark.storage.native.small_files import FileParts, SmallFiles
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import EngineError
-from tubeq_spark.storage.query import Union
+from tubeq_spark.storage.query import Union, has_aggregates
 from tubeq_spark.storage.statement import Affected, Append, Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from deltalake import DeltaTable
-
     from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Table
-    from tubeq_spark.storage.native.writer import Renders
     from tubeq_spark.storage.query import Query, Select
-    from tubeq_spark.storage.statement import Source
 
 __all__ = ["NativeEngine"]
 
@@ -50,6 +45,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+#: Of more rows DataFusion makes groups in less than half the time.
+GROUPED = 2_000_000
 #: How far back a lost answer is looked for; more commits than this do not fit into one operation.
 HISTORY_LIMIT = 200
 
@@ -72,14 +69,22 @@ class NativeEngine:
         """
         self._handles = Handles(storage_options, local=local)
         self._admin = NativeTables(self._handles)
-        self._exchange = ArrowHandover()
-        self.writer = Writer(self._run, self._handles.options)
-        self.local_writer = LocalWriter(self._run, self._handles.files, self.writer)
+        self._datafusion: DataFusion | None = None
+        self.writer = Writer(self.datafusion, self._handles.options)
+        self.local_writer = LocalWriter(self.datafusion, self._handles.files, self.writer)
+
+    def datafusion(self) -> DataFusion:
+        """What runs the queries and statements that Arrow cannot; most processes never need it."""
+        from tubeq_spark.storage.native.datafusion import DataFusion  # noqa: PLC0415
+
+        self._datafusion = self._datafusion or DataFusion(self._handles)
+        return self._datafusion
 
     def close(self) -> None:
         """Let go of all tables."""
         self._handles.close()
-        self._exchange.close()
+        if self._datafusion is not None:
+            self._datafusion.close()
 
     @property
     def tables(self) -> NativeTables:
@@ -119,65 +124,28 @@ class NativeEngine:
             while True:
                 newest, local = table.seen(), table.local
                 if newest is None or local is None:
-                    return self._by_datafusion(query, expected)
+                    return self.datafusion().query(query, expected)
                 bad = local.bad_files.of(newest)
                 asked, without = _readable(query, local, newest, bad)
                 try:
-                    few = self._few(asked, local, without) if expected < MANY else None
-                    return self._by_datafusion(asked, expected) if few is None else few
+                    found = self._by_arrow(asked, local, without)
+                    return self.datafusion().query(asked, expected) if found is None else found
                 except Exception as error:
                     if not errors.is_from_library(error) or not _finds_bad(query, table, bad):
                         raise
                     # Some of them are left out now, or refused by name.
                     log.info("%s is read once more", table.path, exc_info=True)
 
-    def _by_datafusion(self, query: Select, expected: int) -> pa.Table:
-        return self._run(lambda r: r.query(query), expected, {})
-
-    def _few(self, query: Select, local: LocalTable, newest: Snapshot) -> pa.Table | None:
-        """The rows of a query about a small table, by Arrow; `None`: it is left to DataFusion."""
+    def _by_arrow(self, query: Select, local: LocalTable, newest: Snapshot) -> pa.Table | None:
+        """The rows of a query about a table on local files, file by file; `None`: it is left to DataFusion."""
         inner = innermost(query)
         listed = SmallFiles.listed(local, newest, {}, inner.where)
-        rows = None if listed is None else self._handles.files.rows(listed)
-        if rows is None:
+        if has_aggregates(inner) and sum(file.rows or 0 for file in listed.files) > GROUPED:
             return None
         try:
-            return answer(query, rows)
+            return answer_by_parts(query, FileParts(self._handles.files, listed))
         except (NotByArrowError, pa.ArrowException):
             return None
-
-    def _run(self, render: Renders, expected: int, handles: Mapping[str, DeltaTable]) -> pa.Table:
-        """Run a query by DataFusion.
-
-        Args:
-            render: Writes the query.
-            expected: How many rows it reads, about.
-            handles: Snapshots that it is to read, by the tables' names; else it reads the newest.
-        """
-        running = RunningQuery(self._exchange, expected)
-        known: set[str] = set()
-
-        def named(name: str) -> str:
-            table = self._handles.table(name)
-            if name not in known:
-                known.add(name)
-                if name in handles:
-                    running.over(table.alias, handles[name])
-                else:
-                    with table.queried() as newest:
-                        running.over(table.alias, newest)
-                if table.is_far:
-                    # All files of a table are read by the client that was registered for it last.
-                    with table.reader() as reader:
-                        running.over(f"{table.alias}_reader", reader)
-            return table.alias
-
-        renderer = DataFusionRenderer(named)
-        text = render(renderer)
-        with ExitStack() as stack:
-            for name in known:
-                stack.enter_context(self._handles.table(name).expected())
-            return running.rows(text, _all_held(renderer.sources))
 
     def look_ahead(self, table: str) -> None:
         """Move the snapshot on that the next statement decides on."""
@@ -289,8 +257,3 @@ def _finds_bad(query: Select, table: Table, bad: Sequence[DataFile]) -> bool:
     others = [file for file in read if file.path not in known]
     local.bad_files.look(others)
     return bool(local.bad_files.among(others))
-
-
-def _all_held(sources: Mapping[str, Source]) -> dict[str, pa.Table]:
-    """The sources, all of which the process holds."""
-    return {name: held(source) for name, source in sources.items()}

@@ -9,20 +9,35 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage.expression import And, Column, Compared, In, Literal, Or, Type
+from tubeq_spark.storage.expression import (
+    FALSE,
+    TRUE,
+    And,
+    Column,
+    Compared,
+    In,
+    Literal,
+    Or,
+    Type,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
 
     #: Tells of a file whether it may have rows.
     MayHold: TypeAlias = Callable[[DataFile], bool]
 
-__all__ = ["files_of"]
+__all__ = ["constants", "decided", "files_of", "least"]
 
 _LEAST, _GREATEST = "minValues", "maxValues"
+#: Of two values that are not NULL either a comparison holds or its opposite.
+_OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+#: A bound that is shorter is no part of a longer text, whoever wrote it.
+_WHOLE_TEXT = 32
 #: What a comparison asks of the least or the greatest value of a column.
 _ASKS: dict[str, Sequence[tuple[str, Callable[[Any, Any], bool]]]] = {
     "<": [(_LEAST, operator.lt)],
@@ -112,3 +127,56 @@ def _may(bound: Any, compared: Callable[[Any, Any], bool], wanted: Any) -> bool:
     except TypeError:
         # It is of another type than the literal.
         return True
+
+
+def constants(file: DataFile, schema: pa.Schema) -> dict[str, int | str | None]:
+    """The columns that have one value in all rows of a file, with this value, as far as that is known."""
+    found: dict[str, int | str | None] = {}
+    for column in schema:
+        name = column.name
+        if name in file.partition:
+            found[name] = file.partition[name]
+        elif file.is_null(name):
+            found[name] = None
+        elif pa.types.is_integer(column.type) or pa.types.is_string(column.type):
+            value = file.bound(_LEAST, name)
+            if value is None or not file.has_no_null(name) or value != file.bound(_GREATEST, name):
+                continue
+            if isinstance(value, int) or len(value) < _WHOLE_TEXT:
+                found[name] = value
+    return found
+
+
+def least(file: DataFile, columns: Sequence[str]) -> Bound:
+    """What is no greater than some columns of any row of a file, compared one after the other.
+
+    Returns:
+        A whole number for each column; `None`: it is not known.
+    """
+    found = []
+    for name in columns:
+        value = file.partition.get(name)
+        if value is None and file.has_no_null(name):
+            value = file.bound(_LEAST, name)
+        if not isinstance(value, int):
+            return None
+        found.append(value)
+    return tuple(found)
+
+
+def decided(file: DataFile, schema: pa.Schema) -> Callable[[Expression], Expression | None]:
+    """What tells of a comparison whether it holds for all rows of a file, or for none; `None`: for some."""
+
+    def decide(condition: Expression) -> Expression | None:
+        match condition:
+            case Compared(sign, Column(name), Literal() as value) if sign in _OPPOSITES:
+                if not file.has_no_null(name):
+                    return None
+                if not _between(name, sign, value, schema)(file):
+                    return FALSE
+                holds = not _between(name, _OPPOSITES[sign], value, schema)(file)
+                return TRUE if holds else None
+            case _:
+                return None
+
+    return decide

@@ -19,16 +19,17 @@ from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.partitions import Partition
-    from tubeq_spark.storage.native.small_files import SmallFiles
-    from tubeq_spark.storage.native.writer import Renders, RunsQueries, Writer
+    from tubeq_spark.storage.native.small_files import Listed, SmallFiles
+    from tubeq_spark.storage.native.writer import Writer
     from tubeq_spark.storage.statement import Append, Statement
 
 __all__ = ["LocalWriter"]
@@ -37,9 +38,11 @@ __all__ = ["LocalWriter"]
 class LocalWriter:
     """Writes to such tables. What was decided on a version is committed as the next one."""
 
-    def __init__(self, query: RunsQueries, files: SmallFiles, library: Writer) -> None:
-        """Decide by small files and these queries, and have the library do what is not known here."""
-        self._query = query
+    def __init__(
+        self, datafusion: Callable[[], DataFusion], files: SmallFiles, library: Writer
+    ) -> None:
+        """Decide by what files hold, and have the library do what is not known here."""
+        self._datafusion = datafusion
         self._files = files
         self._library = library
 
@@ -53,13 +56,10 @@ class LocalWriter:
                 raise bad.refusal(file)
             if is_of_whole_partitions(statement, snapshot.shape.by):
                 return self._remove(table, local, snapshot, statement, note)
-
-            def run(render: Renders) -> pa.Table:
-                with table.at(snapshot.version) as newest:
-                    return self._query(render, statement.size, {statement.table: newest})
-
+            listed = self._files.listed(local, snapshot, statement.partitions)
+            target = _Target(table, snapshot, statement, listed, self._files, self._datafusion)
             try:
-                decision = plan_rewrite(statement, _Target(local, snapshot, self._files), run)
+                decision = plan_rewrite(statement, target)
             except Exception as error:
                 if is_from_library(error):
                     bad.look(near := snapshot.within(statement.partitions))
@@ -128,22 +128,45 @@ class LocalWriter:
 class _Target:
     """A version as a statement decides on it."""
 
-    def __init__(self, local: LocalTable, snapshot: Snapshot, files: SmallFiles) -> None:
-        self._local = local
-        self._snapshot = snapshot
+    is_next = True
+
+    def __init__(
+        self,
+        table: Table,
+        snapshot: Snapshot,
+        statement: Statement,
+        listed: Listed,
+        files: SmallFiles,
+        datafusion: Callable[[], DataFusion],
+    ) -> None:
+        self._table = table
+        self._version = snapshot.version
+        self._statement = statement
+        self._listed = listed
         self._files = files
+        self._datafusion = datafusion
         self.schema = snapshot.shape.schema
         self.by = snapshot.shape.by
         self.properties = snapshot.shape.properties
 
-    def rows(self, near: Mapping[str, Sequence[int]]) -> pa.Table | None:
-        """The rows in such partitions; `None`: they are more than a few."""
-        listed = self._files.listed(self._local, self._snapshot, near)
-        return None if listed is None else self._files.rows(listed)
+    def rows(self) -> pa.Table:
+        """The rows in the partitions that the statement names."""
+        rows = self._files.rows(self._listed)
+        if rows is not None:
+            return rows
+        with self._table.at(self._version) as newest:
+            return self._datafusion().rows(self._statement, self.schema, newest)
 
-    def is_empty(self, near: Mapping[str, Sequence[int]]) -> bool:
-        """Whether there are no files in such partitions."""
-        return not self._snapshot.within(near)
+    def changed(self, *, is_new: bool) -> pa.Table:
+        """The rows after the statement."""
+        with self._table.at(self._version) as newest:
+            return self._datafusion().changed(
+                self._statement, self.schema, self.by, newest, is_new=is_new
+            )
+
+    def is_empty(self) -> bool:
+        """Whether there are no files in these partitions."""
+        return not self._listed.files
 
 
 def _files_in(

@@ -1,37 +1,43 @@
-"""Reads the rows of a few small files without a query: to plan one takes longer than to read them.
+"""Reads the files of a table, some columns or all, and keeps what was read of small ones for a while.
 
-What was read is kept for a while: a file is never changed, and what a take chooses from is what its
-statement changes next.
+A file is never changed, and what a take chooses from is what its statement changes next.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.storage.arrow_arrays import array, repeated
-from tubeq_spark.storage.native.file_statistics import files_of
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError
+from tubeq_spark.storage.arrow.fold import Read, columns_read, with_conditions
+from tubeq_spark.storage.arrow_arrays import array, empty, repeated, scalar
+from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyarrow.parquet import FileMetaData, ParquetFile
 
+    from tubeq_spark.storage.arrow.fold import Bound
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
+    from tubeq_spark.storage.query import Select
 
-__all__ = ["Listed", "SmallFiles"]
+__all__ = ["FileParts", "Listed", "SmallFiles"]
 
-#: So many files are read without a query, and so many bytes of all of them together.
+#: Of so many files, and so many bytes of all of them together, all columns are read, and kept.
 FILES, BYTES = 64, 1 << 20
-#: A file whose rows are more bytes than this is not small: what repeats may be little in a file.
+#: Of more, those of a small file still are.
+_SMALL = 16 << 10
+#: Rows of more bytes than this are not kept, and answered by themselves.
 ROWS_BYTES = 4 << 20
 #: What was read is kept: so many files, and so many bytes.
 _KEPT_FILES, _KEPT_BYTES = 256, ROWS_BYTES
@@ -47,14 +53,19 @@ class Listed:
     files: Sequence[DataFile]
     schema: pa.Schema
 
+    @property
+    def is_small(self) -> bool:
+        """Whether they are few, and small together."""
+        return len(self.files) <= FILES and sum(file.size for file in self.files) <= BYTES
+
 
 class SmallFiles:
-    """The small files of some tables. For threads."""
+    """The files of some tables. For threads."""
 
     def __init__(self) -> None:
         """Keep nothing yet."""
-        #: What was read last is last; `None`: it is not small.
-        self._kept: OrderedDict[Path, pa.Table | None] = OrderedDict()
+        #: What was read last is last.
+        self._kept: OrderedDict[Path, pa.Table] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -64,7 +75,7 @@ class SmallFiles:
         version: Snapshot,
         near: Mapping[str, Sequence[int]],
         where: Expression | None = None,
-    ) -> Listed | None:
+    ) -> Listed:
         """The files of a version of the table that are to be read.
 
         Args:
@@ -72,45 +83,72 @@ class SmallFiles:
             version: The version.
             near: The values of partition columns, as of a `Statement`; none: in all partitions.
             where: A condition; files that have no row of it may be left out.
-
-        Returns:
-            The files; `None`: there are too many.
         """
         may_hold = files_of(where, version.shape.schema)
-        files, size = [], 0
-        for file in version.within(near):
-            if may_hold(file):
-                files.append(file)
-                size += file.size
-                if len(files) > FILES or size > BYTES:
-                    return None
+        files = [file for file in version.within(near) if may_hold(file)]
         return Listed(table.directory, files, version.shape.schema)
 
     def rows(self, listed: Listed) -> pa.Table | None:
-        """The rows of some files; `None`: gone, not small, or not as this process would write them."""
-        parts = []
-        for file in listed.files:
-            rows = self._rows_of(listed.directory / file.path, file, listed.schema)
-            if rows is None:
-                return None
-            parts.append(rows)
-        return pa.concat_tables(parts) if parts else pa.Table.from_batches([], listed.schema)
-
-    def _rows_of(self, path: Path, file: DataFile, schema: pa.Schema) -> pa.Table | None:
-        with self._lock:
-            if path in self._kept:
-                self._kept.move_to_end(path)
-                rows = self._kept[path]
-                if rows is None or rows.schema == schema:
-                    return rows
+        """The rows of some files; `None`: gone, or not as this process would write them."""
         try:
-            rows = _read(path, file.partition, schema)
-        except _LargeError:
-            rows = None
-        except (OSError, pa.ArrowException):
+            parts = [self._whole(listed, file, keeps=listed.is_small) for file in listed.files]
+        except NotByArrowError:
             return None
-        self._keep(path, rows)
+        return pa.concat_tables(parts) if parts else empty(listed.schema)
+
+    def read(self, listed: Listed, file: DataFile, query: Select, *, keeps: bool) -> Iterator[Read]:
+        """The rows of one of some files, at most `_AT_ONCE` bytes of them at a time.
+
+        Args:
+            listed: The files.
+            file: The file.
+            query: What is asked of the rows.
+            keeps: Whether the rows of a small file are kept.
+
+        Raises:
+            NotByArrowError: It is gone, or not as this process would write it.
+        """
+        rows = self._kept_of(listed.directory / file.path, listed.schema)
+        if rows is None and (listed.is_small or file.size <= _SMALL):
+            with suppress(_LargeError):
+                rows = self._whole(listed, file, keeps=keeps, at_most=_AT_ONCE)
+        if rows is not None:
+            yield Read(query, rows, {})
+            return
+        query = with_conditions(query, decided(file, listed.schema))
+        # Whoever evaluates a column that is not there says so.
+        names = [name for name in columns_read(query) if name in listed.schema.names]
+        # Without a column there would be no number of rows.
+        names = names or listed.schema.names[:1]
+        schema = pa.schema([listed.schema.field(name) for name in names])
+        known = constants(file, schema)
+        values = {name: scalar(value, schema.field(name).type) for name, value in known.items()}
+        stored = pa.schema([field for field in schema if field.name not in known])
+        if not len(stored) and file.rows is not None:
+            first = pa.repeat(values[names[0]], file.rows)
+            yield Read(query, pa.Table.from_arrays([first], names=names[:1]), values)
+            return
+        for rows in _read(listed.directory / file.path, file, stored if len(stored) else schema):
+            yield Read(query, rows, values)
+
+    def _whole(
+        self, listed: Listed, file: DataFile, *, keeps: bool, at_most: int | None = None
+    ) -> pa.Table:
+        path = listed.directory / file.path
+        rows = self._kept_of(path, listed.schema)
+        if rows is None:
+            rows = pa.concat_tables(_read(path, file, listed.schema, at_most))
+            if keeps:
+                self._keep(path, rows)
         return rows
+
+    def _kept_of(self, path: Path, schema: pa.Schema) -> pa.Table | None:
+        with self._lock:
+            rows = self._kept.get(path)
+            if rows is None or rows.schema != schema:
+                return None
+            self._kept.move_to_end(path)
+            return rows
 
     def keep(self, path: Path, rows: pa.Table) -> None:
         """Keep the rows of a file that was just written, where it is small.
@@ -120,9 +158,11 @@ class SmallFiles:
         if rows.nbytes <= ROWS_BYTES:
             self._keep(path, rows.take(array(range(rows.num_rows), pa.int64())))
 
-    def _keep(self, path: Path, rows: pa.Table | None) -> None:
+    def _keep(self, path: Path, rows: pa.Table) -> None:
+        if rows.nbytes > ROWS_BYTES:
+            return
         with self._lock:
-            self._bytes += _size(rows) - _size(self._kept.pop(path, None))
+            self._bytes += rows.nbytes - _size(self._kept.pop(path, None))
             self._kept[path] = rows
             while self._bytes > _KEPT_BYTES or len(self._kept) > _KEPT_FILES:
                 self._bytes -= _size(self._kept.popitem(last=False)[1])
@@ -134,60 +174,143 @@ class SmallFiles:
             self._bytes = 0
 
 
-class _LargeError(Exception):
-    """The rows of a file are not small."""
+@dataclass(frozen=True, slots=True)
+class FileParts:
+    """The rows of some files, in parts."""
+
+    files: SmallFiles
+    listed: Listed
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return self.listed.schema
+
+    def in_order(self, order: Sequence[str], limit: int | None) -> Iterator[_FilePart]:
+        """The files by their bounds, small ones together, in parts of at least `limit` rows and then of more."""
+        files: Sequence[DataFile] = self.listed.files
+        bounds = {file.path: least(file, order) for file in files} if order else {}
+        if order:
+            files = sorted(files, key=lambda file: bounds[file.path] or ())
+        some: list[DataFile] = []
+        read = size = rows = 0
+        for file in files:
+            some.append(file)
+            size += file.size
+            rows += file.rows or 0
+            if len(some) == FILES or size >= BYTES or (limit is not None and rows >= limit):
+                yield _FilePart(self, some, bounds.get(some[0].path), keeps=read < FILES)
+                read += len(some)
+                some, size, rows = [], 0, 0
+                limit = None if limit is None else 2 * limit
+        if some:
+            yield _FilePart(self, some, bounds.get(some[0].path), keeps=read < FILES)
+
+
+@dataclass(frozen=True, slots=True)
+class _FilePart:
+    """The rows of a few of these files.
+
+    Attributes:
+        all: All files.
+        files: These.
+        bound: What is no greater than the order columns of any of their rows; `None`: that is not known.
+        keeps: Whether the rows of small ones are kept.
+    """
+
+    all: FileParts
+    files: Sequence[DataFile]
+    bound: Bound
+    keeps: bool
+
+    def least(self, _order: Sequence[str]) -> Bound:
+        """As of the order that they are in."""
+        return self.bound
+
+    def read(self, query: Select) -> Iterator[Read]:
+        """Their rows, some at a time. Raises as `SmallFiles.read`."""
+        names = [n for n in columns_read(query) if n in self.all.schema.names]
+        names = names or self.all.schema.names[:1]
+        some, size = [], 0
+        for file in self.files:
+            for read in self.all.files.read(self.all.listed, file, query, keeps=self.keeps):
+                if read.query is not query:
+                    yield read
+                    continue
+                some.append(read.rows.select(names))
+                size += read.rows.nbytes
+                if size > ROWS_BYTES:
+                    yield Read(query, pa.concat_tables(some), {})
+                    some, size = [], 0
+        if some:
+            yield Read(query, pa.concat_tables(some), {})
 
 
 def _size(rows: pa.Table | None) -> int:
     return 0 if rows is None else rows.nbytes
 
 
-def _read(path: Path, partition: Mapping[str, int | None], schema: pa.Schema) -> pa.Table | None:
+class _LargeError(Exception):
+    """The rows of a file may be more bytes than are wanted at once."""
+
+
+def _read(
+    path: Path, file: DataFile, schema: pa.Schema, at_most: int | None = None
+) -> Iterator[pa.Table]:
+    """The rows of a file with some columns, a few at a time where they may be many bytes.
+
+    Raises:
+        NotByArrowError: It is gone, or not as this process would write it.
+        _LargeError: They may be more bytes than `at_most`.
+    """
     # Imported where it is needed: what only puts does without.
     from pyarrow.parquet import ParquetFile  # noqa: PLC0415
 
-    with pa.OSFile(str(path)) as source, ParquetFile(source) as file:
-        found = _decoded(file)
-    columns = []
-    for field in schema:
-        if field.name in partition:
-            value = partition[field.name]
-            columns.append(repeated(value, field.type, found.num_rows))
-            continue
-        place = found.schema.get_field_index(field.name)
-        if place < 0 or found.schema.field(place).type != field.type:
-            return None
-        columns.append(found.column(place))
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _decoded(file: ParquetFile) -> pa.Table:
-    """All rows of a file.
-
-    Raises:
-        _LargeError: They are not small.
-    """
-    if _most_bytes(file.metadata) <= _AT_ONCE:
-        rows = file.read(use_threads=False)
-    else:
-        batches, size = [], 0
-        for batch in file.iter_batches(_BATCH, use_threads=False):
-            size += batch.nbytes
-            if size > ROWS_BYTES:
+    names = [name for name in schema.names if name not in file.partition]
+    try:
+        with pa.OSFile(str(path)) as source, ParquetFile(source) as opened:
+            if at_most is not None and _most_bytes(opened.metadata, names) > at_most:
                 raise _LargeError
-            batches.append(batch)
-        rows = pa.Table.from_batches(batches, file.schema_arrow).combine_chunks()
-    if rows.nbytes > ROWS_BYTES:
-        raise _LargeError
-    return rows
+            stored = opened.schema_arrow
+            for field in map(schema.field, names):
+                place = stored.get_field_index(field.name)
+                if place < 0 or stored.field(place).type != field.type:
+                    msg = f"another column {field.name}"
+                    raise NotByArrowError(msg)
+            for rows in _decoded(opened, names):
+                columns = [
+                    repeated(file.partition[field.name], field.type, rows.num_rows)
+                    if field.name in file.partition
+                    else rows.column(field.name)
+                    for field in schema
+                ]
+                yield pa.Table.from_arrays(columns, schema=schema)
+    except (OSError, pa.ArrowException) as error:
+        raise NotByArrowError(str(error)) from error
 
 
-def _most_bytes(metadata: FileMetaData) -> int:
+def _decoded(file: ParquetFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+    if _most_bytes(file.metadata, columns) <= _AT_ONCE:
+        yield file.read(columns=columns, use_threads=False)
+        return
+    some, size = [], 0
+    for batch in file.iter_batches(_BATCH, columns=columns, use_threads=False):
+        some.append(batch)
+        size += batch.nbytes
+        if size > ROWS_BYTES:
+            yield pa.Table.from_batches(some)
+            some, size = [], 0
+    if some:
+        yield pa.Table.from_batches(some)
+
+
+def _most_bytes(metadata: FileMetaData, columns: Sequence[str]) -> int:
     """More bytes than its rows can be: each text may be as long as all of the file's together."""
     most = 0
     for n in range(metadata.num_row_groups):
         group = metadata.row_group(n)
         for column in map(group.column, range(metadata.num_columns)):
-            each = column.total_uncompressed_size if column.physical_type == "BYTE_ARRAY" else 8
-            most += column.num_values * each
+            if column.path_in_schema.split(".")[0] in columns:
+                each = column.total_uncompressed_size if column.physical_type == "BYTE_ARRAY" else 8
+                most += column.num_values * each
     return most

@@ -1,12 +1,11 @@
 """Decides what a statement makes of a snapshot's rows: what a MERGE, UPDATE or DELETE would.
 
 For each row of the partitions that a statement names, Arrow finds the clause that applies and the row after it;
-DataFusion does so for many rows. The changed rows replace the partitions that they are in.
+DataFusion does so where Arrow cannot. The changed rows replace the partitions that they are in.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,27 +14,21 @@ import pyarrow.compute as pc
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS, changed, has_source, once
+from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS, changed, once
 from tubeq_spark.storage.arrow_arrays import array, empty, scalar
 from tubeq_spark.storage.expression import Fail
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.errors import RefusedError
-from tubeq_spark.storage.native.statement_query import StatementQuery
 from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-    from typing import TypeAlias
+    from collections.abc import Collection, Mapping, Sequence
 
-    from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
     from tubeq_spark.storage.statement import Statement
 
-    #: Runs a query that is written by a renderer, on the version that a statement is decided on.
-    Runs: TypeAlias = Callable[[Callable[[DataFusionRenderer], str]], pa.Table]
-
-__all__ = ["Decision", "Runs", "Target", "plan_rewrite"]
+__all__ = ["Decision", "Target", "plan_rewrite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +68,30 @@ class Target(Protocol):
         """Its table properties."""
         ...
 
-    def rows(self, near: Mapping[str, Sequence[int]]) -> pa.Table | None:
-        """The rows in partitions that a statement names; `None`: they are for a query to read."""
+    @property
+    def is_next(self) -> bool:
+        """Whether what is decided is committed as the very next version, or not at all."""
         ...
 
-    def is_empty(self, near: Mapping[str, Sequence[int]]) -> bool:
-        """Whether there are no files in such partitions."""
+    def rows(self) -> pa.Table:
+        """The rows in the partitions that the statement names."""
+        ...
+
+    def changed(self, *, is_new: bool) -> pa.Table:
+        """The rows after the statement, by DataFusion; `is_new`: its partitions are empty."""
+        ...
+
+    def is_empty(self) -> bool:
+        """Whether there are no files in these partitions."""
         ...
 
 
-def plan_rewrite(statement: Statement, target: Target, run: Runs) -> Decision:
+def plan_rewrite(statement: Statement, target: Target) -> Decision:
     """Decide on a version of its table.
 
     Args:
         statement: The statement.
         target: The version.
-        run: Runs a query on that version.
 
     Raises:
         RefusedError: A row would get `FAIL`.
@@ -99,26 +100,17 @@ def plan_rewrite(statement: Statement, target: Target, run: Runs) -> Decision:
     """
     schema, by = target.schema, target.by
     # A statement that cannot insert needs no short cut: it finds no rows.
-    is_new = (
-        statement.inserts and by and statement.partitions and target.is_empty(statement.partitions)
-    )
-    # `None` if DataFusion reads them.
-    rows = empty(schema) if is_new else target.rows(statement.partitions)
-    query = StatementQuery(statement, schema, by)
-    found = None
-    near = rows
-    if near is None and not has_source(statement):
-        near = cast(run(query.target), schema)
-    if near is not None:
-        with suppress(NotByArrowError, pa.ArrowException):
-            found = changed(statement, near, by)
-    if found is None:
-        found = run(query.inserted if is_new else query.joined)
+    is_new = bool(statement.inserts and by and statement.partitions and target.is_empty())
+    rows = empty(schema) if is_new else target.rows()
+    try:
+        found = changed(statement, rows, by)
+    except (NotByArrowError, pa.ArrowException):
+        found = target.changed(is_new=is_new)
     outcome = _Outcome(statement, found, schema, by)
     affected = outcome.affected()
     if not affected.total:
         return Decision(affected)
-    if rows is not None and affected.total == affected.inserted:
+    if affected.total == affected.inserted and (is_new or target.is_next):
         # No stored row changes: the new rows are added beside them.
         return Decision(affected, outcome.inserted())
     _refuse_change_feed(target)

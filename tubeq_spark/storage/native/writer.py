@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,6 @@ from tubeq_spark.storage.native import errors, partitions
 from tubeq_spark.storage.native.client_options import to_read
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.commit_properties import is_far, saying
-from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
 from tubeq_spark.storage.native.delta_log.log_files import hook
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.sending import sent
@@ -28,13 +27,15 @@ from tubeq_spark.storage.statement import Affected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.statement import Append, Statement
 
-__all__ = ["APPENDS", "Renders", "RunsQueries", "Writer", "is_of_whole_partitions", "whole"]
+__all__ = ["APPENDS", "Writer", "is_of_whole_partitions", "whole"]
 
 #: A statement that meets another commit on an object store is decided so often, before all is read anew.
 DECISIONS = 5
@@ -42,26 +43,12 @@ DECISIONS = 5
 APPENDS = 50
 
 
-#: Writes a query.
-Renders: TypeAlias = "Callable[[DataFusionRenderer], str]"
-
-
-class RunsQueries(Protocol):
-    """Runs a query by DataFusion, on given snapshots of tables."""
-
-    def __call__(
-        self, render: Renders, expected: int, handles: Mapping[str, DeltaTable]
-    ) -> pa.Table:
-        """The rows."""
-        ...
-
-
 class Writer:
     """Writes to tables. What was decided on a snapshot is committed on that snapshot."""
 
-    def __init__(self, query: RunsQueries, options: Mapping[str, str]) -> None:
-        """Decide by these queries, on a storage that is reached by these options."""
-        self._query = query
+    def __init__(self, datafusion: Callable[[], DataFusion], options: Mapping[str, str]) -> None:
+        """Read by DataFusion, on a storage that is reached by these options."""
+        self._datafusion = datafusion
         self._options = dict(options)
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
@@ -75,12 +62,9 @@ class Writer:
         return self._execute(table, statement, note)
 
     def _execute(self, table: Table, statement: Statement, note: Note) -> Affected:
-        def run(render: Renders) -> pa.Table:
-            with errors.reading() if table.is_far else nullcontext():
-                return self._query(render, statement.size, {statement.table: snapshot})
-
         with table.writing() as snapshot:
-            target, before = _Target(snapshot), snapshot.version()
+            target = _Target(table, snapshot, statement, self._datafusion)
+            before = snapshot.version()
             if is_of_whole_partitions(statement, target.by):
                 return sent(
                     table,
@@ -91,7 +75,7 @@ class Writer:
                         statement, snapshot, before, commit["operationMetrics"]
                     ),
                 )
-            decision = plan_rewrite(statement, target, run)
+            decision = plan_rewrite(statement, target)
             rows = decision.rows
             if rows is None:
                 return decision.affected
@@ -157,7 +141,7 @@ class Writer:
     def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
         """Commit that whole partitions go; no row is read."""
         said = user_metadata(note, None, statement.operation_id)
-        found = DataFusionRenderer().expression(statement.where)
+        found = self._datafusion().condition(statement.where)
         before = snapshot.version()
         total = None
         if statement.ended is not None:
@@ -196,7 +180,7 @@ class Writer:
         options = to_read(table.table_uri, self._options)
         then = DeltaTable(table.table_uri, version=version, storage_options=options or None)
         counting = Select(statement.table, {"n": counted()}, statement.where)
-        found = self._query(lambda r: r.query(counting), 0, {statement.table: then})
+        found = self._datafusion().query(counting, at=then)
         return int(found.column("n")[0].as_py())
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
@@ -279,19 +263,44 @@ def _total(
 class _Target:
     """A snapshot as a statement decides on it."""
 
-    def __init__(self, snapshot: DeltaTable) -> None:
+    #: Rivals may commit in between what does not matter to the statement.
+    is_next = False
+
+    def __init__(
+        self,
+        table: Table,
+        snapshot: DeltaTable,
+        statement: Statement,
+        datafusion: Callable[[], DataFusion],
+    ) -> None:
         metadata = snapshot.metadata()
+        self._table = table
         self._snapshot = snapshot
+        self._statement = statement
+        self._datafusion = datafusion
         self.schema = schema_of(snapshot)
         self.by = metadata.partition_columns
         self.properties = metadata.configuration
 
-    def rows(self, _near: Mapping[str, Sequence[int]]) -> None:
-        """A query reads them, whichever they are."""
+    def rows(self) -> pa.Table:
+        """The rows in the partitions that the statement names."""
+        with self._reading():
+            return self._datafusion().rows(self._statement, self.schema, self._snapshot)
 
-    def is_empty(self, near: Mapping[str, Sequence[int]]) -> bool:
-        """Whether there are no files in such partitions."""
-        return not self._snapshot.file_uris(file_pruning_predicate=partitions.named(near))
+    def changed(self, *, is_new: bool) -> pa.Table:
+        """The rows after the statement."""
+        with self._reading():
+            return self._datafusion().changed(
+                self._statement, self.schema, self.by, self._snapshot, is_new=is_new
+            )
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return errors.reading() if self._table.is_far else nullcontext()
+
+    def is_empty(self) -> bool:
+        """Whether there are no files in these partitions."""
+        near = partitions.named(self._statement.partitions)
+        return not self._snapshot.file_uris(file_pruning_predicate=near)
 
 
 def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:

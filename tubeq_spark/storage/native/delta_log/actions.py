@@ -91,9 +91,9 @@ class DataFile:
         nulls = (self._statistics.get("nullCount") or {}).get(column)
         return nulls is not None and nulls == self.rows
 
-    def may_be_null(self, column: str) -> bool:
-        """Whether a column may have no value in some of its rows."""
-        return bool((self._statistics.get("nullCount") or {}).get(column) != 0)
+    def has_no_null(self, column: str) -> bool:
+        """Whether a column is known to have a value in each of its rows."""
+        return (self._statistics.get("nullCount") or {}).get(column) == 0
 
     @property
     def _statistics(self) -> Mapping[str, Any]:

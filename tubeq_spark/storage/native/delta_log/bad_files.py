@@ -129,4 +129,4 @@ def _is_apart(file: DataFile, column: str) -> Expression:
     if least is None or greatest is None:
         return FALSE
     outside = any_of(value < least, value > greatest)
-    return outside if file.may_be_null(column) else any_of(value.is_null(), outside)
+    return any_of(value.is_null(), outside) if file.has_no_null(column) else outside

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
+    from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
     from tubeq_spark.storage.statement import Clause, Statement
 
 __all__ = ["StatementQuery"]

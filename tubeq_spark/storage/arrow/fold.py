@@ -1,0 +1,255 @@
+"""Answers a query about many rows part by part: holds one part at a time, and what was found so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from tubeq_spark.storage.arrow.select import answer, innermost
+from tubeq_spark.storage.arrow_arrays import empty
+from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.expression_parts import columns_of, replaced
+from tubeq_spark.storage.query import (
+    Aggregate,
+    Firsts,
+    Function,
+    Select,
+    has_aggregates,
+    named,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from tubeq_spark.storage.expression import Expression
+
+__all__ = ["Bound", "Part", "Parts", "Read", "answer_by_parts", "columns_read", "with_conditions"]
+
+#: What is no greater than the order columns of any row of a part; `None`: that is not known.
+Bound: TypeAlias = "tuple[int, ...] | None"
+#: Where so many rows were found beyond the last merge, they are merged.
+_MERGED = 50_000
+#: How the values of an aggregate for several parts become one.
+_MERGES = {
+    Function.COUNT: Function.SUM,
+    Function.COUNT_IF: Function.SUM,
+    Function.SUM: Function.SUM,
+    Function.ANY: Function.ANY,
+    Function.MIN: Function.MIN,
+    Function.MAX: Function.MAX,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Some rows of a part.
+
+    Attributes:
+        query: What is asked of them: comparisons may be replaced that hold for all of them, or for none.
+        rows: The rows, with at least one column.
+        constants: Columns that have one value in all of them.
+    """
+
+    query: Select
+    rows: pa.Table
+    constants: Mapping[str, pa.Scalar]
+
+
+class Part(Protocol):
+    """Some rows of a table."""
+
+    def least(self, order: Sequence[str]) -> Bound:
+        """What is no greater than these columns of any of its rows."""
+        ...
+
+    def read(self, query: Select) -> Iterable[Read]:
+        """Its rows, some at a time, with the columns that a query reads at least."""
+        ...
+
+
+class Parts(Protocol):
+    """The rows of a table, in parts."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        ...
+
+    def in_order(self, order: Sequence[str], limit: int | None) -> Iterator[Part]:
+        """The parts by their bounds, those without one first; of at least `limit` rows each, where there are."""
+        ...
+
+
+def answer_by_parts(query: Select, parts: Parts) -> pa.Table:
+    """What a query finds among the rows of its table. Raises as `answer`."""
+    inner = query.table
+    if isinstance(inner, Select) and not _is_streamed(inner):
+        return answer(replace(query, table=""), answer_by_parts(inner, parts))
+    if isinstance(inner, Firsts):
+        return answer(replace(query, table=""), _Fold.of_firsts(inner).over(parts))
+    return _fold_of(query).over(parts)
+
+
+def _is_streamed(query: Select) -> bool:
+    """Whether the rows that it finds in a part do not depend on other parts."""
+    if has_aggregates(query) or query.order or query.limit is not None:
+        return False
+    return isinstance(query.table, str) or (
+        isinstance(query.table, Select) and _is_streamed(query.table)
+    )
+
+
+def with_conditions(query: Select, by: Callable[[Expression], Expression | None]) -> Select:
+    """A query with parts of the expressions over its table replaced, as by `expression.replaced`."""
+    inner = query.table
+    if isinstance(inner, Select):
+        return replace(query, table=with_conditions(inner, by))
+    if isinstance(inner, Firsts):
+        rows = with_conditions(inner.rows, by)
+        return replace(query, table=replace(inner, rows=rows))
+    columns = {name: replaced(value, by) for name, value in query.columns.items()}
+    where = None if query.where is None else replaced(query.where, by)
+    return replace(query, columns=columns, where=where)
+
+
+def columns_read(query: Select) -> list[str]:
+    """The columns that a query reads of its table."""
+    return _names_read(innermost(query))
+
+
+def _names_read(query: Select) -> list[str]:
+    """The columns that a query reads of its table, or of the query that its rows are of."""
+    found = {*query.order, *(query.by or ())} - {*query.columns}
+    for value in (*query.columns.values(), *([] if query.where is None else [query.where])):
+        found |= columns_of(value)
+    return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """How a query is answered by parts.
+
+    Attributes:
+        each: What is found in each part.
+        merged: What becomes of the rows that were found in several parts: they have the same columns.
+        last: What the query asks of these in the end.
+        order: The order of the rows, by which parts need not be read; none: there is none.
+        limit: How many rows are found at the most.
+    """
+
+    each: Select
+    merged: Select
+    last: Select
+    order: Sequence[str] = ()
+    limit: int | None = None
+
+    @classmethod
+    def of_firsts(cls, firsts: Firsts) -> _Fold:
+        """Of the first rows of each sub-queue."""
+        columns = named(*firsts.rows.columns)
+        each = Select(firsts, columns)
+        merged = Select(replace(firsts, rows=Select("", columns)), columns)
+        return cls(each, merged, Select("", columns))
+
+    def over(self, parts: Parts) -> pa.Table:
+        """The answer."""
+        found: list[pa.Table] = []
+        merged = rows = 0
+        for part in parts.in_order(self.order, self.limit):
+            if self.limit is not None and rows >= self.limit:
+                if not self.order:
+                    break
+                found = [self._merge(found)]
+                merged = rows = found[0].num_rows
+                if self._is_before(found[0], part.least(self.order)):
+                    break
+            for read in part.read(self.each):
+                new = answer(read.query, read.rows, read.constants)
+                if new.num_rows:
+                    found.append(new)
+                    rows += new.num_rows
+                if rows >= merged + _MERGED:
+                    found = [self._merge(found)]
+                    merged = rows = found[0].num_rows
+        if not found:
+            found = [answer(self.each, empty(parts.schema))]
+        return answer(self.last, self._merge(found))
+
+    def _merge(self, found: Sequence[pa.Table]) -> pa.Table:
+        return found[0] if len(found) == 1 else answer(self.merged, pa.concat_tables(found))
+
+    def _is_before(self, rows: pa.Table, least: Bound) -> bool:
+        """Whether the last row that is wanted comes before what is no greater than any other."""
+        if least is None or not rows.num_rows:
+            return False
+        last = [rows.column(name)[-1].as_py() for name in self.order]
+        return None not in last and tuple(last) <= least
+
+
+def _fold_of(query: Select) -> _Fold:
+    if not has_aggregates(query):
+        return _rows(query)
+    values = {name: _aggregate_of(value) for name, value in query.columns.items()}
+    aggregates = {name: value for name, value in values.items() if value is not None}
+    if any(each.function not in _MERGES for each in aggregates.values()):
+        # All rows, with the columns that are read: such queries are about small tables.
+        columns = named(*_names_read(query))
+        rows = Select(query.table, columns, query.where)
+        return _Fold(rows, Select("", columns), replace(query, table="", where=None))
+    return _groups(query, aggregates)
+
+
+def _rows(query: Select) -> _Fold:
+    """Of rows: those of each part, or the first of them."""
+    columns = named(*query.columns)
+    more = {name: Column(name) for name in query.order if name not in columns}
+    each = replace(query, columns={**query.columns, **more})
+    all_columns = {**columns, **more}
+    merged = replace(each, table="", columns=all_columns, where=None)
+    is_ordered = bool(query.order) and not query.descending
+    bounded = is_ordered and isinstance(query.table, str)
+    limit = query.limit if bounded or not query.order else None
+    return _Fold(each, merged, Select("", columns), query.order if bounded else (), limit)
+
+
+def _groups(query: Select, aggregates: dict[str, Aggregate]) -> _Fold:
+    """Of groups: those of each part, whose aggregates are merged."""
+    keys = {name: value for name, value in query.columns.items() if name not in aggregates}
+    keys |= {name: Column(name) for name in query.by or () if name not in query.columns}
+    by = None if query.by is None else [*keys]
+    each = replace(
+        query,
+        columns={**keys, **aggregates},
+        by=by,
+        having=None,
+        order=(),
+        limit=None,
+    )
+    merging: dict[str, Expression] = dict(named(*keys))
+    for name, aggregate in aggregates.items():
+        merging[name] = Aggregate(_MERGES[aggregate.function], Column(name))
+    merged = Select("", merging, by=by)
+    shown: dict[str, Expression] = {
+        name: Micros(Column(name))
+        if isinstance(value, Micros) and name in aggregates
+        else Column(name)
+        for name, value in query.columns.items()
+    }
+    last = Select(
+        Select("", shown),
+        named(*query.columns),
+        query.having,
+        order=query.order,
+        limit=query.limit,
+        descending=query.descending,
+    )
+    return _Fold(each, merged, last)
+
+
+def _aggregate_of(value: Expression) -> Aggregate | None:
+    """The aggregate that a value is made of; `None`: it is one of the group's rows."""
+    if isinstance(value, Micros):
+        value = value.part
+    return value if isinstance(value, Aggregate) else None
