@@ -17,7 +17,7 @@ from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
-from tubeq_spark.storage.native.small_files import FileParts, SmallFiles
+from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import EngineError
@@ -123,11 +123,11 @@ class NativeEngine:
         newest, local = table.seen(), table.local
         if newest is None or local is None:
             return None
-        listed = SmallFiles.listed(local, newest, {}, inner.where)
-        if has_aggregates(inner) and sum(file.rows or 0 for file in listed.files) > GROUPED:
+        parts = FileParts.of(self._handles.files, local, newest, inner.where)
+        if has_aggregates(inner) and parts.has_more_than(GROUPED):
             return None
         try:
-            return answer_by_parts(query, FileParts(self._handles.files, listed))
+            return answer_by_parts(query, parts)
         except (NotByArrowError, pa.ArrowException):
             return None
 
