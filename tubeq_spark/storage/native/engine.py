@@ -20,7 +20,7 @@ from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
-from tubeq_spark.storage.native.small_files import FileParts, SmallFiles
+from tubeq_spark.storage.native.small_files import FileParts
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import EngineError
@@ -139,11 +139,11 @@ class NativeEngine:
     def _by_arrow(self, query: Select, local: LocalTable, newest: Snapshot) -> pa.Table | None:
         """The rows of a query about a table on local files, file by file; `None`: it is left to DataFusion."""
         inner = innermost(query)
-        listed = SmallFiles.listed(local, newest, {}, inner.where)
-        if has_aggregates(inner) and sum(file.rows or 0 for file in listed.files) > GROUPED:
+        parts = FileParts.of(self._handles.files, local, newest, inner.where)
+        if has_aggregates(inner) and parts.has_more_than(GROUPED):
             return None
         try:
-            return answer_by_parts(query, FileParts(self._handles.files, listed))
+            return answer_by_parts(query, parts)
         except (NotByArrowError, pa.ArrowException):
             return None
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
+    from tubeq_spark.storage.native.file_statistics import MayHold
     from tubeq_spark.storage.query import Select
 
 __all__ = ["FileParts", "Listed", "SmallFiles"]
@@ -36,7 +37,7 @@ __all__ = ["FileParts", "Listed", "SmallFiles"]
 #: Of so many files, and so many bytes of all of them together, all columns are read, and kept.
 FILES, BYTES = 64, 1 << 20
 #: Of more, those of a small file still are.
-_SMALL = 16 << 10
+_SMALL = 64 << 10
 #: Rows of more bytes than this are not kept, and answered by themselves.
 ROWS_BYTES = 4 << 20
 #: What was read is kept: so many files, and so many bytes.
@@ -176,10 +177,33 @@ class SmallFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileParts:
-    """The rows of some files, in parts."""
+    """The rows of a version of a table that may be of a condition, in parts.
+
+    Attributes:
+        files: Reads them.
+        listed: All files of the version.
+        may_hold: Tells of a file whether it may have such rows. Files after the last that is read are not asked.
+    """
 
     files: SmallFiles
     listed: Listed
+    may_hold: MayHold
+
+    @classmethod
+    def of(
+        cls, files: SmallFiles, table: LocalTable, version: Snapshot, where: Expression | None
+    ) -> FileParts:
+        """The rows of a version of a table that may be of a condition."""
+        schema = version.shape.schema
+        listed = Listed(table.directory, version.within({}), schema)
+        return cls(files, listed, files_of(where, schema))
+
+    def has_more_than(self, rows: int) -> bool:
+        """Whether there may be more rows than so many."""
+        files = self.listed.files
+        if sum(file.rows or 0 for file in files) <= rows:
+            return False
+        return sum(file.rows or 0 for file in files if self.may_hold(file)) > rows
 
     @property
     def schema(self) -> pa.Schema:
@@ -195,6 +219,8 @@ class FileParts:
         some: list[DataFile] = []
         read = size = rows = 0
         for file in files:
+            if not self.may_hold(file):
+                continue
             some.append(file)
             size += file.size
             rows += file.rows or 0
