@@ -43,19 +43,29 @@ def innermost(query: Select) -> Select:
     return query
 
 
-def answer(query: Select, rows: pa.Table) -> pa.Table:
+def answer(query: Select, rows: pa.Table, *, any_size: bool = False) -> pa.Table:
     """What a query finds among the rows of its table.
+
+    Args:
+        query: The query.
+        rows: All rows of the table.
+        any_size: Whether to group any number of rows; else more than `MOST` are left to DataFusion.
 
     Raises:
         NotByArrowError: It is left to DataFusion.
         pa.ArrowException: A value cannot be computed.
     """
     if isinstance(query.table, Select):
-        rows = answer(query.table, rows)
+        rows = answer(query.table, rows, any_size=any_size)
     elif isinstance(query.table, Firsts):
-        rows = _firsts(query.table, answer(query.table.rows, rows))
+        rows = answer(query.table.rows, rows, any_size=any_size)
+        rows = _firsts(query.table, rows, any_size=any_size)
     rows = _matching(rows, query.where)
-    return _grouped(query, rows) if has_aggregates(query) else _plain(query, rows)
+    if not has_aggregates(query):
+        return _plain(query, rows)
+    if not any_size:
+        _require_few(rows)
+    return _grouped(query, rows)
 
 
 def _matching(rows: pa.Table, where: Expression | None) -> pa.Table:
@@ -93,24 +103,29 @@ def _in_order(
     limit: int | None = None,
     descending: bool = False,  # noqa: FBT001, FBT002  (as of a query)
 ) -> pa.Array:
-    """The places of rows in an order."""
+    """The places of rows in an order; NULL comes before all values."""
     if not {*order} <= {*rows.column_names}:
         raise NotByArrowError(str(order))
-    keys = rows.select(list(order))
-    if any(each.null_count for each in keys.columns):
-        msg = "an order of NULLs"
-        raise NotByArrowError(msg)
-    by = [(name, "descending" if descending else "ascending") for name in order]
+    columns = {}
+    for name in order:
+        values = rows.column(name)
+        if values.null_count:
+            # Arrow itself puts NULLs last, in either direction.
+            columns[f"{name} is there"] = pc.is_valid(values)
+        columns[name] = values
+    keys = pa.table(columns)
+    by = [(name, "descending" if descending else "ascending") for name in columns]
     if limit is None:
         return pc.sort_indices(keys, sort_keys=by)
     return pc.select_k_unstable(keys, k=min(limit, rows.num_rows), sort_keys=by)
 
 
-def _firsts(firsts: Firsts, rows: pa.Table) -> pa.Table:
+def _firsts(firsts: Firsts, rows: pa.Table, *, any_size: bool) -> pa.Table:
     """The first rows of each sub-queue."""
     if not rows.num_rows:
         return rows
-    _require_few(rows)
+    if not any_size:
+        _require_few(rows)
     rows = rows.take(_in_order(rows, firsts.order))
     seen: Counter[str | None] = Counter()
     chosen = []
@@ -131,7 +146,6 @@ def _require_few(rows: pa.Table) -> None:
 
 
 def _grouped(query: Select, rows: pa.Table) -> pa.Table:
-    _require_few(rows)
     groups = _Groups(rows, query)
     columns = {name: groups.column(value) for name, value in query.columns.items()}
     numbers = list(range(groups.count))
@@ -231,16 +245,18 @@ def _best(
 
 
 def _comparable(values: Sequence[Any], wanted: Sequence[int]) -> Mapping[int, Any]:
-    """Values by their numbers as Python compares them.
+    """Values by their numbers as Python compares them; NULL comes before all others.
 
     Raises:
-        NotByArrowError: Some are NULL, or have no order.
+        NotByArrowError: They have no order.
     """
-    found = {}
-    for n in wanted:
-        value = tuple(values[n].values()) if isinstance(values[n], dict) else values[n]
-        if value is None or isinstance(value, list) or (isinstance(value, tuple) and None in value):
-            msg = "an order of NULLs"
-            raise NotByArrowError(msg)
-        found[n] = value
-    return found
+    return {n: _ordered(values[n]) for n in wanted}
+
+
+def _ordered(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, list):
+        msg = "an order of lists"
+        raise NotByArrowError(msg)
+    if isinstance(value, dict):
+        return tuple(map(_ordered, value.values()))
+    return (False,) if value is None else (True, value)

@@ -45,13 +45,16 @@ def has_source(statement: Statement) -> bool:
     return statement.inserts or statement.using not in (None, ONE_ROW)
 
 
-def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table:
+def changed(
+    statement: Statement, rows: pa.Table, by: Sequence[str], *, any_size: bool = False
+) -> pa.Table:
     """The rows of a table after a statement, and the rows that it inserts.
 
     Args:
         statement: The statement.
         rows: The rows of the partitions that it names.
         by: The table's partition columns.
+        any_size: Whether to match any number of rows; else many are left to DataFusion.
 
     Returns:
         The columns of the table, with `CLAUSE`, `ROW` and `FROM` of each partition column.
@@ -65,7 +68,7 @@ def changed(statement: Statement, rows: pa.Table, by: Sequence[str]) -> pa.Table
         lookup = of_table(rows)
         where = holds(statement.where, lookup, rows.num_rows)
         return _Rows(rows, lookup, places, by).after(statement.clauses, where)
-    return _Matching(statement, rows, by).found()
+    return _Matching(statement, rows, by, any_size=any_size).found()
 
 
 class _Rows:
@@ -121,14 +124,17 @@ class _Side:
 class _Matching:
     """The rows of a table and those of a source that match."""
 
-    def __init__(self, statement: Statement, rows: pa.Table, by: Sequence[str]) -> None:
+    def __init__(
+        self, statement: Statement, rows: pa.Table, by: Sequence[str], *, any_size: bool
+    ) -> None:
         self._statement = statement
         self._rows = rows
         self._schema = rows.schema
         self._by = by
         self._source = source_table(statement.using or ONE_ROW)
+        self._any_size = any_size
         fewer, more = sorted((rows.num_rows, self._source.num_rows))
-        if fewer and (fewer > _FEWER or more > _MORE):
+        if fewer and (fewer > _FEWER or more > _MORE) and not any_size:
             msg = "many rows"
             raise NotByArrowError(msg)
 
@@ -183,7 +189,7 @@ class _Matching:
         table = _Side(self._rows, array(range(self._rows.num_rows), pa.int64()))
         source = _Side(self._source, array(range(self._source.num_rows), pa.int64()))
         table, source = table.where(alone["t"]), source.where(alone["s"])
-        targets, sources = _joined(table, source, keys)
+        targets, sources = _joined(table, source, keys, any_size=self._any_size)
         for condition in rest:
             if not len(targets):
                 break
@@ -244,7 +250,9 @@ def _key(condition: Expression) -> _Key | None:
     return _Key(condition.right, condition.left, nulls) if aliases == ({"s"}, {"t"}) else None
 
 
-def _joined(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array, pa.Array]:
+def _joined(
+    table: _Side, source: _Side, keys: Sequence[_Key], *, any_size: bool
+) -> tuple[pa.Array, pa.Array]:
     """The places of the rows whose keys match, beside each other."""
     places = table.places.to_pylist(), source.places.to_pylist()
     if not all(places):
@@ -259,7 +267,7 @@ def _joined(table: _Side, source: _Side, keys: Sequence[_Key]) -> tuple[pa.Array
             for place in known.get(key, ())
         ]
     else:
-        if len(places[0]) * len(places[1]) > _PAIRS:
+        if len(places[0]) * len(places[1]) > _PAIRS and not any_size:
             msg = "each row with each"
             raise NotByArrowError(msg)
         found = list(product(*places))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.select import answer, innermost
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.datafusion_text import DataFusionRenderer
 from tubeq_spark.storage.native.handles import Handles
@@ -52,6 +52,8 @@ class NativeEngine:
 
     #: There is nothing between it and the storage that could be gone for good.
     unreachable = False
+    #: What it commits are rows that leave and rows that come.
+    keeps_feeds = False
 
     def __init__(
         self, storage_options: Mapping[str, str] | None = None, *, local: bool = True
