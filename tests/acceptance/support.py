@@ -138,6 +138,9 @@ class Native(OnSpark):
 class InMemory:
     """Tubes in memory."""
 
+    #: There is no session.
+    spark: SparkSession | None = None
+
     def __init__(self) -> None:
         self._opened: dict[str, InMemoryQueue] = {}
 

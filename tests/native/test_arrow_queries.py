@@ -322,19 +322,40 @@ def test_null_when_rows_are_sorted_by_the_library_is_the_least_value_as_for_spar
     assert found == expected
 
 
+#: Queries in orders of values some of which are NULL.
+NULLS: dict[str, Select] = {
+    "rows": Select("", named("utube", "task_id"), order=["utube", "task_id"]),
+    "the last rows": Select(
+        "", named("utube", "task_id"), order=["utube", "task_id"], limit=5, descending=True
+    ),
+    "the last groups, of which one is NULL": Select(
+        "", {"utube": R.utube, "n": count()}, by=["utube"], order=["utube"], descending=True
+    ),
+    "the first of sub-queues": Select(
+        Firsts(
+            Select("", named("utube", "ttl", "task_id"), R.utube == "plain"),
+            ("ttl", "task_id"),
+            {"plain": 3},
+        ),
+        named("utube", "task_id"),
+    ),
+}
+
+
+@pytest.mark.parametrize("said", NULLS)
+def test_query_when_it_goes_by_nulls_is_answered_as_by_the_library(
+    place: Place, rows: dict[str, pa.Table], said: str
+) -> None:
+    is_answered_as_by_the_library(place, grid.about(NULLS[said], place.tube), rows["tube"])
+
+
 #: Queries that Arrow leaves to DataFusion, or to nobody, with what it says.
 OTHERS: dict[str, tuple[Select, str]] = {
-    "NULLs in order": (Select("", named("utube"), order=["utube"]), "order of NULLs"),
-    "the last groups in order, of which one is NULL": (
-        Select("", {"utube": R.utube, "n": count()}, by=["utube"], order=["utube"]),
-        "order of NULLs",
-    ),
     "the least of structs with NULLs": (
-        Select("", {"x": least(Struct(named("ttl", "pri")))}), "order of NULLs",
+        Select("", {"x": least(Struct(named("ttl", "pri")))}), "structs with NULLs",
     ),
-    "the first of sub-queues in an order of NULLs": (
-        Select(Firsts(Select("", named("utube", "ttl")), ("ttl",), {"plain": 1}), named("utube")),
-        "order of NULLs",
+    "an order of lists": (
+        Select("", {"x": collected(R.pri)}, by=["utube"], order=["x"]), "order of lists",
     ),
     "a column that is not there": (Select("", named("unknown")), "unknown"),
     "an order by a column that is not there": (

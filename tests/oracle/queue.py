@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.oracle.place import Place
 from tests.oracle.tube import OracleTube
 from tests.oracle.verbs import Verbs
-from tubeq_spark import QueueConfig, QueueState, SweepReport
+from tubeq_spark import Queue, QueueConfig, QueueState, SweepReport
 from tubeq_spark.rules import refusals
 from tubeq_spark.rules.membership import SessionName
 from tubeq_spark.rules.microseconds import to_us
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 __all__ = ["OracleQueue"]
+
+#: Options of `Queue.create_tube` that are not given.
+_DEFAULTS = {
+    name: argument.default
+    for name, argument in inspect.signature(Queue.create_tube).parameters.items()
+    if argument.kind is inspect.Parameter.KEYWORD_ONLY
+}
 
 
 class _Held:
@@ -87,8 +95,8 @@ class OracleQueue:
         return self.session.uuid
 
     def create_tube(self, name: str, type_name: str, **options: Any) -> OracleTube:
-        given = {"temporary": False, "storage_mode": "default", "change_feed": False, **options}
-        self.place.add(check_new(BUILT_IN, name, type_name, given, in_replicaset=False))
+        new = check_new(BUILT_IN, name, type_name, _DEFAULTS | options, in_replicaset=False)
+        self.place.add(new)
         return self[name]
 
     def __getitem__(self, name: str) -> OracleTube:

@@ -250,13 +250,11 @@ def _comparable(values: Sequence[Any], wanted: Sequence[int]) -> Mapping[int, An
     Raises:
         NotByArrowError: They have no order.
     """
-    return {n: _ordered(values[n]) for n in wanted}
-
-
-def _ordered(value: Any) -> tuple[Any, ...]:
-    if isinstance(value, list):
-        msg = "an order of lists"
-        raise NotByArrowError(msg)
-    if isinstance(value, dict):
-        return tuple(map(_ordered, value.values()))
-    return (False,) if value is None else (True, value)
+    found = {}
+    for n in wanted:
+        value = tuple(values[n].values()) if isinstance(values[n], dict) else values[n]
+        if isinstance(value, list) or (isinstance(value, tuple) and None in value):
+            msg = "an order of lists, or of structs with NULLs"
+            raise NotByArrowError(msg)
+        found[n] = (False,) if value is None else (True, value)
+    return found
