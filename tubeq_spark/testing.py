@@ -53,9 +53,9 @@ class InMemoryQueue(Queue):
     """A queue without Spark and without files, for tests of programs that use a `Queue`.
 
     Tubes and all verbs on rows and on Arrow tables do, return and raise what those of `Queue` and `Tube`
-    do, by the same rules: types, options, payloads, times, sessions, counters, callbacks. What takes or gives
-    DataFrames, streams or a table's files raises `StoreError`. A `schema` needs pyarrow. Thread-safe; a context
-    manager. Everything is gone with the last queue object that shares it.
+    do, by the same code: types, options, payloads, times, sessions, counters, callbacks. Its tables are Arrow
+    tables in this process. What takes or gives DataFrames, streams or a table's files raises `StoreError`.
+    Thread-safe; a context manager. Everything is gone with the last queue object that shares it.
 
     Time is the clock's: with a `ManualClock` it stands still until the test advances it, and a
     `take(timeout=60)` that finds nothing returns at once, a minute later by that clock. By the
