@@ -15,6 +15,7 @@ from tubeq_spark.queue import Queue
 from tubeq_spark.rules import refusals, validation
 from tubeq_spark.rules.reports import CheckReport
 from tubeq_spark.storage.memory.engine import MemoryEngine
+from tubeq_spark.storage.memory.open_location import open_location
 from tubeq_spark.storage.memory.store import MemoryStore
 from tubeq_spark.tube import Tube
 
@@ -121,7 +122,8 @@ class InMemoryQueue(Queue):
         if clock is None:
             clock = SystemClock() if beside is None else beside._context.clock  # noqa: SLF001  (one of its class)
         self._store: MemoryStore = MemoryStore() if beside is None else beside._store  # noqa: SLF001
-        engines = Engines("memory", MemoryEngine(self._store, clock), None)
+        engine = MemoryEngine(self._store, clock)
+        engines = Engines("memory", engine, None, lambda config: open_location(engine, config))
         self._begin(self._store.location, lambda: engines, session_uuid, clock, config)
 
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
