@@ -1,4 +1,4 @@
-"""Runs the tests of a folder on Spark and on the native engine, by the fixture `engine`.
+"""Runs the tests of a folder on Spark and on the native engine, by the fixture `engine`; machines in memory, too.
 
 Its conftest takes over what is here. A test that names the Spark session, itself or by its fixtures, is
 about Spark and runs there only; so does, whatever its fixtures, what asks for `needs_spark` on its way.
@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.acceptance.support import Native, OnSpark
+from tests.acceptance.support import InMemory, Native, OnSpark
 
 __all__ = [
     "engine",
@@ -22,14 +22,16 @@ __all__ = [
 ]
 
 _ENGINES = ("spark", "native")
+#: What these tests ask of a queue they ask of any, one in memory included.
+_IN_MEMORY = ("test_queue_against_model", "test_leases_against_model")
 _FOLDERS = ("concurrency", "stateful")
 
 
 def _chosen(config: pytest.Config) -> list[str]:
     wanted = config.getoption("--engine") or (
-        _ENGINES[:1] if config.getoption("--connect") else _ENGINES
+        _ENGINES[:1] if config.getoption("--connect") else (*_ENGINES, "memory")
     )
-    return [name for name in _ENGINES if name in wanted]
+    return [name for name in (*_ENGINES, "memory") if name in wanted]
 
 
 def engine_of(item: pytest.Item) -> str | None:
@@ -49,6 +51,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     own = {mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")}
     if "engine" in metafunc.fixturenames and "engine" not in own:
         on = _ENGINES[:1] if "spark" in metafunc.fixturenames else _ENGINES
+        if metafunc.module.__name__.rpartition(".")[2] in _IN_MEMORY:
+            on = (*on, "memory")
         params = [name for name in _chosen(metafunc.config) if name in on]
         metafunc.parametrize("engine", params, indirect=True, scope="module")
 
@@ -62,9 +66,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, left_out = [], []
     for item in items:
         name, fixtures = engine_of(item), getattr(item, "fixturenames", ())
-        if name == "native":
+        if name in ("native", "memory"):
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "thorough"]
-        needs = "native" if name == "native" else "spark"
+        needs = name or "spark"
         is_ours = item.path.parent.name in _FOLDERS and (name or "spark" in fixtures)
         runs = needs in _chosen(config) and not (
             needs == "spark" and item.get_closest_marker("without_spark")
@@ -77,6 +81,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="module")
 def engine(request: pytest.FixtureRequest) -> OnSpark:
     """Opens queues; on Spark where a test does not say."""
-    if getattr(request, "param", "spark") == "native":
+    name = getattr(request, "param", "spark")
+    if name == "native":
         return Native()
+    if name == "memory":
+        return InMemory()  # type: ignore[return-value]
     return OnSpark(request.getfixturevalue("spark"))

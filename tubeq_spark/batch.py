@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
 
-from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.rules import validation
 from tubeq_spark.rules.microseconds import FOREVER_S, us_from_seconds
 from tubeq_spark.rules.named_ids import named_ids, not_in_batch
 from tubeq_spark.rules.row_changes import Event, GiveBack, Touch, released
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
-from tubeq_spark.with_block import WithBlock
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch"]
 
 
-class Batch(WithBlock):
+class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
     Leaving the block acks what is left; on an exception it releases it. An empty batch (nothing
@@ -47,6 +47,19 @@ class Batch(WithBlock):
         self._held = HeldBatch(ctx, leased)
         self._acks = acks
         self.count = self._held.count
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        if not self._held.is_left:
+            return
+        if error_type is None:
+            self.ack()
+        else:
+            # When the lease has ended the tasks are back in the tube; the error is the story.
+            with contextlib.suppress(NotTakenError):
+                self.release()
 
     @property
     def df(self) -> DataFrame:
@@ -76,10 +89,6 @@ class Batch(WithBlock):
         return self._ctx.queue.uninterrupted(
             lambda: read(self._held.take_id, self._held.owner, self.count)
         )
-
-    @property
-    def _is_left(self) -> bool:
-        return self._held.is_left
 
     def ack(self, df: DataFrame | Ids | None = None) -> int:
         """Remove tasks of the batch for good.

@@ -8,10 +8,9 @@ import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from tubeq_spark.admin import check, closing, opening, sweeper, tubes
-from tubeq_spark.admin.engines import engines_of, open_location
+from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.create_tube import CreatesTubes
 from tubeq_spark.errors import (
     InvalidOptionError,
     SessionError,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.rules.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
     from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.runtime.events import Callback
     from tubeq_spark.storage.commit_note import Commit
 
 __all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]
@@ -81,13 +81,15 @@ def _uninterrupted(method: Method) -> Method:
     return cast("Method", run)
 
 
-class Queue(CreatesTubes[Tube]):
+class Queue:
     """Task tubes under one location; a context manager, safe to use from many threads.
 
     Commits named in the docstrings are to `_tubeq_tubes` (the registry) and `_tubeq_sessions`.
     """
 
     _registry_type: type[Registry] = Registry
+    _tube_type: type[Tube] = Tube
+    _storage_options: Mapping[str, str] | None = None
 
     def __init__(
         self,
@@ -135,6 +137,21 @@ class Queue(CreatesTubes[Tube]):
 
         Commits: none, 2 table creations in a fresh location; 1 when it joins a session.
         """
+        make = functools.partial(engines_of, spark, location, engine, storage_options)
+        self._storage_options = storage_options
+        self._begin(location, make, session_uuid, clock, config, create=create)
+
+    def _begin(
+        self,
+        location: str | Path,
+        make_engines: Callable[[], Engines],
+        session_uuid: uuid.UUID | str | None,
+        clock: Clock | None,
+        config: QueueConfig | None,
+        *,
+        create: bool = True,
+    ) -> None:
+        """Open the queue. Arguments and errors are those of the constructor."""
         self._config = QueueConfig() if config is None else config
         if not isinstance(self._config, QueueConfig):
             validation.refuse("config", config, "a QueueConfig")
@@ -143,9 +160,9 @@ class Queue(CreatesTubes[Tube]):
             validation.refuse("clock", clock, "a tubeq_spark.Clock")
         require_ids(to_us(clock.now()))
         other = None if session_uuid is None else validation.session_uuid(session_uuid)
-        self._engines = engines_of(spark, location, engine, storage_options)
+        self._engines = make_engines()
         #: What a tube is opened with again where it was sent to, but for where and which it is.
-        self._again = (self._config, self._engines.name, storage_options)
+        self._again = (self._config, self._engines.name, self._storage_options)
         try:
             create = validation.boolean("create", create)
             self._open(location, clock, other, create=create)
@@ -178,7 +195,7 @@ class Queue(CreatesTubes[Tube]):
         closing.close_when_forgotten(self._closing(), self._engines)
 
     def __repr__(self) -> str:
-        return f"Queue({self.location!r})"
+        return f"{type(self).__name__}({self.location!r})"
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +210,7 @@ class Queue(CreatesTubes[Tube]):
 
     @property
     def engine(self) -> str:
-        """What runs the row verbs: "spark" or "native"."""
+        """What runs the row verbs: "spark" or "native"; "memory" of an `InMemoryQueue`."""
         return self._engines.name
 
     @property
@@ -204,7 +221,74 @@ class Queue(CreatesTubes[Tube]):
     # -- tubes --------------------------------------------------------------------------------
 
     @_uninterrupted
-    def _create(self, name: str, type: str, options: Mapping[str, Any]) -> Tube:
+    def create_tube(  # noqa: PLR0913  (the contract)
+        self,
+        name: str,
+        type: str = "fifo",
+        *,
+        if_not_exists: bool = False,
+        temporary: bool = False,
+        on_task_change: Callback | None = None,
+        pri: int | None = None,
+        ttl: float | None = None,
+        ttr: float | None = None,
+        delay: float | None = None,
+        capacity: int | None = None,
+        storage_mode: str = "default",
+        schema: str | None = None,
+        max_attempts: int | None = None,
+        change_feed: bool = False,
+    ) -> Tube:
+        """Create a tube, and its Delta table under its name.
+
+        Args:
+            name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; unique without regard to case.
+            type: Name of a driver.
+            if_not_exists: Return the tube of this name and type if there is one.
+            temporary: Drop it when this queue closes, or its session is found dead.
+            on_task_change: See `Tube.on_task_change`.
+            pri: Default priority of its tasks.
+            ttl: Default life in seconds, >= 0.
+            ttr: Default time to run in seconds, > 0; the task's ttl by default.
+            delay: Default delay in seconds, >= 0.
+            capacity: Tasks it may hold (limfifottl).
+            storage_mode: `"default"` or `"ready_buffer"` (utube types).
+            schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
+                `VARIANT` need a Spark session. Its columns have other names than those of a batch and
+                of a put's options.
+            max_attempts: Bury a task instead of readying it after so many takes, 1 to 2147483647.
+            change_feed: Keep Delta's change data feed. It needs a Spark session, which then runs the
+                row verbs of this tube, whatever the queue's engine is.
+
+        Returns:
+            The tube.
+
+        Raises:
+            InvalidOptionError: A bad name, type, option or value; nothing was written.
+            TubeExistsError: The name is in use (with `if_not_exists`: by another type).
+            StoreError: Something else is in the place of its table, or it needs Spark and there is no
+                session; no tube was made.
+
+        Commits: the creation of the table, then 1 to the registry. Where the name was in use before,
+        2 to the registry, and in between 1 to the table that the earlier tube left, 2 when its change
+        feed is switched; if it stops there, whoever uses the name next goes on. A temporary tube needs
+        a lease: at most 1 to the sessions. Conflicts with other creations and drops, and is then
+        retried.
+        """
+        options = {
+            "if_not_exists": if_not_exists,
+            "temporary": temporary,
+            "on_task_change": on_task_change,
+            "pri": pri,
+            "ttl": ttl,
+            "ttr": ttr,
+            "delay": delay,
+            "capacity": capacity,
+            "storage_mode": storage_mode,
+            "schema": schema,
+            "max_attempts": max_attempts,
+            "change_feed": change_feed,
+        }
         self._context.require_running()
         new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
         is_mine = False
@@ -216,7 +300,7 @@ class Queue(CreatesTubes[Tube]):
                     self._opened,
                     self._registry,
                     new,
-                    options["if_not_exists"],
+                    if_not_exists,
                     owner,
                 )
                 tube = self._wrap(record)
@@ -227,8 +311,8 @@ class Queue(CreatesTubes[Tube]):
             finally:
                 if not is_mine:
                     self._keep_session_for_temporary()
-            if options["on_task_change"] is not None:
-                tube.on_task_change(options["on_task_change"])
+            if on_task_change is not None:
+                tube.on_task_change(on_task_change)
             return tube
 
     @_uninterrupted
@@ -271,7 +355,7 @@ class Queue(CreatesTubes[Tube]):
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )
-            tube = self._tubes[record.name] = Tube(ctx, drop, again)
+            tube = self._tubes[record.name] = self._tube_type(ctx, drop, again)
             self._used.opened[record.name] = record
             return tube
 

@@ -4,11 +4,138 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tubeq_spark.memory.queue import InMemoryQueue
-from tubeq_spark.memory.tube import InMemoryTube
+from tubeq_spark.admin.engines import Engines
+from tubeq_spark.clock import Clock, SystemClock
+from tubeq_spark.config import QueueConfig
+from tubeq_spark.errors import StoreError
+from tubeq_spark.queue import Queue
+from tubeq_spark.rules import refusals, validation
+from tubeq_spark.rules.reports import CheckReport
+from tubeq_spark.storage.memory.engine import MemoryEngine
+from tubeq_spark.storage.memory.open_location import open_location
+from tubeq_spark.storage.memory.store import MemoryStore
+from tubeq_spark.tube import Tube
+
+if TYPE_CHECKING:
+    import uuid
+
+    from tubeq_spark.batch import Batch
+    from tubeq_spark.observe.health import Health
 
 __all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
+
+#: Sweeps leave segments alone: there are no files to make fewer.
+_NEVER = 1 << 31
+
+
+def _needs_spark(what: str) -> StoreError:
+    return StoreError(
+        f"{what} is not there in memory: it needs Spark, a tubeq_spark.Queue(spark, location)"
+    )
+
+
+class InMemoryTube(Tube):
+    """A tube of an `InMemoryQueue`; what takes or gives DataFrames or streams raises `StoreError`."""
+
+    @property
+    def table(self) -> str:
+        """There is none: this raises `StoreError`."""
+        raise _needs_spark("a tube's table")
+
+    def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+        """Raises `StoreError`."""
+        raise _needs_spark("take_df")
+
+
+class InMemoryQueue(Queue):
+    """A queue without Spark and without files, for tests of programs that use a `Queue`.
+
+    Tubes and all verbs on rows and on Arrow tables do, return and raise what those of `Queue` and `Tube`
+    do, by the same code: types, options, payloads, times, sessions, counters, callbacks. Its tables are Arrow
+    tables in this process. What takes or gives DataFrames, streams or a table's files raises `StoreError`.
+    Thread-safe; a context manager. Everything is gone with the last queue object that shares it.
+
+    Time is the clock's: with a `ManualClock` it stands still until the test advances it, and a
+    `take(timeout=60)` that finds nothing returns at once, a minute later by that clock. By the
+    system's clock an open queue object shows signs of life by itself; by any other one its session
+    dies `cfg()["ttr"]` seconds after its last take, as that of a process that hangs.
+
+    Example:
+        ```python
+        from tubeq_spark import Queue
+        from tubeq_spark.testing import InMemoryQueue, ManualClock
+
+        def work_off(queue: Queue) -> int:
+            tube, done = queue["mail"], 0
+            while (task := tube.take(timeout=0)) is not None:
+                tube.ack(task.task_id)
+                done += 1
+            return done
+
+        def test_work_off_leaves_what_is_delayed() -> None:
+            clock = ManualClock()
+            with InMemoryQueue(clock) as queue:
+                tube = queue.create_tube("mail", "fifottl")
+                tube.put({"to": "a@example.org"})
+                tube.put({"to": "b@example.org"}, delay=60)
+                assert work_off(queue) == 1
+                clock.advance(60)
+                # Another consumer, with a session of its own, of the same tubes.
+                with InMemoryQueue(beside=queue) as other:
+                    assert work_off(other) == 1
+        ```
+    """
+
+    _tube_type = InMemoryTube
+
+    def __init__(
+        self,
+        clock: Clock | None = None,
+        config: QueueConfig | None = None,
+        *,
+        beside: InMemoryQueue | None = None,
+        session_uuid: uuid.UUID | str | None = None,
+    ) -> None:
+        """Open a queue that is empty, or that shares the tubes of another one.
+
+        Args:
+            clock: Where the time comes from; that of `beside`, or else the system's, by default.
+            config: Settings; those of polling, `number_horizon` and `clock_skew` matter here.
+            beside: A queue in memory, open or closed: this one shares its tubes and sessions, as
+                two queues of one location do.
+            session_uuid: A living session to join, as for `Queue`; a session of its own by default.
+
+        Raises:
+            InvalidOptionError: `clock`, `config` or `beside` is not one.
+            SessionError: `session_uuid` is malformed, or that session is not alive.
+            StoreError: The clock shows a time after September 2093, for which there are no task ids.
+        """
+        if beside is not None and not isinstance(beside, InMemoryQueue):
+            validation.refuse("beside", beside, "an InMemoryQueue")
+        config = QueueConfig() if config is None else config
+        if isinstance(config, QueueConfig):
+            # All threads of a process have one clock.
+            config = replace(config.at(local=True), fold_segments=_NEVER, vacuum_hours=0.0)
+        if clock is None:
+            clock = SystemClock() if beside is None else beside._context.clock  # noqa: SLF001  (one of its class)
+        self._store: MemoryStore = MemoryStore() if beside is None else beside._store  # noqa: SLF001
+        engine = MemoryEngine(self._store, clock)
+        engines = Engines("memory", engine, None, lambda config: open_location(engine, config))
+        self._begin(self._store.location, lambda: engines, session_uuid, clock, config)
+
+    def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
+        """Raises `StoreError`: there is neither storage nor a Spark that could want attention."""
+        raise _needs_spark("health")
+
+    def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
+        """As `Queue.check`: there are no files that could be damaged."""
+        self._context.require_running()
+        if accept_loss and not repair:
+            raise refusals.loss_without_repair()
+        return CheckReport()
 
 
 class ManualClock:

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.thorough import without_spark
+from tubeq_spark.storage.location import SESSIONS
+from tubeq_spark.storage.table_names import path_of
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ class OnSpark:
         latest: dict[str, int] = {}
         for commit in Path(location).glob("*/_delta_log/*.json"):
             table = commit.parent.parent.name
-            if commit.stem.isdigit() and table != "_tubeq_sessions":
+            if commit.stem.isdigit() and table != SESSIONS:
                 latest[table] = max(int(commit.stem), latest.get(table, 0))
         return latest
 
@@ -138,6 +140,9 @@ class Native(OnSpark):
 class InMemory:
     """Tubes in memory."""
 
+    #: There is no session.
+    spark: SparkSession | None = None
+
     def __init__(self) -> None:
         self._opened: dict[str, InMemoryQueue] = {}
 
@@ -161,9 +166,10 @@ class InMemory:
         queue.close()
 
     def versions(self, location: str) -> dict[str, int]:
-        """What is stored."""
-        tubes = self._opened[location]._own.place.tubes()
-        return {tube.name: hash(repr(tube.rows)) for tube in tubes}
+        """The latest versions of the tables."""
+        tables = self._opened[location]._store.tables
+        names = {name: (path_of(name) or name).rpartition("/")[2] for name in tables}
+        return {of: tables[name].version for name, of in names.items() if of != SESSIONS}
 
 
 class NewTube(Protocol):

@@ -1,6 +1,6 @@
 """Two verbs meet: what they make of a tube must be what one after the other makes of it, in either order.
 
-The orders are played in memory (`tubeq_spark.testing`), so that no outcome is written down by hand: a
+The orders are played on rows in memory (`tests/oracle`), so that no outcome is written down by hand: a
 task that is lost, doubled, skipped or given to two fits neither of them.
 """
 
@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.concurrency.support import FOR_EVER, ids_of, names, rows_of
+from tests.oracle.queue import OracleQueue
 from tubeq_spark import PutItem, TubeqError
 from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.testing import InMemoryQueue, ManualClock
+from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,7 +169,7 @@ def left(side: Side, others: Side, *, in_memory: bool = False, may_be_gone: bool
 
 
 def _owner(task: Any, side: Side) -> str | None:
-    row = side.queue._own.place.find(side.tube.name).rows[task.task_id]  # type: ignore[attr-defined]
+    row = side.queue.place.find(side.tube.name).rows[task.task_id]  # type: ignore[attr-defined]
     owner: str | None = row.owner
     return owner
 
@@ -204,8 +205,8 @@ def _in_order(
 ) -> tuple[object, ...]:
     """What two verbs return and leave in memory, the first of them as numbered."""
     clock = ManualClock()
-    queue = InMemoryQueue(clock)
-    beside = InMemoryQueue(clock, beside=queue)
+    queue = OracleQueue(clock)
+    beside = OracleQueue(clock, beside=queue)
     for each in (queue, beside):
         each.cfg(ttr=FOR_EVER)
     tube = queue.create_tube("met", type_name)

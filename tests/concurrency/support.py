@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.both_engines import needs_spark
 from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.memory.engine import MemoryEngine
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.table_names import path_of
 from tubeq_spark.storage.tables import predicates
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.runtime.context import QueueContext
+    from tubeq_spark.storage.engine import Engine
     from tubeq_spark.testing import ManualClock
 
 FOR_EVER = 10 * 365 * 86_400.0
@@ -282,14 +284,21 @@ def rows_of(tube: Tube, *columns: str, now_us: int | None = None) -> list[dict[s
     if tube._ctx.queue.spark is not None and (is_typed or is_named):
         rows = tube.df(effective=now_us is not None).select(*columns).collect()
         return [row.asDict() for row in rows]
-    # By an engine of its own, which remembers nothing of the table; the faster one.
-    from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
-
     table, found = tube._ctx.table, named(*columns)
     if now_us is not None:
         found["state"] = predicates.effective_state(now_us, tube._ctx.max_attempts)
-    rows = NativeEngine().rows(Select(table.name, found, table.mine()))
+    rows = _engine_beside(tube).rows(Select(table.name, found, table.mine()))
     return [row for row in rows if now_us is None or row["state"] is not None]
+
+
+def _engine_beside(tube: Tube) -> Engine:
+    """What reads a tube's table: on files an engine of its own, which remembers nothing; the faster one."""
+    engine = tube._ctx.queue.engine
+    if isinstance(engine, MemoryEngine):
+        return engine
+    from tubeq_spark.storage.native.engine import NativeEngine  # noqa: PLC0415  it is optional
+
+    return NativeEngine()
 
 
 def stored(tube: Tube) -> str:

@@ -18,6 +18,7 @@ from tests.unit.golden.sample_values import NAMES, NOW
 from tests.unit.golden.system_texts import PATH
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.row_changes import Move, Named
+from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
 from tubeq_spark.storage.arrow.statement import changed
 from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.expression import (
@@ -38,8 +39,6 @@ from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.native.datafusion.running import ArrowHandover, RunningQuery
 from tubeq_spark.storage.native.datafusion.statement_query import StatementQuery
 from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
-from tubeq_spark.storage.native.errors import RefusedError
-from tubeq_spark.storage.native.swap import DuplicateError, _Outcome
 from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, Statement
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
@@ -47,8 +46,8 @@ from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from tubeq_spark.storage.arrow.partitions import Partition
     from tubeq_spark.storage.expression import Row
-    from tubeq_spark.storage.native.partitions import Partition
 
 REFUSED, AMBIGUOUS = "refused", "ambiguous"
 PARTITIONS: Mapping[str, Sequence[str]] = {
@@ -113,7 +112,7 @@ def named_by(statement: Statement, rows: pa.Table) -> pa.Table:
 
 
 def outcome(statement: Statement, found: pa.Table, schema: pa.Schema) -> Changed | str:
-    made = _Outcome(statement, found, schema, by_of(statement))
+    made = StatementOutcome(statement, found, schema, by_of(statement))
     try:
         affected = made.affected()
         if not affected.total:

@@ -24,6 +24,7 @@ from tubeq_spark.config import QueueConfig
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.row_changes import Every, GiveBack
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
+from tubeq_spark.storage.arrow.partitions import grouped
 from tubeq_spark.storage.arrow_arrays import nested
 from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.native import swap
@@ -39,7 +40,6 @@ from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.native.delta_log.snapshot import Shape
 from tubeq_spark.storage.native.delta_log.versions import checkpoint_file
-from tubeq_spark.storage.native.partitions import grouped
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, Append
 from tubeq_spark.storage.tables import schema

@@ -17,8 +17,8 @@ from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.membership import Member, SlotLease
 from tubeq_spark.rules.options import TubeOptions
 from tubeq_spark.rules.row_changes import Every, GiveBack, Named
+from tubeq_spark.storage.arrow.decision import RefusedError
 from tubeq_spark.storage.chosen import ExchangedRow, SettleRow, SubqueueShare
-from tubeq_spark.storage.native.errors import RefusedError
 from tubeq_spark.storage.native.tables import schema_of
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.put_identity import PutIdentity

@@ -1,4 +1,4 @@
-"""What the state machines expect: the same sessions and the same tube, in memory.
+"""What the state machines expect: the same sessions and the same tube, as rows in memory (`tests/oracle`).
 
 Each verb is called on both sides, and both must give the same tasks, or refuse with the same words.
 Of what time does, the tube in memory writes down what it must (a sweep everything, a verb what was due
@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.oracle.queue import OracleQueue
 from tubeq_spark import PutItem, TaskState, TubeqError
 from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.transitions import time_events
-from tubeq_spark.testing import InMemoryQueue
+from tubeq_spark.runtime.counters import tasks_of
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tests.oracle.tube import OracleTube
     from tubeq_spark import Task
     from tubeq_spark.rules.stored_task import StoredTask
-    from tubeq_spark.testing import InMemoryTube, ManualClock
+    from tubeq_spark.testing import ManualClock
 
 __all__ = ["TIME", "Model", "agree"]
 
@@ -89,28 +91,28 @@ class Model:
         self.events: list[tuple[str, str, int]] = []
         #: What time had done to tasks that were truncated: written down before, or never.
         self._truncated: list[tuple[str, int]] = []
-        self.queues: dict[str, InMemoryQueue] = {}
+        self.queues: dict[str, OracleQueue] = {}
         for who, ttr in ttrs.items():
             self._open(who, ttr)
         for who, other in (joined or {}).items():
             self._open(who, ttrs[other], session_uuid=self.queues[other].identify())
         self.first.create_tube("model", type_name, **options)
-        self.tubes: dict[str, InMemoryTube] = {}
+        self.tubes: dict[str, OracleTube] = {}
         for who, queue in self.queues.items():
             self.tubes[who] = queue["model"]
             self.tubes[who].on_task_change(self._noting(who))
 
     def _open(self, who: str, ttr: float, **options: Any) -> None:
         beside = self.first if self.queues else None
-        queue = self.queues[who] = InMemoryQueue(self._clock, beside=beside, **options)
+        queue = self.queues[who] = OracleQueue(self._clock, beside=beside, **options)
         queue.cfg(ttr=ttr)
         # As many ids as are asked for: those that the other side has given.
-        queue._own.session.task_ids = lambda _count, _after: SimpleNamespace(  # type: ignore[assignment,method-assign,misc,return-value]
+        queue.session.task_ids = lambda _count, _after: SimpleNamespace(  # type: ignore[assignment,method-assign,misc,return-value]
             task_id=self._ids.__getitem__
         )
 
     @property
-    def first(self) -> InMemoryQueue:
+    def first(self) -> OracleQueue:
         """The queue object that opened the place."""
         return next(iter(self.queues.values()))
 
@@ -124,21 +126,28 @@ class Model:
     @property
     def rows(self) -> dict[int, StoredTask]:
         """The tasks as they were last written down, by their ids."""
-        return self.first._own.place.find("model").rows
+        return self.first.place.find("model").rows
 
     @property
     def takes(self) -> int:
         """The number of the last take."""
-        return self.first._own.place.find("model").takes
+        return self.first.place.find("model").takes
 
     def effective(self) -> list[Task]:
         """The tasks as they are by now."""
         tube = next(iter(self.tubes.values()))
-        return [row.task() for row in tube._verbs.seen()]
+        return [row.task() for row in tube.verbs.seen()]
+
+    def counts(self) -> dict[str, int]:
+        """How many tasks there are by effective state, and all together."""
+        tube = next(iter(self.tubes.values()))
+        counts = tasks_of(tube.verbs.tube.id, tube.verbs.counts(), ())
+        del counts["done"]
+        return counts
 
     def taken_by(self, who: str) -> list[StoredTask]:
         """What is stored as taken by a session, in leases that last or not."""
-        owner = self.queues[who]._own.session.owner
+        owner = self.queues[who].session.owner
         rows = self.rows.values()
         return [row for row in rows if row.state is TaskState.TAKEN and row.owner == owner]
 

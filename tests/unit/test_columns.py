@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.storage.native.columns import records
+from tubeq_spark.storage.arrow.columns import records
 
 
 def test_records_when_maps_lie_in_other_columns_have_dicts_everywhere() -> None:

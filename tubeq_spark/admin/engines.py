@@ -15,7 +15,7 @@ from tubeq_spark.rules.validation import refuse
 from tubeq_spark.storage.location import Location, local_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -41,14 +41,16 @@ class Engines:
     """The engines of a queue object.
 
     Attributes:
-        name: "spark" or "native".
+        name: "spark", "native", or "memory".
         rows: What runs its row verbs, and reads and writes the system tables.
         spark: What makes DataFrames of its tables; `None` where there is no Spark session.
+        opens: Makes sure of the system tables, of an engine that knows where these are; else `None`.
     """
 
     name: str
     rows: Engine
     spark: SparkEngine | None
+    opens: Callable[[QueueConfig], OpenedLocation] | None = None
 
     def close(self) -> None:
         """Release what they hold."""
@@ -124,6 +126,8 @@ def open_location(
         QueueNotFoundError: There is no queue, and `create` is False.
         StoreError: It cannot be used, or only by the other engine.
     """
+    if engines.opens is not None:
+        return engines.opens(config)
     if engines.name == "native":
         from tubeq_spark.storage.native import open_location as native  # noqa: PLC0415  it is optional
 

@@ -27,7 +27,7 @@ def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueConte
         `queue` itself, but for a tube with a change feed: with one, row verbs are run by Spark, and
         refused where there is no Spark session.
     """
-    if not options.change_feed or queue.engine is queue.spark:
+    if not options.change_feed or queue.engine.keeps_feeds:
         return queue
     if queue.spark is not None:
         return queue.through_spark()

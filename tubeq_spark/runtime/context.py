@@ -278,9 +278,9 @@ class TubeContext:
             row = replace(row, next_event=now_us)
         return row.seen_at(now_us, self.max_attempts)
 
-    def count(self, event: str, tasks: int, done: int = 0) -> None:
+    def count(self, event: str, tasks: int) -> None:
         """Count an event of tasks whose rows nobody holds."""
-        self.events.count(event, tasks, done)
+        self.events.count(event, tasks)
 
     def record_event(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None

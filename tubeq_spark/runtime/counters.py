@@ -22,7 +22,7 @@ _STATES = {
     TaskState.READY: "ready",
     TaskState.DELAYED: "delayed",
 }
-#: Counted beside the events: tasks that came to their end.
+#: What versions that kept no total counted beside the events: tasks that came to their end.
 _DONE = "done"
 #: Verbs of the 1.5 dialect that are no events, counted beside the events that they are made of.
 _OLD_VERBS = ("urgent", "requeue", "done")
@@ -31,25 +31,17 @@ _OLD_VERBS = ("urgent", "requeue", "done")
 class Counters:
     """What one queue object has counted since it began; grows only."""
 
-    def __init__(self, *, counts_ended: bool = False) -> None:
-        """Start at zero.
-
-        Args:
-            counts_ended: Whether tasks that came to their end are counted here: where there is no table
-                whose log has their total.
-        """
-        self._counts_ended = counts_ended
+    def __init__(self) -> None:
+        """Start at zero."""
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._written = 0
 
-    def add(self, tube_id: int, event: str, tasks: int, done: int = 0) -> None:
-        """Count an event of so many tasks, so many of which came to their end by it."""
+    def add(self, tube_id: int, event: str, tasks: int) -> None:
+        """Count an event of so many tasks."""
         with self._lock:
             if tasks:
                 self._counts[f"{tube_id}/{event}"] += tasks
-            if done and self._counts_ended:
-                self._counts[f"{tube_id}/{_DONE}"] += done
 
     def snapshot(self) -> dict[str, int]:
         """All counts, by `tube id/name`."""

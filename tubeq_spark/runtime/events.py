@@ -30,9 +30,9 @@ class TubeEvents:
         self._counters, self._tube_id, self._name = counters, tube_id, name
         self._happened: deque[tuple[Task, str]] = deque()
 
-    def count(self, event: str, tasks: int, done: int = 0) -> None:
-        """Count an event of so many tasks, so many of which came to their end by it."""
-        self._counters.add(self._tube_id, event, tasks, done)
+    def count(self, event: str, tasks: int) -> None:
+        """Count an event of so many tasks."""
+        self._counters.add(self._tube_id, event, tasks)
 
     def record_event(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
@@ -40,11 +40,7 @@ class TubeEvents:
         """Count an event, tell the callback of it later (`notify`), and return the tasks."""
         rows = list(rows)
         tasks = [row.task(state) for row in rows]
-        done = 0
-        if state is TaskState.DONE:
-            # One that was kept when it was done is counted already.
-            done = sum(row.state is not TaskState.DONE for row in rows)
-        self.count(event, len(tasks), done)
+        self.count(event, len(tasks))
         if self.callback is not None:
             # Tasks of its own: a payload is changed by whoever has it.
             self.queue_event(event, [row.task(state) for row in rows])
@@ -67,8 +63,7 @@ class TubeEvents:
         events = time_events(row, now_us, max_attempts)
         for event, after in events:
             if counted:
-                ended = after.state is TaskState.DONE and row.state is not TaskState.DONE
-                self.count(event, 1, done=int(ended))
+                self.count(event, 1)
             self.queue_event(event, [after.task()])
         return [event for event, _ in events]
 

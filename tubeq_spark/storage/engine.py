@@ -164,6 +164,8 @@ class Engine(Protocol):
 
     #: Whether the last read did not reach the engine at all.
     unreachable: bool
+    #: Whether it may write to tubes with a change feed: what it commits shows there as it is.
+    keeps_feeds: bool
 
     @property
     def tables(self) -> Tables:

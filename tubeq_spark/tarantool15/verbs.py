@@ -110,7 +110,7 @@ def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
         return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
 
     def tell(row: StoredTask) -> list[Task]:
-        ctx.count(old_verb("done"), 1, done=1)
+        ctx.count(old_verb("done"), 1)
         ctx.queue_event("done", [row.task()])
         return [row.task()]
 

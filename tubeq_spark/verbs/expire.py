@@ -154,8 +154,7 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> ExpiryCounts:
         if event is not None:
             ctx.count(event, group.count)
         if group.over:
-            kept = group.state is TaskState.DONE
-            ctx.count("ttl", group.count, done=0 if kept else group.count)
+            ctx.count("ttl", group.count)
             ended.expired += group.count
         elif group.state is TaskState.TAKEN:
             ctx.count("bury", group.count if group.worn else 0)

@@ -140,7 +140,7 @@ def _renewal(
             for (batch, _), to in zip(places, fresh, strict=True)
         ]
         if removed:
-            ctx.count("ttl", removed, done=removed)
+            ctx.count("ttl", removed)
             _free(
                 ctx,
                 {take_id for batch, _ in places if batch is not None for take_id in batch.take_ids},

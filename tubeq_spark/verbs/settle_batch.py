@@ -150,7 +150,7 @@ class HeldBatch:
             return self._plan(named, make_change, keeps=event == "touch", frees=frees)
 
         settled = self._ctx.queue.loop.run(event, self._ctx.table_lock, attempt)
-        self._ctx.count(event, settled, settled if make_change is None else 0)
+        self._ctx.count(event, settled)
         self._ctx.count("bury", worn)
         if event != "touch":
             self._ctx.table_lock.wake_takes()

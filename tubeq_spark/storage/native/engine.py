@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import answer_by_parts
 from tubeq_spark.storage.arrow.select import innermost, with_innermost
 from tubeq_spark.storage.native import errors
-from tubeq_spark.storage.native.columns import records
 from tubeq_spark.storage.native.commit_notes import is_of, told_by
 from tubeq_spark.storage.native.delta_log.bad_files import left_out
 from tubeq_spark.storage.native.file_statistics import files_of
@@ -56,6 +56,8 @@ class NativeEngine:
 
     #: There is nothing between it and the storage that could be gone for good.
     unreachable = False
+    #: What it commits are rows that leave and rows that come.
+    keeps_feeds = False
 
     def __init__(
         self, storage_options: Mapping[str, str] | None = None, *, local: bool = True

@@ -10,14 +10,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from tubeq_spark.errors import StoreError, TubeqError
 from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.storage.expression import STALE
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "RefusedError",
     "is_conflict",
     "is_from_library",
     "is_missing",
@@ -62,13 +60,6 @@ _HELP = (
 _NAMES = {"clusteredTable": "clustering"}
 #: Statuses of a client's faults that are none: it was slow, or asked too often.
 _PASSING = ("408", "429")
-
-
-class RefusedError(EngineError):
-    """A row that a statement would change is no longer as it was: nothing was written."""
-
-    def __init__(self) -> None:
-        super().__init__(STALE, Outcome.STALE)
 
 
 @contextmanager

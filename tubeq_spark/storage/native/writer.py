@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.expression_parts import columns_of
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.statement import Append, Statement
 
-__all__ = ["APPENDS", "Writer", "is_of_whole_partitions", "whole"]
+__all__ = ["APPENDS", "Writer", "is_of_whole_partitions"]
 
 #: A statement that meets another commit on an object store is decided so often, before all is read anew.
 DECISIONS = 5
@@ -313,14 +314,3 @@ def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
     app, version = once
     before = table.transaction_version(app)
     return before is not None and before >= version
-
-
-def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with all columns of their table; what they do not name is NULL."""
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)

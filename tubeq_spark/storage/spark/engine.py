@@ -52,6 +52,8 @@ _PATIENCE = 5.0
 class SparkEngine:
     """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
 
+    keeps_feeds = True
+
     def __init__(self, spark: SparkSession) -> None:
         """Work with sessions derived from `spark`, the caller's, which is not changed."""
         self.spark = spark

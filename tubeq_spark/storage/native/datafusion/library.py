@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from tubeq_spark.storage.arrow.columns import cast
 from tubeq_spark.storage.arrow.sources import held
-from tubeq_spark.storage.native.columns import cast
 from tubeq_spark.storage.native.datafusion.running import ArrowHandover, RunningQuery
 from tubeq_spark.storage.native.datafusion.statement_query import StatementQuery
 from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer

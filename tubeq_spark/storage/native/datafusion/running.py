@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from tubeq_spark.storage.native.columns import plain
+from tubeq_spark.storage.arrow.columns import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow.partitions import grouped
 from tubeq_spark.storage.native.delta_log.actions import DataFile, as_json
 from tubeq_spark.storage.native.delta_log.bounds import bounds, is_ordered
-from tubeq_spark.storage.native.partitions import grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

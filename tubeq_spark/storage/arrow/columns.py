@@ -9,7 +9,7 @@ import pyarrow as pa
 from tubeq_spark.rules.arrow_values import with_dicts
 from tubeq_spark.storage.rows import with_leaves
 
-__all__ = ["cast", "nulls", "plain", "records"]
+__all__ = ["cast", "nulls", "plain", "records", "whole"]
 
 
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -63,3 +63,14 @@ def records(rows: pa.Table) -> list[dict[str, Any]]:
 def nulls(schema: pa.Schema) -> pa.Table:
     """One row of a schema, of NULLs."""
     return pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
+
+
+def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows with all columns of their table; what they do not name is NULL."""
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.column_names
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -14,19 +14,19 @@ from tubeq_spark.rules import refusals
 from tubeq_spark.rules.lease_times import NewLease
 from tubeq_spark.rules.order import OrderPosition
 from tubeq_spark.rules.reports import TubeSweep
-from tubeq_spark.rules.row_changes import Every, GiveBack, Take, Touch, released
+from tubeq_spark.rules.row_changes import Every, Take, Touch, released
 from tubeq_spark.rules.transitions import new_row
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.storage.tables.tube_table import TubeTable
-from tubeq_spark.task import PutResult, Task, TaskState
+from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.memory.context import MemoryContext
-    from tubeq_spark.memory.place import StoredTube
+    from tests.oracle.place import StoredTube
+    from tests.oracle.queue import OracleQueue
     from tubeq_spark.rules.arguments import PutRequest, TakeRequest
     from tubeq_spark.rules.row_changes import Change
     from tubeq_spark.rules.stored_task import StoredTask
@@ -39,7 +39,7 @@ __all__ = ["Verbs"]
 class Verbs:
     """The verbs on one tube, as one queue object calls them."""
 
-    def __init__(self, queue: MemoryContext, tube: StoredTube, driver: Driver) -> None:
+    def __init__(self, queue: OracleQueue, tube: StoredTube, driver: Driver) -> None:
         """Work on a tube, by its driver."""
         self.queue, self.tube, self.driver = queue, tube, driver
         self.events = TubeEvents(queue.place.counters, tube.id, tube.name)
@@ -81,7 +81,6 @@ class Verbs:
 
     def _over(self) -> set[str]:
         """Owners whose sessions are over: what they hold is ready."""
-        self.queue.place.beat()
         now_us, own = self.queue.now_us(), self.queue.session.owner
         over = {owner for v in self.queue.sessions.views().values() for owner in v.over(now_us)}
         return over - {own}
@@ -118,16 +117,6 @@ class Verbs:
         rows = self._added(request)
         return self.events.record_event("put", rows) if rows else []
 
-    def put_table(self, request: PutRequest, key: str | None) -> PutResult:
-        """Add tasks once for a key, which no callback is told of; none where there is no room for all."""
-        rows = [] if key in self.tube.keys else self._added(request)
-        if not rows:
-            return PutResult(0, None, None)
-        if key is not None:
-            self.tube.keys.add(key)
-        self.events.count("put", len(rows))
-        return PutResult(len(rows), rows[0].task_id, rows[-1].task_id)
-
     def _added(self, request: PutRequest) -> list[StoredTask]:
         news = request.news
         full = self.capacity is not None and len(self.seen()) + len(news) > self.capacity
@@ -145,12 +134,6 @@ class Verbs:
     def take(self, request: TakeRequest) -> list[Task]:
         """Take the next tasks, those that dead sessions held included."""
         return self.events.record_event("take", self.take_rows(request))
-
-    def take_batch(self, request: TakeRequest) -> list[StoredTask]:
-        """Take the next tasks, which no callback is told of."""
-        rows = self.take_rows(request)
-        self.events.count("take", len(rows))
-        return rows
 
     def take_rows(self, request: TakeRequest) -> list[StoredTask]:
         """Take the next tasks without an event of it."""
@@ -227,31 +210,6 @@ class Verbs:
         ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in buried]
         self._store(ready)
         return self.events.record_event("kick", ready)
-
-    # -- batches ------------------------------------------------------------------------------
-
-    def held_by_take(self, take_id: int, owner: str) -> list[StoredTask]:
-        """What is left of a take, as it is stored."""
-        return [row for row in self.tube.rows.values() if _is_of(row, take_id, owner)]
-
-    def settle_batch(self, event: str, rows: Sequence[StoredTask], change: Change) -> int:
-        """Change tasks of a batch, which no callback is told of; returns their number."""
-        left = self._after(change, rows)
-        self._remove({row.task_id for row in rows} - {row.task_id for row in left})
-        self._store(left)
-        done = len(rows) - len(left)
-        worn = 0 if event != "release" else sum(row.state is TaskState.BURIED for row in left)
-        self.events.count(event, len(rows), done)
-        self.events.count("bury", worn)
-        return len(rows)
-
-    def give_up_batch(self, rows: Sequence[StoredTask]) -> None:
-        """Give back what is left of a batch, with what time has ended of it written down first."""
-        now_us = self.queue.now_us()
-        held = [row for row in rows if row.held_by(row.owner or "", now_us)]
-        for row in rows:
-            self._write_down(row, now_us)
-        self.settle_batch("release", held, GiveBack(0, max_attempts=self.max_attempts))
 
     # -- the whole tube -----------------------------------------------------------------------
 
@@ -335,7 +293,6 @@ class Verbs:
     def _write_down(self, row: StoredTask, now_us: int) -> list[str]:
         events = self.events.written_down(row, now_us, self.max_attempts)
         if events:
-            self.tube.changes += 1
             after = row.seen_at(now_us, self.max_attempts)
             if after is None:
                 del self.tube.rows[row.task_id]
@@ -357,13 +314,7 @@ class Verbs:
 
     def _store(self, rows: Iterable[StoredTask]) -> None:
         self.tube.rows.update((row.task_id, row) for row in rows)
-        self.tube.changes += 1
 
     def _remove(self, ids: Iterable[int]) -> None:
         for task_id in ids:
             del self.tube.rows[task_id]
-        self.tube.changes += 1
-
-
-def _is_of(row: StoredTask, take_id: int, owner: str) -> bool:
-    return row.state is TaskState.TAKEN and row.take_id == take_id and row.owner == owner

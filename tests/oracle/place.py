@@ -1,4 +1,4 @@
-"""The tubes, tasks and sessions that queue objects in memory share, as others share a location."""
+"""The tubes, tasks and sessions that the queue objects of the oracle share."""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ import itertools
 import threading
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tubeq_spark.rules import json_payload
 from tubeq_spark.rules.ids import SLOTS, tick_at
 from tubeq_spark.rules.membership import Member, SessionView, SlotLease
 from tubeq_spark.runtime.counters import Counters
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from tubeq_spark.rules.new_tubes import NewTube
     from tubeq_spark.rules.options import TubeOptions
     from tubeq_spark.rules.stored_task import StoredTask
-    from tubeq_spark.runtime.codecs import TypedCodec
-    from tubeq_spark.runtime.session import Session
 
 __all__ = ["Place", "StoredTube"]
-
-_places = itertools.count(1)
 
 
 @dataclass(slots=True, eq=False)
@@ -36,37 +29,20 @@ class StoredTube:
         name: Its name, as it was created.
         type: Name of its driver.
         options: What it was created with.
-        owner: The session and epoch that a temporary tube ends with.
         rows: Its tasks by their ids.
         last_id: The id of the task that was put last.
-        keys: Of puts of tables that were done.
         takes: How many takes there were: its number is the take id of what it took.
-        changes: Grows when tasks, or room, may have come.
         dropped: Whether it is gone; who still has it is refused.
-        codec: Of a payload with a schema; `None`: it is JSON.
     """
 
     id: int
     name: str
     type: str
     options: TubeOptions
-    owner: str | None
     rows: dict[int, StoredTask] = field(default_factory=dict)
     last_id: int = -1
-    keys: set[str] = field(default_factory=set)
     takes: int = 0
-    changes: int = 0
     dropped: bool = False
-    codec: TypedCodec | None = None
-
-    def encode(self, data: Any) -> Any:
-        """The stored form of a payload; refuses what cannot be stored as it is."""
-        return json_payload.encode(data) if self.codec is None else self.codec.encode(data)
-
-    @property
-    def payload_type(self) -> pa.StructType | None:
-        """The type of a payload with a schema."""
-        return None if self.codec is None else self.codec.arrow_type
 
 
 class Place:
@@ -74,13 +50,10 @@ class Place:
 
     def __init__(self) -> None:
         """Have none."""
-        self.location = f"memory:{next(_places)}"
         self.lock = threading.RLock()
         self.sessions = _Sessions()
         self.slots = _Slots()
-        self.counters = Counters(counts_ended=True)
-        #: Sessions of open queue objects whose clock goes on by itself, and their hearts with it.
-        self.beating: list[Session] = []
+        self.counters = Counters()
         self._tubes: dict[str, StoredTube] = {}
         self._ids = itertools.count(1)
 
@@ -92,19 +65,15 @@ class Place:
         """All tubes, by name."""
         return sorted(self._tubes.values(), key=lambda tube: tube.name)
 
-    def add(self, new: NewTube, owner: str | None, codec: TypedCodec | None) -> StoredTube:
+    def add(self, new: NewTube) -> None:
         """Add a tube whose name nobody has."""
-        tube = StoredTube(
-            next(self._ids), new.name, new.driver.name, new.options, owner, codec=codec
-        )
+        tube = StoredTube(next(self._ids), new.name, new.driver.name, new.options)
         self._tubes[new.name.lower()] = tube
-        return tube
 
     def remove(self, tube: StoredTube) -> None:
-        """Remove a tube; whoever waits for its tasks looks again, and is refused."""
+        """Remove a tube."""
         tube.dropped = True
         tube.rows.clear()
-        tube.changes += 1
         del self._tubes[tube.name.lower()]
 
     def is_held_by(self, session: str, now_us: int) -> bool:
@@ -112,11 +81,6 @@ class Place:
         rows = (row for tube in self._tubes.values() for row in tube.rows.values())
         owners = {row.owner for row in rows if row.owner and row.held_by(row.owner, now_us)}
         return any(owner.partition("/")[0] == session for owner in owners)
-
-    def beat(self) -> None:
-        """Renew the leases of sessions whose hearts would have beaten by now."""
-        for session in self.beating:
-            session.beat_if_needed()
 
 
 class _Sessions:

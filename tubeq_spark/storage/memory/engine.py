@@ -1,0 +1,135 @@
+"""The queue's tables in memory: queries and statements over Arrow tables of this process."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.storage.arrow.columns import records
+from tubeq_spark.storage.arrow.evaluate import NotByArrowError
+from tubeq_spark.storage.arrow.select import answer, innermost
+from tubeq_spark.storage.memory.tables import MemoryTables
+from tubeq_spark.storage.outcome import EngineError, Outcome
+from tubeq_spark.storage.query import Union
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.memory.store import MemoryStore
+    from tubeq_spark.storage.query import Query
+    from tubeq_spark.storage.statement import Affected, Append, Statement
+
+__all__ = ["MemoryEngine"]
+
+T = TypeVar("T")
+
+
+class MemoryEngine:
+    """Tables in memory as the verbs need them. For threads."""
+
+    #: Tables in memory cannot be out of reach.
+    unreachable = False
+    #: No feed tells which rows a statement has replaced, so any statement may.
+    keeps_feeds = True
+
+    def __init__(self, store: MemoryStore, clock: Clock) -> None:
+        """Work on the tables of a store.
+
+        Args:
+            store: The tables.
+            clock: Dates the commits.
+        """
+        self.store = store
+        self._clock = clock
+        self._tables = MemoryTables(store, self._now_us)
+
+    def _now_us(self) -> int:
+        return to_us(self._clock.now())
+
+    @property
+    def tables(self) -> MemoryTables:
+        """Its tables, to be made, changed and measured."""
+        return self._tables
+
+    def close(self) -> None:
+        """Leave the store to whoever shares it."""
+
+    def answers(self) -> bool:
+        """Whether statements can be run."""
+        return True
+
+    @staticmethod
+    def carried(run: Callable[[], T]) -> Callable[[], T]:
+        """Make of `run` what does the same in another thread: nothing here goes by the thread."""
+        return run
+
+    @staticmethod
+    def committer() -> None:
+        """The process in which statements run: this one."""
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Run a block that reads, and turn what Arrow fails with into our error.
+
+        Raises:
+            StoreError: A value cannot be computed.
+        """
+        try:
+            yield
+        except (pa.ArrowException, NotByArrowError) as error:
+            msg = f"the tables in memory could not be read: {error}"
+            raise StoreError(msg) from error
+
+    def rows(self, query: Query) -> list[dict[str, Any]]:
+        """The rows of a small query."""
+        return records(self.arrow(query))
+
+    def arrow(self, query: Query, expected: int = 0) -> pa.Table:
+        """The rows of a query; how many are `expected` does not matter."""
+        if isinstance(query, Union):
+            # Each is about another table.
+            return pa.concat_tables([self.arrow(each, expected) for each in query.selects])
+        with self.store.lock:
+            rows = self.store.table(str(innermost(query).table)).rows
+        with self.reading():
+            return answer(query, rows)
+
+    def look_ahead(self, table: str) -> None:
+        """Read nothing: all is in memory."""
+
+    def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
+        """Do nothing: no earlier version has written here."""
+
+    def execute(self, statement: Statement | Append, note: Note) -> Affected:
+        """Commit a statement, or nothing if it changes no row.
+
+        Raises:
+            EngineError: A row would get `FAIL`, or a value cannot be computed.
+            StoreError: Its rows are a DataFrame of Spark.
+        """
+        with self.store.lock:
+            try:
+                return self.store.table(statement.table).execute(statement, self._now_us())
+            except (pa.ArrowException, NotByArrowError) as error:
+                raise EngineError(str(error), Outcome.FAILED) from error
+
+    def find(self, statement: Statement | Append) -> Affected | None:
+        """What a statement changed that may have landed; `None` if it has not."""
+        found = self._commit(statement.table, statement.operation_id)
+        return None if found is None else found[1]
+
+    def version_of(self, table: str, operation_id: int) -> int | None:
+        """The version of the commit that holds an operation id."""
+        found = self._commit(table, operation_id)
+        return None if found is None else found[0]
+
+    def _commit(self, table: str, operation_id: int) -> tuple[int, Affected] | None:
+        with self.store.lock:
+            return self.store.table(table).commits.get(operation_id)

@@ -1,0 +1,147 @@
+"""Makes, changes and measures tables in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.rules.payload_types import arrow_struct
+from tubeq_spark.storage.arrow_arrays import empty
+from tubeq_spark.storage.ended_log import EndedLog
+from tubeq_spark.storage.engine import Extent
+from tubeq_spark.storage.memory.store import StoredTable
+from tubeq_spark.storage.native.ddl import columns_of
+from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.tables.schema import PARTITION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from tubeq_spark.storage.commit_note import Commit
+    from tubeq_spark.storage.memory.store import MemoryStore
+    from tubeq_spark.storage.segment_facts import BadFile
+    from tubeq_spark.storage.tables.schema import NewTable
+
+__all__ = ["MemoryTables"]
+
+
+class MemoryTables:
+    """The tables of a `MemoryEngine`; they have no files and no log."""
+
+    def __init__(self, store: MemoryStore, now_us: Callable[[], int]) -> None:
+        """Work on the tables of a store, by a clock."""
+        self._store = store
+        self._now_us = now_us
+
+    # -- making and changing ------------------------------------------------------------------
+
+    def create(self, table: NewTable) -> None:
+        """Create a table where there is none."""
+        ddl = ", ".join(f"{name} {kind}" for name, (kind, _) in table.columns.items())
+        new = StoredTable(_schema(ddl), table.partitions, table.properties, self._now_us())
+        with self._store.lock:
+            self._store.tables.setdefault(table.name, new)
+
+    def set_property(self, table: str, name: str, value: str) -> bool:
+        """Set a table property."""
+        with self._store.lock:
+            found = self._store.table(table)
+            found.properties[name] = value
+            found.changed(self._now_us())
+        return True
+
+    def vacuum(self, table: str) -> None:
+        """Remove nothing: there are no files."""
+
+    def fitting(
+        self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
+    ) -> Append:
+        """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
+        rows = self._store.table(table).rows
+        if self.has_payload(table, payload):
+            return Append(table, empty(rows.schema), operation_id, once)
+        tombstones = rows.filter(pc.equal(rows.column(PARTITION), 0))
+        place, kind = rows.schema.get_field_index("data"), _payload_type(payload)
+        none = pa.nulls(tombstones.num_rows, kind)
+        new = tombstones.set_column(place, pa.field("data", kind), none)
+        return Append(table, new, operation_id, once, replaces=PARTITION)
+
+    def has_payload(self, table: str, payload: str | None) -> bool:
+        """Whether the table of a tube holds payloads of this type."""
+        return bool(self.column_type(table, "data") == _payload_type(payload))
+
+    @staticmethod
+    def refused_columns(error: BaseException) -> str | None:
+        """Why a table cannot have its columns: they were checked before."""
+        return None
+
+    # -- looking ------------------------------------------------------------------------------
+
+    def is_table(self, name: str) -> bool:
+        """Whether there is a table."""
+        return name in self._store.tables
+
+    def property(self, table: str, name: str) -> str | None:
+        """A table property as it was set."""
+        return self._store.table(table).properties.get(name)
+
+    def column_type(self, table: str, column: str) -> pa.DataType:
+        """The Arrow type of a table's column."""
+        return self._store.table(table).rows.schema.field(column).type
+
+    def is_catalog_managed(self, table: str) -> bool:
+        """Whether a catalog does a table's commits: there is none."""
+        return False
+
+    def extent(self, table: str) -> Extent:
+        """Measure a table, which has commits, and neither files nor a log."""
+        found = self._store.table(table)
+        return Extent(0, 0, found.version, found.committed_us, None)
+
+    def version(self, table: str) -> int | None:
+        """A table's newest version."""
+        return self._store.table(table).version
+
+    def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
+        """How many bytes the data files of some segments have: there are none."""
+        return {}
+
+    def small_files(self, table: str, rows: int, size: int, every: int) -> int:
+        """How many small data files there are: none."""
+        return 0
+
+    def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
+        """What is known of tasks of a tube that have come to their end."""
+        found = self._store.table(table)
+        return EndedLog(found.ended(tube), 0, None, (), found.version)
+
+    def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
+        """The data files that cannot be read: there are no files."""
+        return ()
+
+    def commits(self, table: str, limit: int) -> list[Commit]:
+        """What the newest commits say of themselves: that is not kept."""
+        return []
+
+    def last_commit(self, table: str) -> tuple[int, int]:
+        """A table's newest version, and when it was committed."""
+        found = self._store.table(table)
+        return found.version, found.committed_us
+
+    def last_write(self, table: str) -> int:
+        """When a table was last written to."""
+        return self._store.table(table).committed_us
+
+    def clock_drift(self, location: str) -> float | None:
+        """How far the clock of a store is from this host's: that is the same."""
+        return None
+
+
+def _schema(ddl: str) -> pa.Schema:
+    return pa.schema(list(arrow_struct(columns_of(ddl)[0])))
+
+
+def _payload_type(payload: str | None) -> pa.DataType:
+    return _schema("data STRING" if payload is None else f"data STRUCT<{payload}>").field(0).type
