@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.markup import fields
 from tubeq_spark.rules import validation
-from tubeq_spark.rules.microseconds import FOREVER_S, us_from_seconds
+from tubeq_spark.rules.microseconds import FOREVER_S, from_us, us_from_seconds
 from tubeq_spark.rules.named_ids import named_ids, not_in_batch
 from tubeq_spark.rules.row_changes import Event, GiveBack, Touch, released
 from tubeq_spark.task import TaskState
@@ -47,6 +48,24 @@ class Batch(WithBlock):
         self._held = HeldBatch(ctx, leased)
         self._acks = acks
         self.count = self._held.count
+
+    def __repr__(self) -> str:
+        return f"Batch({self._ctx.record.name!r}, count={self.count}, lease={self._lease!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: tube, count and lease. It reads nothing."""
+        return fields(
+            "Batch",
+            [("tube", self._ctx.record.name), ("count", self.count), ("lease", self._lease)],
+        )
+
+    @property
+    def _lease(self) -> str:
+        """Until when it is held, as far as this object knows."""
+        if not self._held.is_left:
+            return "nothing is left"
+        until = self._held.until
+        return "without end" if until is None else f"until {from_us(until):%Y-%m-%d %H:%M:%S} UTC"
 
     @property
     def df(self) -> DataFrame:

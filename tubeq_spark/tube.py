@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
+from tubeq_spark.observe import notebook
 from tubeq_spark.rules import arguments, validation
 from tubeq_spark.rules.arguments import PutRequest, TakeRequest
 from tubeq_spark.rules.put_table import as_table
@@ -82,6 +83,12 @@ class Tube(SingleTasks):
 
     def __repr__(self) -> str:
         return f"Tube({self.name!r}, {self.type!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: tasks by state, ages, files, options; no payloads. Commits: none."""
+        return notebook.shown(
+            repr(self), lambda: self._verb(lambda: notebook.tube_fields(self._ctx))
+        )
 
     def __reduce__(self) -> tuple[Callable[[], Tube], tuple[()]]:
         """What is sent of it: where it is. Spark Connect runs functions of streams elsewhere."""
