@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Html", "fields", "joined", "table", "tag", "visible"]
+__all__ = ["Html", "fields", "joined", "table", "tag", "visible", "visible_json"]
 
 #: Commands of terminals, halves of surrogate pairs, and what reorders or ends the line that it stands in.
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 #: As `html.escape` does, whose module loads a table of all names of characters.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
-_VOID = {"br", "input", "meta", "rect"}
+_VOID = {"br", "input", "meta"}
 
 
 class Html(str):
@@ -30,8 +30,13 @@ class Html(str):
 
 
 def visible(text: str) -> str:
-    """Show characters that command a terminal, or hide or reorder what is beside them, as escapes."""
+    """Show characters that command a terminal, or reorder what is beside them, as escapes."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def visible_json(text: str) -> str:
+    """JSON with such characters as its own escapes: the same value to a machine."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:

@@ -11,6 +11,7 @@ that was stopped commits once more to the tube, and begins anew when that one co
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.streams.sink import ForeachBatch
 
-__all__ = ["Tube"]
+__all__ = ["Tube", "first_tasks"]
 
 T = TypeVar("T")
 
@@ -701,3 +702,9 @@ class Tube(SingleTasks):
 
     def _verb(self, verb: Callable[[], T], *, on_spark: bool = False) -> T:
         return perform(self._ctx, verb, on_spark=on_spark)
+
+
+def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:
+    """The first tasks in a state, without reading more of them. Commits: none."""
+    ctx = tube._ctx  # noqa: SLF001  (kept from programs, not from the package)
+    return list(islice(tube._verb(lambda: read.tasks_by_state(ctx, state, count)), count))  # noqa: SLF001

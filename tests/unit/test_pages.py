@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tubeq_spark import Health, Problem, TubeMetrics
-from tubeq_spark.observe.pages import age, document, overview, policy, size, tube_overview
+from tubeq_spark.markup import joined
+from tubeq_spark.observe.pages import age, document, overview, policy, size, tube_details, tube_now
 from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot, flows
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
@@ -68,7 +69,7 @@ def tube(name: str = "mail", *, done: int = 10, stored: int = 1_209, **given: An
     return TubeSnapshot(name, metrics(**given), done, stored)
 
 
-def test_overview_given_tubes_has_depth_ages_throughput_storage_and_conflicts() -> None:
+def test_overview_given_tubes_has_depth_ages_throughput_and_storage() -> None:
     moving = TubeSnapshot("mail", metrics(), 10, 1_209, Flow(2.5, 0.25, 30.0))
 
     page = Texts(document("q", overview(snapshot(mail=moving, empty=tube("empty")))))
@@ -94,7 +95,8 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
     problem = Problem(HOSTILE, HOSTILE, HOSTILE)
     found = snapshot(problem, location=HOSTILE, x=evil)
 
-    for body in (overview(found), overview(found, lambda name: name), tube_overview(evil)):
+    both = joined([tube_now(evil), tube_details(evil)])
+    for body in (overview(found), overview(found, lambda name: name), both):
         made = document(HOSTILE, body, refresh=5)
         page = Texts(made)
         assert "script" not in page.tags

@@ -27,6 +27,7 @@ from tubeq_spark.cli.program import (
 )
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
+from tubeq_spark.markup import visible, visible_json
 from tubeq_spark.rules.installing import how_to_install
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.task import Task
@@ -193,15 +194,12 @@ class Call:
 
 
 def json_text(value: Any) -> str:
-    """A line of JSON, whatever a payload holds: moments as ISO 8601, bytes in hexadecimal."""
-    value = _with_text_keys(value)
-    text = json.dumps(value, ensure_ascii=False, default=_as_text)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Half of a pair of surrogates, which only an escape can name.
-        return json.dumps(value, default=_as_text)
-    return text
+    """A line of JSON, whatever a payload holds: moments as ISO 8601, bytes in hexadecimal.
+
+    What would command a terminal, and half of a pair of surrogates, is escaped.
+    """
+    text = json.dumps(_with_text_keys(value), ensure_ascii=False, default=_as_text)
+    return visible_json(text)
 
 
 def _with_text_keys(value: Any) -> Any:
@@ -221,7 +219,7 @@ def _as_text(value: object) -> str:
 
 def print_line(text: str) -> None:
     """Print a line of the result."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{visible(text)}\n")
 
 
 def as_dict(task: Task) -> dict[str, Any]:

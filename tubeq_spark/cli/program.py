@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode, code_of
 from tubeq_spark.errors import TubeqError
+from tubeq_spark.markup import visible
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.installing import how_to_install
 
@@ -77,7 +78,7 @@ def report_error(name: str, error: BaseException, *, verbose: bool = False) -> E
 
 def note(name: str, sentence: str) -> None:
     """Say something that is no result, on standard error."""
-    sys.stderr.write(f"{name}: {sentence}\n")
+    sys.stderr.write(f"{name}: {visible(sentence)}\n")
     sys.stderr.flush()
 
 

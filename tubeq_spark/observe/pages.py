@@ -29,7 +29,8 @@ __all__ = [
     "policy",
     "section",
     "size",
-    "tube_overview",
+    "tube_details",
+    "tube_now",
 ]
 
 STATES = ("ready", "taken", "delayed", "buried")
@@ -156,7 +157,7 @@ def overview(snapshot: Snapshot, link: Callable[[str], str] | None = None) -> Ht
             cards(found),
             section("Health", *_problems(snapshot.health)),
             section("Tubes", _wide(_depths(tubes, link)), tag("p", _measured(tubes), class_="dim")),
-            section("Storage and conflicts", _wide(_storage(tubes))),
+            section("Storage", _wide(_storage(tubes))),
         ]
     )
 
@@ -197,7 +198,7 @@ def _depths(tubes: Sequence[TubeSnapshot], link: Callable[[str], str] | None) ->
         ]
         for tube in tubes
     ]
-    return table(heads, rows, class_="numbers")
+    return table(heads, rows, class_="numbers tubes")
 
 
 def _name(tube: TubeSnapshot, link: Callable[[str], str] | None) -> Html:
@@ -226,7 +227,6 @@ def _storage(tubes: Sequence[TubeSnapshot]) -> Html:
         "since a checkpoint",
         "unswept",
         "for",
-        "conflicts of this process",
     ]
     rows = [[tube.name, *_stored(tube.metrics)] for tube in tubes]
     return table(heads, rows, class_="numbers")
@@ -241,30 +241,28 @@ def _stored(metrics: TubeMetrics) -> list[object]:
         metrics.log_commits,
         metrics.unswept,
         age(metrics.unswept_age),
-        metrics.conflicts,
     ]
 
 
 # -- a tube ---------------------------------------------------------------------------------------
 
 
-def tube_overview(tube: TubeSnapshot) -> Html:
-    """What there is to say of one tube, but for its tasks."""
+def tube_now(tube: TubeSnapshot) -> Html:
+    """One tube's tasks by state, ages and throughput."""
     metrics, flow = tube.metrics, tube.flow
     found: list[tuple[str, object]] = [(state, getattr(metrics, state)) for state in STATES]
-    found += [
-        ("done", tube.done),
-        ("oldest ready", age(metrics.oldest_ready_age) or "none"),
-    ]
+    found += [("done", tube.done), ("oldest ready", age(metrics.oldest_ready_age) or "none")]
     if flow is not None:
         found += [("added/s", _rate(flow.added)), ("done/s", _rate(flow.done))]
-    calls = [[name, count] for name, count in metrics.calls.items() if count]
+    return joined([tag("h1", tube.name), tag("p", metrics.type, class_="dim"), cards(found)])
+
+
+def tube_details(tube: TubeSnapshot) -> Html:
+    """One tube's calls and storage."""
+    calls = [[name, count] for name, count in tube.metrics.calls.items() if count]
     return joined(
         [
-            tag("h1", tube.name),
-            tag("p", metrics.type, class_="dim"),
-            cards(found),
-            section("Calls", table(["verb", "tasks"], calls, class_="numbers")),
-            section("Storage and conflicts", _wide(_storage([tube]))),
+            section("Calls", table(["verb", "tasks"], calls, class_="numbers narrow")),
+            section("Storage", _wide(_storage([tube]))),
         ]
     )

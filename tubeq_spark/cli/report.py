@@ -1,0 +1,36 @@
+"""`tubeq report`: what the dashboard shows, as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tubeq_spark.cli.call import Call
+
+__all__ = ["report"]
+
+
+def report(
+    ctx: typer.Context,
+    html: Annotated[Path, typer.Option(metavar="FILE", help="Where it is written")],
+    over: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds that throughput is measured over; 0: it is left out"),
+    ] = 2.0,
+) -> None:
+    """Write a page about the queue into a file: no payloads, and nothing is loaded from elsewhere."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        from tubeq_spark.observe.pages import document, overview  # noqa: PLC0415  as in call
+        from tubeq_spark.observe.snapshot import take_snapshot  # noqa: PLC0415
+
+        found = take_snapshot(queue)
+        if over:
+            call.outside.clock.sleep(over)
+            found = take_snapshot(queue, before=found, health=found.health)
+        title = f"tubeq: {found.location}"
+        html.write_text(document(title, overview(found)), encoding="utf-8")
+        shown = {"file": str(html), "problems": len(found.health.problems)}
+        call.show(shown, f"wrote {html}")
