@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tubeq_spark.cli import check, dashboard, put, report, settle, take, top, tubes
+from tubeq_spark.cli import check, dashboard, exporter, put, report, settle, take, top, tubes
 from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
@@ -120,6 +120,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.sweep,
     tubes.drop,
     check.check,
+    exporter.metrics,
     report.report,
     dashboard.dashboard,
 )
