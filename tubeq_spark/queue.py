@@ -17,7 +17,7 @@ from tubeq_spark.errors import (
     SessionError,
     TubeNotFoundError,
 )
-from tubeq_spark.observe import health, metrics, notebook, statistics
+from tubeq_spark.observe import health, metrics, notebook, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.rules import refusals, validation
 from tubeq_spark.rules.ids import require_ids
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.markup import Html
     from tubeq_spark.observe.statistics import TubeStatistics
-    from tubeq_spark.rules.reports import CheckReport, QueueMetrics, SweepReport
+    from tubeq_spark.rules.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
     from tubeq_spark.rules.tube_types import Driver
 
 __all__ = ["Queue", "typed_statistics"]
@@ -518,6 +518,22 @@ class Queue(CreatesTubes[Tube]):
         return health.examine(
             self._context, self._opened, self._registry.records, self._context_of, limits
         )
+
+    @_uninterrupted
+    def sessions(self) -> list[SessionInfo]:
+        """Tell who is there: the queue objects of all processes, and what they hold.
+
+        A queue object is listed while its lease lasts, from its first take, join or `identify` on, and
+        after that as long as its session holds tasks. Reads the sessions once, and each tube once;
+        tubes of a type that this queue object does not know, or that cannot be read, are left out.
+
+        Returns:
+            One item a queue object, the longest open one first.
+
+        Commits: none.
+        """
+        self._context.require_running()
+        return sessions.sessions_of(self._context, self._contexts())
 
     @_uninterrupted
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:

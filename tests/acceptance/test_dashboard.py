@@ -134,6 +134,9 @@ def test_pages_when_read_show_the_queue_and_commit_nothing(
 ) -> None:
     buried(queue)
     queue["mail"].put_many(["x"] * 4)
+    held = queue.create_tube("held")
+    held.put_many([1, 2])
+    held.take_many(2)
     before = commits(location)
 
     status, page = site.get()
@@ -147,6 +150,8 @@ def test_pages_when_read_show_the_queue_and_commit_nothing(
     assert "<b>4</b><span>ready</span>" in page
     assert "<b>3</b><span>buried</span>" in page
     assert "No problem was found." in page
+    assert str(queue.session_uuid) in page
+    assert "<td>2 of held</td>" in page
     assert "<b>32 s</b><span>oldest ready</span>" in tube
     assert '<td>bury</td><td class="n">3</td>' in tube
     assert "Kick" not in tube

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from tubeq_spark import Health, Problem, TubeMetrics
+from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics
 from tubeq_spark.markup import joined
 from tubeq_spark.observe.pages import age, document, overview, policy, size, tube_details, tube_now
 from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot, flows
@@ -93,7 +95,8 @@ def test_overview_given_tubes_has_depth_ages_throughput_and_storage() -> None:
 def test_pages_given_hostile_values_show_them_as_text() -> None:
     evil = tube(HOSTILE, type=HOSTILE, calls={HOSTILE: 1})
     problem = Problem(HOSTILE, HOSTILE, HOSTILE)
-    found = snapshot(problem, location=HOSTILE, x=evil)
+    info = SessionInfo(UUID(int=7), HOSTILE, HOSTILE, 7, None, None, 1, {HOSTILE: 1})
+    found = replace(snapshot(problem, location=HOSTILE, x=evil), sessions=[info])
 
     both = joined([tube_now(evil), tube_details(evil)])
     for body in (overview(found), overview(found, lambda name: name), both):
@@ -113,6 +116,22 @@ def test_document_when_opened_loads_nothing_and_may_run_nothing() -> None:
     assert "default-src 'none'" in policy()
     assert "unsafe" not in policy()
     assert "refresh" not in page
+
+
+def test_sessions_when_listed_have_where_they_are_what_they_hold_and_how_long() -> None:
+    def info(number: int, seconds: float | None, **tubes: int) -> SessionInfo:
+        until = None if seconds is None else AT + dt.timedelta(seconds=seconds)
+        return SessionInfo(UUID(int=number), "m", "host-7", 4_321, AT, until, 1, tubes)
+
+    found = replace(
+        snapshot(), sessions=[info(1, 30, mail=1_000, web=2), info(2, -60), info(3, None)]
+    )
+
+    text = " ".join(Texts(overview(found)).texts)
+
+    for shown in ("1,000 of mail, 2 of web", "30 s left", "ended 60 s ago", "without end", "4321"):
+        assert shown in text
+    assert "No session" in overview(snapshot())
 
 
 def test_flows_when_looked_at_again_are_of_what_was_put_and_done_between() -> None:

@@ -9,7 +9,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tubeq_spark.cli import check, dashboard, exporter, put, report, settle, take, top, tubes
+from tubeq_spark.cli import (
+    check,
+    dashboard,
+    exporter,
+    programs,
+    put,
+    report,
+    settle,
+    take,
+    top,
+    tubes,
+)
 from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.cli.settings_file import read_defaults
@@ -126,3 +137,5 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
+for _program in (programs.enqueue, programs.consume, programs.sweeper, programs.crawl):
+    app.command(**programs.SETTINGS)(_program)

@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 STATES = ("ready", "taken", "delayed", "buried")
+#: Sessions that are listed, the longest open ones first.
+_SESSIONS = 100
 #: From where on an age is told in the next unit, and the seconds of that.
 _UNITS = ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600), (float("inf"), "d", 86_400))
 
@@ -157,9 +159,35 @@ def overview(snapshot: Snapshot, link: Callable[[str], str] | None = None) -> Ht
             cards(found),
             section("Health", *_problems(snapshot.health)),
             section("Tubes", _wide(_depths(tubes, link)), tag("p", _measured(tubes), class_="dim")),
+            section("Sessions", *_sessions(snapshot)),
             section("Storage", _wide(_storage(tubes))),
         ]
     )
+
+
+def _sessions(snapshot: Snapshot) -> list[Html]:
+    if not snapshot.sessions:
+        return [tag("p", "No session has taken anything for a while.", class_="dim")]
+    rows = [
+        [
+            str(info.uuid),
+            info.host,
+            None if info.pid is None else str(info.pid),
+            moment(info.since),
+            _left(info.until, snapshot.at),
+            ", ".join(f"{count:,} of {name}" for name, count in info.tubes.items()),
+        ]
+        for info in snapshot.sessions
+    ]
+    heads = ["session", "host", "process", "since (UTC)", "lease", "holds"]
+    return [_wide(table(heads, rows, limit=_SESSIONS, class_="sessions"))]
+
+
+def _left(until: dt.datetime | None, now: dt.datetime) -> str:
+    if until is None:
+        return "without end"
+    seconds = (until - now).total_seconds()
+    return f"{age(seconds)} left" if seconds > 0 else f"ended {age(-seconds)} ago"
 
 
 def _wide(shown: Html) -> Html:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.observe.health import Health
-    from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
+    from tubeq_spark.rules.reports import QueueMetrics, SessionInfo, TubeMetrics
 
 __all__ = ["Flow", "Observed", "Snapshot", "TubeSnapshot", "flows", "take_snapshot"]
 
@@ -34,6 +34,9 @@ class Observed(Protocol):
 
     def health(self) -> Health:
         """See `Queue.health`."""
+
+    def sessions(self) -> list[SessionInfo]:
+        """See `Queue.sessions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ class Snapshot:
         at: The moment, by the queue's clock (UTC).
         tubes: Its tubes by their names, without those that could not be read.
         health: What wants attention.
+        sessions: Who is there, and what they hold.
     """
 
     location: str
@@ -87,6 +91,7 @@ class Snapshot:
     at: dt.datetime
     tubes: Mapping[str, TubeSnapshot] = field(hash=False)
     health: Health
+    sessions: Sequence[SessionInfo] = field(default=(), hash=False)
 
     def total(self, state: str) -> int:
         """Tasks of all tubes in a state."""
@@ -124,6 +129,7 @@ def take_snapshot(
         measured.at,
         found if before is None else flows(found, measured.at, before),
         queue.health() if health is None else health,
+        queue.sessions(),
     )
 
 
