@@ -1,7 +1,8 @@
 """Puts what the programs say by `--help` into the pages, when the documentation is built.
 
 A line `<!-- help: tubeq -->` becomes the help of `tubeq` and of each of its commands, and
-`<!-- help: jobs/enqueue.py -->` that of a program. `<!-- errors -->` becomes a table of all errors.
+`<!-- help: jobs/benchmark.py -->` that of a program. `<!-- errors -->` becomes a table of all errors, and
+`<!-- exit codes -->` one of all exit codes.
 """
 
 from __future__ import annotations
@@ -16,17 +17,28 @@ from typing import Any
 from typer.main import get_command
 
 from tubeq_spark.cli.app import app
-from tubeq_spark.cli.exit_codes import ENDINGS
+from tubeq_spark.cli.exit_codes import ENDINGS, MEANINGS
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 100
+#: Commands that read their arguments, `--help` too, by themselves.
+_PROGRAMS = ("enqueue", "consume", "sweeper", "crawl")
 _WANTED = re.compile(r"^<!-- help: (\S+) -->$", re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in a page; mkdocs calls it for each."""
     filled = _WANTED.sub(lambda wanted: _help_of(wanted[1]), markdown)
-    return filled.replace("<!-- errors -->", _table_of_errors())
+    filled = filled.replace("<!-- errors -->", _table_of_errors())
+    return filled.replace("<!-- exit codes -->", _table_of_codes())
+
+
+def _table_of_codes() -> str:
+    rows = []
+    for code, meaning in MEANINGS.items():
+        errors = ", ".join(f"`{e.error.__name__}`" for e in ENDINGS if e.code is code)
+        rows.append(f"| {code.value} | {meaning} | {errors} |")
+    return "\n".join(["| code | what it says | errors |", "|---|---|---|", *rows])
 
 
 def _table_of_errors() -> str:
@@ -40,16 +52,16 @@ def _table_of_errors() -> str:
 
 
 def _help_of(program: str) -> str:
-    return _of_tubeq() if program == "tubeq" else _shown(_of_job(program))
+    return _of_tubeq() if program == "tubeq" else _shown(_of_program(sys.executable, program))
 
 
 def _shown(text: str) -> str:
     return f"```text\n{text.strip()}\n```"
 
 
-def _of_job(path: str) -> str:
+def _of_program(*words: str) -> str:
     ran = subprocess.run(  # noqa: S603  (a program of this repository)
-        [sys.executable, path, "--help"],
+        [*words, "--help"],
         cwd=ROOT,
         env=os.environ | {"COLUMNS": str(WIDTH)},
         capture_output=True,
@@ -65,6 +77,10 @@ def _of_tubeq() -> str:
     with group.make_context("tubeq", ["tubes"], terminal_width=WIDTH) as called:
         pages.append(f"## tubeq\n\n{_shown(group.get_help(called))}")
         for name, command in group.commands.items():
+            if name in _PROGRAMS:
+                text = _of_program(sys.executable, "-m", "tubeq_spark.cli", name)
+                pages.append(f"## tubeq {name}\n\n{_shown(text)}")
+                continue
             context = command.context_class(
                 command, info_name=name, parent=called, terminal_width=WIDTH
             )

@@ -1,23 +1,20 @@
-"""HTML and terminal text of values that other people have chosen: payloads, names, errors.
+"""HTML of values that other people have chosen: payloads, names, errors.
 
 Whatever is not made by `tag` is escaped, so that no place can forget it.
 """
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 from typing import TYPE_CHECKING
+
+from tubeq_spark.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Html", "fields", "joined", "table", "tag", "visible", "visible_json"]
+__all__ = ["Html", "fields", "joined", "table", "tag"]
 
-#: Commands of terminals, halves of surrogate pairs, and what reorders or ends the line that it stands in.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
-)
 #: As `html.escape` does, whose module loads a table of all names of characters.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 _VOID = {"br", "input", "meta"}
@@ -27,16 +24,6 @@ class Html(str):
     """Text that is HTML already."""
 
     __slots__ = ()
-
-
-def visible(text: str) -> str:
-    """Show characters that command a terminal, or reorder what is beside them, as escapes."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def visible_json(text: str) -> str:
-    """JSON with such characters as its own escapes: the same value to a machine."""
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Html:
@@ -67,7 +54,7 @@ def _quoted(value: object) -> str:
 
 
 def _escaped(text: str) -> str:
-    return visible(text).translate(_ESCAPES)
+    return printable(text, "\n\t").translate(_ESCAPES)
 
 
 def _text(value: object) -> str:

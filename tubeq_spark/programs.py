@@ -8,6 +8,7 @@
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
   `is_classic` is true (a Spark Connect server runs it in a process of its own);
 - `reason_of` says in one line what an error is, of Spark's with its cause;
+- `printable` shows other people's text with escapes for what would control a terminal;
 - `how_to_install` is the command for extras of this package, from where it came.
 
 A program whose queue needs no Spark (`Defaults.needs_spark`) imports no pyspark with this module.
@@ -24,6 +25,7 @@ from tubeq_spark.cli.program import (
     run_program,
 )
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
+from tubeq_spark.printable import printable
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.installing import how_to_install
 from tubeq_spark.storage.spark.jvm import is_classic
@@ -37,6 +39,7 @@ __all__ = [
     "is_classic",
     "note",
     "open_spark",
+    "printable",
     "quiet_loggers",
     "read_defaults",
     "reason_of",

@@ -49,9 +49,15 @@ def test_commands_when_spark_is_asked_for_use_the_session_that_is_opened(
         json.loads(tubeq("top", "--looks=2", "--interval=0.1").stdout.splitlines()[1])["look"] == 2
     )
     unknown = tubeq("take", "nowhere")
+    commits = [json.loads(line) for line in tubeq("history", "web").stdout.splitlines()]
 
-    assert (unknown.exit_code, unknown.stderr) == (2, "tubeq: no tube named 'nowhere'\n")
-    assert asked == [None] * 5
+    assert (unknown.exit_code, json.loads(unknown.stderr)["error"]) == (2, "TubeNotFoundError")
+    assert [(commit["operation"], commit["tasks"]) for commit in commits[:3]] == [
+        ("ack", 1),
+        ("take", 1),
+        ("put", 2),
+    ]
+    assert asked == [None] * 6
     with Queue(spark, location) as queue:
         assert queue.statistics("web")["tasks"]["ready"] == 1
 

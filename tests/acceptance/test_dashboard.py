@@ -154,6 +154,7 @@ def test_pages_when_read_show_the_queue_and_commit_nothing(
     assert "<td>2 of held</td>" in page
     assert "<b>32 s</b><span>oldest ready</span>" in tube
     assert '<td>bury</td><td class="n">3</td>' in tube
+    assert f'<td>put</td><td class="n">4</td><td class="n">0</td><td>{queue.session_uuid}' in tube
     assert "Kick" not in tube
 
 
@@ -325,6 +326,7 @@ def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
     assert "<b>3</b><span>buried</span>" in page
     assert "Throughput is that of the last 2 s" in page
     assert not re.search(r"<a |<script|https?://", page)
+    assert '<td>mail</td><td class="n">0</td><td class="n">9</td>' in page
     assert json.loads(report("--json", "--over=0")) == {"file": str(file), "problems": 0}
     assert "known from the second look on" in file.read_text(encoding="utf-8")
 

@@ -157,7 +157,9 @@ def test_report_when_opened_as_a_file_is_whole_and_runs_nothing(
 ) -> None:
     filled(queue, clock)
     file = tmp_path / "report.html"
-    file.write_text(document("report", overview(take_snapshot(queue))), encoding="utf-8")
+    file.write_text(
+        document("report", overview(take_snapshot(queue), commits={})), encoding="utf-8"
+    )
     found: list[str] = []
 
     page = look(browser, file.as_uri(), "report", found)

@@ -10,7 +10,7 @@ import pytest
 
 import tubeq_spark
 from tubeq_spark import StoreError, TubeqError
-from tubeq_spark.cli.exit_codes import ENDINGS, BadUseError, Ending, ExitCode, code_of
+from tubeq_spark.cli.exit_codes import ENDINGS, MEANINGS, BadUseError, Ending, ExitCode, code_of
 from tubeq_spark.cli.program import report_error
 from tubeq_spark.storage.damaged import DamagedFileError
 
@@ -47,6 +47,7 @@ def test_program_when_it_ends_by_an_error_says_it_and_has_its_code(
         (StoreError("f", passes=True), ExitCode.FAILED),
         (BadUseError("f"), ExitCode.BAD_USE),
         (FileNotFoundError("f"), ExitCode.BAD_USE),
+        (ModuleNotFoundError("f"), ExitCode.BAD_USE),
         (ZeroDivisionError("f"), ExitCode.FAILED),
         (KeyboardInterrupt(), ExitCode.INTERRUPTED),
     ],
@@ -55,16 +56,35 @@ def test_code_of_other_errors_is_that_of_their_kind(error: BaseException, code: 
     assert code_of(error) is code
 
 
-def test_page_of_errors_when_built_has_all_of_them() -> None:
+def page_of(name: str) -> str:
+    """A page of the reference, as it is built."""
     pytest.importorskip("typer")
     spec = importlib.util.spec_from_file_location("command_help", DOCS / "command_help.py")
     assert spec is not None
     assert spec.loader is not None
     hook: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
+    text = (DOCS / "reference" / name).read_text(encoding="utf-8")
+    # What the benchmark says takes a second, and is no command.
+    built: str = hook.on_page_markdown(text.replace("<!-- help: jobs/benchmark.py -->", ""))
+    return built
 
-    page = hook.on_page_markdown((DOCS / "reference" / "errors.md").read_text(encoding="utf-8"))
+
+def test_page_of_errors_when_built_has_all_of_them() -> None:
+    page = page_of("errors.md")
 
     for ending in ENDINGS:
         row = f"| `{ending.error.__name__}` | {ending.code.value} | {ending.meaning} |"
         assert row in page
+
+
+def test_page_of_commands_when_built_has_all_of_them_and_each_exit_code_once() -> None:
+    page = page_of("command-line.md")
+
+    assert set(MEANINGS) == set(ExitCode)
+    assert [page.count(f"\n| {code.value} | {said} |") for code, said in MEANINGS.items()] == [
+        1
+    ] * len(ExitCode)
+    commands = ("create", "kick", "health", "sessions", "release-all", "enqueue", "crawl")
+    assert [page.count(f"\n## tubeq {name}\n") for name in commands] == [1] * len(commands)
+    assert "usage: tubeq crawl " in page

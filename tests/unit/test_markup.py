@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tubeq_spark.markup import Html, fields, joined, table, tag, visible, visible_json
+from tubeq_spark.markup import Html, fields, joined, table, tag
 
 SCRIPT = "<script>alert('1')</script>"
 
@@ -35,20 +33,9 @@ def test_tag_given_html_keeps_it_and_joined_escapes_what_is_none() -> None:
         ("tab\tline\nß 🦀 日本", "tab\tline\nß 🦀 日本"),
     ],
 )
-def test_visible_given_commands_of_terminals_shows_them_as_escapes(given: str, shown: str) -> None:
-    assert visible(given) == shown
+def test_tag_given_commands_of_terminals_shows_them_as_escapes(given: str, shown: str) -> None:
     assert tag("i", given) == f"<i>{shown}</i>"
     assert tag("i", title=given) == f'<i title="{shown}"></i>'
-
-
-def test_visible_json_given_such_characters_is_the_same_value() -> None:
-    value = {"\x1b[2J": ["\x9b31m\x7f", "\u202e", "half \ud800", "\n\t\r ß 🦀"]}
-
-    text = visible_json(json.dumps(value, ensure_ascii=False))
-
-    assert json.loads(text) == value
-    assert text.replace("🦀", "").replace("ß", "").isascii()
-    assert text.isprintable()
 
 
 def test_table_given_more_rows_than_its_limit_says_how_many_are_left_out() -> None:

@@ -15,6 +15,7 @@ from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics
 from tubeq_spark.markup import joined
 from tubeq_spark.observe.pages import age, document, overview, policy, size, tube_details, tube_now
 from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot, flows
+from tubeq_spark.storage.commit_note import Commit
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"'&"
@@ -98,8 +99,10 @@ def test_pages_given_hostile_values_show_them_as_text() -> None:
     info = SessionInfo(UUID(int=7), HOSTILE, HOSTILE, 7, None, None, 1, {HOSTILE: 1})
     found = replace(snapshot(problem, location=HOSTILE, x=evil), sessions=[info])
 
-    both = joined([tube_now(evil), tube_details(evil)])
-    for body in (overview(found), overview(found, lambda name: name), both):
+    commit = Commit(1, 0, HOSTILE, HOSTILE, 1, 0, None, None)
+    both = joined([tube_now(evil), tube_details(evil, [commit])])
+    reported = overview(found, commits={HOSTILE: [commit]})
+    for body in (reported, overview(found, lambda name: name), both):
         made = document(HOSTILE, body, refresh=5)
         page = Texts(made)
         assert "script" not in page.tags
@@ -132,6 +135,17 @@ def test_sessions_when_listed_have_where_they_are_what_they_hold_and_how_long() 
     for shown in ("1,000 of mail, 2 of web", "30 s left", "ended 60 s ago", "without end", "4321"):
         assert shown in text
     assert "No session" in overview(snapshot())
+
+
+def test_conflicts_when_reported_are_those_of_the_commits_that_were_read() -> None:
+    us = 1_767_323_045_000_000
+    commits = [Commit(number, us, "take", "s", 1, 2, None, None) for number in range(3)]
+
+    made = overview(snapshot(), commits={"mail": commits, "new": []})
+
+    assert '<td>mail</td><td class="n">6</td><td class="n">3</td><td>2026-01-02 03:04:05' in made
+    assert '<td>new</td><td class="n">0</td><td class="n">0</td><td></td>' in made
+    assert "take" in tube_details(tube(), commits)
 
 
 def test_flows_when_looked_at_again_are_of_what_was_put_and_done_between() -> None:

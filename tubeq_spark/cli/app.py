@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from tubeq_spark.cli import (
-    check,
-    dashboard,
-    exporter,
-    programs,
-    put,
-    report,
-    settle,
-    take,
-    top,
-    tubes,
-)
+from tubeq_spark.cli import check, dashboard, look, programs, put, report, settle, take, top, tubes
 from tubeq_spark.cli.call import NAME, Call, Outside
-from tubeq_spark.cli.program import report_error
+from tubeq_spark.cli.program import BadUseError, report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
 
 __all__ = ["app"]
+
+
+#: What typer raises where a command line is none; it has no public name of its own.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class _Group(TyperGroup):
@@ -39,16 +33,44 @@ class _Group(TyperGroup):
             options.insert(0, "--json")
         return super().parse_args(ctx, options + args[end:])
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        # Bad options before the command's name.
+        with _as_json(asked="--json" in args):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        # And after it.
+        with _as_json(asked=bool(ctx.params["json"])):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _as_json(*, asked: bool) -> Iterator[None]:
+    """End with an object of JSON where typer would print a sentence and how the command is called."""
+    try:
+        yield
+    except _UsageError as error:
+        if not asked:
+            raise
+        raise typer.Exit(report_error(NAME, BadUseError(_said(error)), as_json=True)) from None
+
+
+def _said(error: Exception) -> str:
+    said: Any = error
+    return str(said.format_message())
+
 
 app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 done; 1 nothing was taken, a full tube took nothing, or a check "
-    "found problems; 2 bad use, or "
-    "refused (unknown tube or task, not held by that session); 3 failed; 130, 143 stopped by a "
-    "signal.",
+    epilog="Exit codes: 0 done; 1 nothing was taken, a full tube took nothing, check found problems, "
+    "or health something that wants attention; 2 bad use, or refused (unknown tube or task, not held "
+    "by that session, not agreed to); 3 failed; 130, 143 stopped by a signal. With --json errors are "
+    "JSON, too, on standard error.",
 )
 
 
@@ -105,7 +127,8 @@ def options(
     try:
         settings = read_defaults(config, location=location, remote=remote, engine=engine)
     except InvalidOptionError as error:
-        raise typer.Exit(report_error(NAME, error, verbose=verbose)) from None
+        code = report_error(NAME, error, verbose=verbose, as_json=json)
+        raise typer.Exit(code) from None
     ctx.obj = Call(
         outside=outside,
         settings=settings,
@@ -128,10 +151,17 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.tubes,
     tubes.stats,
     top.top,
+    look.health,
+    look.metrics,
+    look.show,
+    look.tasks,
+    look.history,
+    look.sessions,
     tubes.sweep,
+    tubes.release_all,
+    tubes.truncate,
     tubes.drop,
     check.check,
-    exporter.metrics,
     report.report,
     dashboard.dashboard,
 )

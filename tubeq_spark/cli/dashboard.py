@@ -45,8 +45,9 @@ def dashboard(
             config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
             found = listener.getsockname()[1]
             url = f"http://{_HOST}:{found}/"
-            shown = {"url": url} | ({} if token is None else {"token": token})
-            call.show(shown, url if token is None else f"{url}\ntoken for changes: {token}")
+            call.show({"url": url} | ({} if token is None else {"token": token}), url)
+            if token is not None and not call.json:
+                call.show({}, f"token for changes: {token}")
             try:
                 uvicorn.Server(config).run(sockets=[listener])
             except KeyboardInterrupt:

@@ -26,6 +26,7 @@ from tubeq_spark.errors import TubeNotFoundError, TubeqError
 from tubeq_spark.markup import joined, table, tag
 from tubeq_spark.observe import pages
 from tubeq_spark.observe.snapshot import take_snapshot
+from tubeq_spark.queue import newest_commits
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.task import TaskState
 from tubeq_spark.tube import first_tasks
@@ -53,8 +54,8 @@ _FRESH, _FRESH_HEALTH = 1.0, 15.0
 _OVER, _KEPT = 60.0, 120
 #: Seconds after which a browser looks again.
 _REFRESH = 5
-#: Tasks of a tube on its page, and characters of a payload.
-_TASKS, _PAYLOAD = 50, 2_000
+#: Tasks and commits of a tube on its page, and characters of a payload.
+_TASKS, _COMMITS, _PAYLOAD = 50, 20, 2_000
 #: Bytes of a form; ours have a number and a token.
 _MOST_BODY = 4_096
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
@@ -184,7 +185,7 @@ class _Dashboard:
             pages.tube_now(found),
             self._kick_form(name) if self._token is not None and found.metrics.buried else None,
             self._tasks(name, request.query_params),
-            pages.tube_details(found),
+            pages.tube_details(found, newest_commits(self._queue.tube(name), _COMMITS)),
         ]
         return HTMLResponse(pages.document(f"{name}: tubeq", *parts))
 

@@ -22,7 +22,7 @@ from tubeq_spark.errors import (
     TubeqError,
 )
 
-__all__ = ["ENDINGS", "BadUseError", "Ending", "ExitCode", "code_of"]
+__all__ = ["ENDINGS", "MEANINGS", "BadUseError", "Ending", "ExitCode", "code_of"]
 
 
 class ExitCode(IntEnum):
@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
     DONE = 0
     #: Nothing was there to take, or a full tube took nothing.
     NOTHING = 1
-    #: A check found some, which are left.
+    #: A check found some that are left, or something wants attention.
     PROBLEMS = 1
     #: Another call can mend it: what was asked for is unknown, or not allowed.
     BAD_USE = 2
@@ -39,6 +39,21 @@ class ExitCode(IntEnum):
     #: By Ctrl-C and SIGTERM: 128 and the signal's number, as shells have it.
     INTERRUPTED = 128 + signal.SIGINT
     TERMINATED = 128 + signal.SIGTERM
+
+
+#: What each code says, of whatever program.
+MEANINGS = {
+    ExitCode.DONE: "Done. `top` was left; `consume` and `sweeper` without `--once` were stopped by a signal after "
+    "the work in hand.",
+    ExitCode.NOTHING: "Nothing was there to take (`take`), a full tube took nothing (`put`, `enqueue`), `check` found "
+    "damage that is left, or something wants attention (`health`).",
+    ExitCode.BAD_USE: "Bad use, or refused: another call can mend it. An unknown option, tube, task, session or "
+    "queue, a value that is not allowed, no such file or handler, a package that is not installed, a question that "
+    "was not answered with yes.",
+    ExitCode.FAILED: "Failed: the storage, Spark, a handler or a command, a tube that could not be swept.",
+    ExitCode.INTERRUPTED: "Stopped by Ctrl-C before the end.",
+    ExitCode.TERMINATED: "Stopped by SIGTERM before the end.",
+}
 
 
 class BadUseError(Exception):
@@ -141,15 +156,21 @@ ENDINGS = (
         TubeqError, ExitCode.FAILED, "Any of the errors above.", "As of the one that was raised."
     ),
 )
-#: What else another call can mend: a file or directory that the program was given.
-_BAD_USES = (BadUseError, FileNotFoundError, IsADirectoryError, PermissionError)
+#: What else another call can mend: a file or directory that the program was given, a missing package.
+_BAD_USES = (
+    BadUseError,
+    FileNotFoundError,
+    IsADirectoryError,
+    ModuleNotFoundError,
+    PermissionError,
+)
 
 
 def code_of(error: BaseException) -> ExitCode:
     """How a program ends by an error."""
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
-    if isinstance(error, _BAD_USES):
+    if isinstance(error, _BAD_USES) or isinstance(error.__cause__, ModuleNotFoundError):
         return ExitCode.BAD_USE
     found = (ending.code for ending in ENDINGS if isinstance(error, ending.error))
     return next(found, ExitCode.FAILED)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.program import BadUseError
@@ -14,26 +12,19 @@ from tubeq_spark.rules.installing import missing
 if TYPE_CHECKING:
     from tubeq_spark.queue import Queue
 
-__all__ = ["metrics", "serve"]
+__all__ = ["serve"]
 
 
-def metrics(
-    ctx: typer.Context,
-    port: Annotated[
-        int, typer.Option(min=0, max=65_535, help="Serve them to Prometheus; 0: any that is free")
-    ],
-    host: Annotated[str, typer.Option(help="Address to listen on; all of this host by 0.0.0.0")] = (
-        "127.0.0.1"
-    ),
-) -> None:
-    """Serve metrics to Prometheus until Ctrl-C: counts, ages and sizes, no payloads."""
-    call: Call = ctx.obj
-    with call.queue() as queue:
-        serve(call, queue, port, host)
+def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) -> None:
+    """Measure a queue for each scrape, until Ctrl-C.
 
-
-def serve(call: Call, queue: Queue, port: int, host: str) -> None:
-    """Measure a queue for each scrape, until Ctrl-C."""
+    Args:
+        call: The call.
+        queue: The queue.
+        port: 0 is any that is free.
+        host: The address to listen on.
+        ending_within: Seconds in which a lease counts as ending.
+    """
     try:
         from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415  an extra
 
@@ -41,7 +32,7 @@ def serve(call: Call, queue: Queue, port: int, host: str) -> None:
     except ModuleNotFoundError as error:
         raise BadUseError(str(missing(error, "prometheus"))) from None
     registry = CollectorRegistry()
-    registry.register(QueueScrape(queue, call.tell))
+    registry.register(QueueScrape(queue, call.tell, ending_within=ending_within))
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:

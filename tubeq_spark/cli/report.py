@@ -11,6 +11,9 @@ from tubeq_spark.cli.call import Call
 
 __all__ = ["report"]
 
+#: Commits of each tube that conflicts are counted in.
+_COMMITS = 200
+
 
 def report(
     ctx: typer.Context,
@@ -25,12 +28,14 @@ def report(
     with call.queue() as queue:
         from tubeq_spark.observe.pages import document, overview  # noqa: PLC0415  as in call
         from tubeq_spark.observe.snapshot import take_snapshot  # noqa: PLC0415
+        from tubeq_spark.queue import newest_commits  # noqa: PLC0415
 
         found = take_snapshot(queue)
         if over:
             call.outside.clock.sleep(over)
             found = take_snapshot(queue, before=found, health=found.health)
         title = f"tubeq: {found.location}"
-        html.write_text(document(title, overview(found)), encoding="utf-8")
+        commits = {name: newest_commits(queue.tube(name), _COMMITS) for name in found.tubes}
+        html.write_text(document(title, overview(found, commits=commits)), encoding="utf-8")
         shown = {"file": str(html), "problems": len(found.health.problems)}
         call.show(shown, f"wrote {html}")

@@ -9,14 +9,16 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from tubeq_spark.markup import Html, joined, table, tag
+from tubeq_spark.rules.microseconds import from_us
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tubeq_spark.observe.health import Health
     from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot
     from tubeq_spark.rules.reports import TubeMetrics
+    from tubeq_spark.storage.commit_note import Commit
 
 __all__ = [
     "STATES",
@@ -141,12 +143,17 @@ def depth(metrics: TubeMetrics) -> Html:
 # -- a queue --------------------------------------------------------------------------------------
 
 
-def overview(snapshot: Snapshot, link: Callable[[str], str] | None = None) -> Html:
+def overview(
+    snapshot: Snapshot,
+    link: Callable[[str], str] | None = None,
+    commits: Mapping[str, Sequence[Commit]] | None = None,
+) -> Html:
     """What there is to say of a queue.
 
     Args:
         snapshot: The queue.
         link: Where the page of a tube is, by its name; a report has no other pages.
+        commits: The newest of tubes, for a report of their conflicts.
     """
     tubes = list(snapshot.tubes.values())
     found: list[tuple[str, object]] = [(state, snapshot.total(state)) for state in STATES]
@@ -161,8 +168,22 @@ def overview(snapshot: Snapshot, link: Callable[[str], str] | None = None) -> Ht
             section("Tubes", _wide(_depths(tubes, link)), tag("p", _measured(tubes), class_="dim")),
             section("Sessions", *_sessions(snapshot)),
             section("Storage", _wide(_storage(tubes))),
+            None if commits is None else section("Conflicts", _wide(_conflicts(commits))),
         ]
     )
+
+
+def _conflicts(commits: Mapping[str, Sequence[Commit]]) -> Html:
+    rows = [
+        [
+            name,
+            sum(commit.conflicts or 0 for commit in newest),
+            len(newest),
+            moment(from_us(newest[-1].at_us)) if newest else "",
+        ]
+        for name, newest in commits.items()
+    ]
+    return table(["tube", "conflicts", "in commits", "since (UTC)"], rows, class_="numbers narrow")
 
 
 def _sessions(snapshot: Snapshot) -> list[Html]:
@@ -285,12 +306,29 @@ def tube_now(tube: TubeSnapshot) -> Html:
     return joined([tag("h1", tube.name), tag("p", metrics.type, class_="dim"), cards(found)])
 
 
-def tube_details(tube: TubeSnapshot) -> Html:
-    """One tube's calls and storage."""
+def tube_details(tube: TubeSnapshot, commits: Sequence[Commit]) -> Html:
+    """One tube's calls, storage and newest commits."""
     calls = [[name, count] for name, count in tube.metrics.calls.items() if count]
     return joined(
         [
             section("Calls", table(["verb", "tasks"], calls, class_="numbers narrow")),
             section("Storage", _wide(_storage([tube]))),
+            section("Commits", *_commits(commits)),
         ]
     )
+
+
+def _commits(commits: Sequence[Commit]) -> list[Html]:
+    rows = [
+        [
+            moment(from_us(commit.at_us)),
+            commit.operation or commit.statement,
+            commit.tasks,
+            commit.conflicts,
+            commit.session,
+        ]
+        for commit in commits
+    ]
+    heads = ["at (UTC)", "verb", "tasks", "conflicts", "session"]
+    said = f"The newest {len(rows)}; conflicts are attempts that lost to other commits before."
+    return [tag("p", said, class_="dim"), _wide(table(heads, rows, class_="commits"))]

@@ -85,9 +85,11 @@ class QueueScrape(Collector):
     endpoint that is not there.
     """
 
-    def __init__(self, queue: Measured, tell: Callable[[str], None]) -> None:
-        """Measure `queue`; `tell` is called with what went wrong."""
-        self._collector = QueueCollector(queue)
+    def __init__(
+        self, queue: Measured, tell: Callable[[str], None], *, ending_within: float = 10.0
+    ) -> None:
+        """Measure `queue` as `QueueCollector` does; `tell` is called with what went wrong."""
+        self._collector = QueueCollector(queue, ending_within=ending_within)
         self._tell = tell
 
     def describe(self) -> list[Metric]:

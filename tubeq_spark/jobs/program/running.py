@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from tubeq_spark import Queue, SystemClock
-from tubeq_spark.programs import open_spark, read_defaults, run_program
+from tubeq_spark.programs import open_spark, printable, read_defaults, run_program
 
 if TYPE_CHECKING:
     import argparse
@@ -94,7 +94,7 @@ def _set_lease(queue: Queue, settings: Defaults) -> None:
 
 
 def tell(sentence: str, stream: TextIO | None = None) -> None:
-    """Print a line of a log, with the time."""
+    """Print a line of a log, with the time; what controls a terminal is escaped."""
     stream = stream or sys.stdout
-    stream.write(f"{SystemClock().now():%Y-%m-%dT%H:%M:%SZ} {sentence}\n")
+    stream.write(f"{SystemClock().now():%Y-%m-%dT%H:%M:%SZ} {printable(sentence)}\n")
     stream.flush()  # a log is read while it is written
