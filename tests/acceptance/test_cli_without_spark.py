@@ -491,6 +491,8 @@ def test_library_of_the_native_engine_when_it_is_missing_leaves_the_call_to_spar
 
     assert by_itself.stderr == "tubeq: failed: None\n"
     assert asked.stderr.startswith("tubeq: without Spark the library deltalake is needed: pip ")
+    # As where any other package is missing.
+    assert asked.exit_code == 2
 
 
 # -- looking ---------------------------------------------------------------------------------------
@@ -678,6 +680,35 @@ def test_top_when_keys_are_pressed_sorts_and_quits(location: str) -> None:
         os.close(ours)
 
     assert process.returncode == 0, shown
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
+def test_table_when_the_terminal_is_narrow_cuts_payloads_and_no_numbers(location: str) -> None:
+    import pty  # noqa: PLC0415  not on every system
+
+    with Queue(None, location) as queue:
+        task = queue.create_tube("narrow_one").put("x" * 300)
+    shown = {}
+    for command in ("tasks narrow_one", "stats", "top --once"):
+        ours, theirs = pty.openpty()
+        words = [sys.executable, "-m", "tubeq_spark.cli", "--location", location, *command.split()]
+        with subprocess.Popen(
+            words, env=environment(TERM="xterm", COLUMNS="60"), stdin=theirs, stdout=theirs
+        ) as process:
+            os.close(theirs)
+            shown[command] = read_until(ours, lambda _: False)
+            os.close(ours)
+        assert process.returncode == 0
+
+    assert task is not None
+    assert str(task.task_id) in shown["tasks narrow_one"]
+    assert '"xxxxx' in shown["tasks narrow_one"]
+    assert "x" * 100 not in shown["tasks narrow_one"]
+    assert "narrow_one  fifo      1 " in shown["stats"]
+    assert "delete" in shown["stats"]
+    assert "narrow_one      1 " in shown["top --once"]
+    assert "fifo" not in shown["top --once"]
 
 
 def read_until(terminal: int, done: Callable[[str], bool]) -> str:

@@ -326,12 +326,15 @@ def test_consumers_never_fetch_from_a_host_at_once_nor_queue_a_link_twice(
     assert statistics["calls"]["put"] == len(urls)
 
 
+SCRIPT = ROOT / "jobs" / "crawl.py"
+
+
 class Program:
     """`jobs/crawl.py` in a process of its own, in a process group as under a shell."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, words: tuple[str, ...] = (str(SCRIPT),)) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, str(ROOT / "jobs" / "crawl.py"), *arguments],
+            [sys.executable, *words, *arguments],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -400,7 +403,9 @@ def test_program_that_is_stopped_goes_on_where_it_was(
     assert "goes on from here" in said
     assert len(handler.hits) < PAGES
 
-    with Program(*options) as second:
+    # The command is the same program as the script, and goes on with what that has left.
+    words = ("-m", "tubeq_spark.cli", *options[:2], "crawl")
+    with Program(*options[2:], words=words) as second:
         ended_with, said = second.end()
     assert ended_with == 0, said
     assert (

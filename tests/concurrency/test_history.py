@@ -103,6 +103,8 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
     meter("ack_many of none", lambda: tube.ack_many([]))
     meter("bury_many", lambda: tube.bury_many([b, f]))
     meter("bury again", lambda: tube.bury(f))
+    meter("kick_many", lambda: tube.kick_many([f]))
+    tube.bury(f)
     meter("kick", lambda: tube.kick(5))
     meter("kick of nothing", lambda: tube.kick(5))
     meter("kick(0)", lambda: tube.kick(0))
@@ -125,6 +127,7 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
         "ack_many of none": 0,
         "bury_many": 1,
         "bury again": 0,
+        "kick_many": 1,
         "kick": 1,
         "kick of nothing": 0,
         "kick(0)": 0,

@@ -33,6 +33,7 @@ from tubeq_spark import (
     QueueConfig,
     SessionError,
     SweepReport,
+    TaskNotFoundError,
     TubeBusyError,
     TubeExistsError,
     TubeNotFoundError,
@@ -295,6 +296,20 @@ def test_bury_when_the_owner_acks_first_says_not_found(world: World) -> None:
         world.tube.bury_many([a, b])
 
     assert world.stored() == "bt"
+
+
+@pytest.mark.without_spark
+def test_kick_of_a_named_task_when_a_rival_kicks_it_first_says_not_buried(world: World) -> None:
+    a, b = put(world, "ab")
+    world.rival.bury_many([a, b])
+
+    with (
+        world.probe.interrupted("decided", "kick", lambda: world.rival.kick_many([a])),
+        pytest.raises(TaskNotFoundError, match=f"task {a} is ready, not buried"),
+    ):
+        world.tube.kick_many([b, a])
+
+    assert world.stored() == "ar b!"
 
 
 # -- batches --------------------------------------------------------------------------------------

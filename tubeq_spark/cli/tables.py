@@ -12,7 +12,7 @@ from rich.text import Text
 
 from tubeq_spark.printable import printable
 
-__all__ = ["age", "console", "plain_table", "print_table", "statistics_table"]
+__all__ = ["age", "console", "plain_table", "print_table", "statistics_table", "width_of"]
 
 _STATES = ("ready", "taken", "delayed", "buried", "done", "total")
 #: The calls that have columns, whether there were any or not; `tubeq show` has them all.
@@ -21,27 +21,49 @@ _CALLS = ("put", "take", "ack", "release", "bury", "kick", "delete")
 _WIDE = 200
 #: Columns of its longest line, which a payload may be in.
 _LONGEST = 1_000_000
+#: Columns that are left of a text on a narrow terminal.
+_LEAST = 12
+_HIGH = 50
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 
 def console() -> Console:
     """Standard output, as it is now."""
     found = Console(file=sys.stdout, highlight=False)
-    return found if found.is_terminal else Console(file=sys.stdout, width=_WIDE, highlight=False)
+    return found if found.is_terminal else _console(_WIDE)
 
 
 def print_table(table: Table) -> None:
-    """Print a table to standard output; without a terminal each row is a line, however long."""
+    """Print a table to standard output, a line a row.
+
+    On a terminal that is too narrow text in the last column is cut; numbers never are, their lines go on
+    in the next one.
+    """
     screen = console()
+    widest = width_of(table, screen)
     if screen.is_terminal:
-        screen.print(table)
+        last = table.columns[-1]
+        if widest > screen.width and last.justify == "left":
+            last.max_width = _LEAST
+            last.max_width = max(_LEAST, screen.width - width_of(table, screen) + _LEAST)
+            widest = width_of(table, screen)
+        _console(max(screen.width, widest)).print(table)
         return
-    widest = screen.options.update(width=_LONGEST)
-    screen.width = max(_WIDE, screen.measure(table, options=widest).maximum)
-    with screen.capture() as captured:
-        screen.print(table)
+    wide = _console(max(_WIDE, widest))
+    with wide.capture() as captured:
+        wide.print(table)
     for line in captured.get().splitlines():
         sys.stdout.write(f"{line.rstrip()}\n")
+
+
+def _console(width: int) -> Console:
+    """Standard output with lines of this width; a height has to be said with it, and matters to nothing."""
+    return Console(file=sys.stdout, width=width, height=_HIGH, highlight=False)
+
+
+def width_of(table: Table, screen: Console) -> int:
+    """How many columns of a screen a table needs, if nothing of it is cut."""
+    return screen.measure(table, options=screen.options.update(width=_LONGEST)).maximum
 
 
 def statistics_table(found: Mapping[str, Any]) -> Table:

@@ -12,11 +12,12 @@ from tubeq_spark.cli.call import Call
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
+    from tubeq_spark.cli.keys import Keys
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.queue import Queue
 
@@ -27,6 +28,8 @@ _INTERVAL = {"native": 0.5, "spark": 2.0}
 _STATES = ("ready", "taken", "delayed", "buried", "done")
 _RATES = ("put", "take", "done", "commits")
 _COLUMNS = ("tube", "type", *_STATES, "oldest", "holders", *(f"{name}/s" for name in _RATES))
+#: Where a screen is too narrow for all of them.
+_FIRST_LEFT_OUT = ("type", "commits/s", "done", "delayed", "holders", "take/s", "buried")
 _QUIT = "q"
 
 
@@ -119,7 +122,7 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
             elif live is None:
                 print_table(_table(lines, sort))
             else:
-                live.update(_with_keys(_table(lines, sort), shown=keys.are_read), refresh=True)
+                live.update(_with_keys(_fitting(lines, sort, screen), keys), refresh=True)
             if number == limit:
                 return
             until = clock.monotonic() + interval
@@ -128,7 +131,7 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
                     return
                 sort = _KEYS.get(key, sort)
                 if live is not None:
-                    live.update(_with_keys(_table(lines, sort), shown=True), refresh=True)
+                    live.update(_with_keys(_fitting(lines, sort, screen), keys), refresh=True)
 
 
 class _Watch:
@@ -172,27 +175,43 @@ def _as_json(line: _Line, number: int) -> dict[str, Any]:
     return {"look": number, "tube": line.tube, **told, "per_second": line.per_second}
 
 
-def _table(lines: list[_Line], sort: str) -> Table:
+def _fitting(lines: list[_Line], sort: str, screen: Console) -> Table:
+    """A table with so many columns as a screen has room for."""
+    from tubeq_spark.cli.tables import width_of  # noqa: PLC0415  as above
+
+    left_out: set[str] = set()
+    table = _table(lines, sort)
+    for column in _FIRST_LEFT_OUT:
+        if width_of(table, screen) <= screen.width:
+            break
+        if column != sort:
+            left_out.add(column)
+            table = _table(lines, sort, left_out)
+    return table
+
+
+def _table(lines: list[_Line], sort: str, left_out: Collection[str] = ()) -> Table:
     """The lines, the greatest first; by their names where that is what they are sorted by."""
     from tubeq_spark.cli.tables import age, plain_table  # noqa: PLC0415  as above
 
     if sort != "tube":
         lines = sorted(lines, key=lambda line: line.value(sort) or 0, reverse=True)
+    columns = [column for column in _COLUMNS if column not in left_out]
     rows = [
         [
             age(line.look.oldest_ready_age) if column == "oldest" else line.value(column)
-            for column in _COLUMNS
+            for column in columns
         ]
         for line in lines
     ]
-    return plain_table(_COLUMNS, rows)
+    return plain_table(columns, rows)
 
 
-def _with_keys(table: Table, *, shown: bool) -> RenderableType:
+def _with_keys(table: Table, keys: Keys) -> RenderableType:
     """A table, and below it the keys that sort it."""
     from rich.console import Group  # noqa: PLC0415  as above
     from rich.text import Text  # noqa: PLC0415
 
     told = "  ".join(f"{key} {column}" for key, column in _KEYS.items())
     line = Text(f"sort by: {told}   {_QUIT} quit", style="dim")
-    return Group(table, line) if shown else table
+    return Group(table, line) if keys.are_read else table
