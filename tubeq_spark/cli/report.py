@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tubeq_spark.cli.call import Call
+from tubeq_spark.errors import TubeNotFoundError
 
 __all__ = ["report"]
 
@@ -35,7 +37,10 @@ def report(
             call.outside.clock.sleep(over)
             found = take_snapshot(queue, before=found, health=found.health)
         title = f"tubeq: {found.location}"
-        commits = {name: newest_commits(queue.tube(name), _COMMITS) for name in found.tubes}
+        commits = {}
+        for name in found.tubes:
+            with suppress(TubeNotFoundError):  # somebody has dropped it meanwhile
+                commits[name] = newest_commits(queue.tube(name), _COMMITS)
         html.write_text(document(title, overview(found, commits=commits)), encoding="utf-8")
         shown = {"file": str(html), "problems": len(found.health.problems)}
         call.show(shown, f"wrote {html}")
