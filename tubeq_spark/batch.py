@@ -6,8 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
+from tubeq_spark.markup import fields
 from tubeq_spark.rules import validation
-from tubeq_spark.rules.microseconds import FOREVER_S, us_from_seconds
+from tubeq_spark.rules.microseconds import FOREVER_S, from_us, us_from_seconds
 from tubeq_spark.rules.named_ids import named_ids, not_in_batch
 from tubeq_spark.rules.row_changes import Event, GiveBack, Touch, released
 from tubeq_spark.task import TaskState
@@ -48,6 +49,16 @@ class Batch:
         self._acks = acks
         self.count = self._held.count
 
+    def __repr__(self) -> str:
+        return f"Batch({self._ctx.record.name!r}, count={self.count}, lease={self._lease!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: tube, count and lease. It reads nothing."""
+        return fields(
+            "Batch",
+            [("tube", self._ctx.record.name), ("count", self.count), ("lease", self._lease)],
+        )
+
     def __enter__(self) -> Self:
         return self
 
@@ -60,6 +71,14 @@ class Batch:
             # When the lease has ended the tasks are back in the tube; the error is the story.
             with contextlib.suppress(NotTakenError):
                 self.release()
+
+    @property
+    def _lease(self) -> str:
+        """Until when it is held, as far as this object knows."""
+        if not self._held.is_left:
+            return "nothing is left"
+        until = self._held.until
+        return "without end" if until is None else f"until {from_us(until):%Y-%m-%d %H:%M:%S} UTC"
 
     @property
     def df(self) -> DataFrame:

@@ -16,7 +16,7 @@ from tubeq_spark.errors import (
     SessionError,
     TubeNotFoundError,
 )
-from tubeq_spark.observe import health, metrics, progress, sessions, statistics
+from tubeq_spark.observe import health, metrics, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.rules import refusals, validation
 from tubeq_spark.rules.ids import require_ids
@@ -32,11 +32,12 @@ from tubeq_spark.tube import Tube
 if TYPE_CHECKING:
     import datetime as dt
     import uuid
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tubeq_spark.markup import Html
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.rules.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
@@ -196,6 +197,18 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.location!r})"
+
+    @_uninterrupted
+    def _repr_html_(self) -> str:
+        """What a notebook shows: up to 50 tubes with their counts. Commits: none."""
+        title = f"{self!r}: {self.engine}, {self.state().name.lower()}"
+        return notebook.shown(title, self._rows_for_notebook)
+
+    def _rows_for_notebook(self) -> Html:
+        self._context.require_running()
+        records = closing.known_tubes(self._context, self._registry)
+        found = self._contexts_of(records[: notebook.TUBES])
+        return notebook.queue_rows(self._context, found, [record.name for record in records])
 
     def __enter__(self) -> Self:
         return self
@@ -361,8 +374,11 @@ class Queue:
 
     def _contexts(self) -> list[TubeContext]:
         """All tubes of types that this queue object knows, by name."""
+        return self._contexts_of(closing.known_tubes(self._context, self._registry))
+
+    def _contexts_of(self, records: Iterable[TubeRecord]) -> list[TubeContext]:
         found = []
-        for record in closing.known_tubes(self._context, self._registry):
+        for record in records:
             with left_out(self._context, record.name):
                 found.append(self._context_of(record))
         return found
@@ -527,7 +543,7 @@ class Queue:
         """
         self._context.require_running()
         found = {of.ctx.record.name: of.as_dict() for of in self._statistics(name)}
-        return found if name is None else found[name]
+        return statistics.QueueCounts(found) if name is None else found[name]
 
     @_uninterrupted
     def statistics_df(self) -> DataFrame:

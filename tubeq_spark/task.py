@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.markup import fields
+
 if TYPE_CHECKING:
     import datetime as dt
 
 __all__ = ["PutItem", "PutResult", "Task", "TaskState"]
+
+#: Characters of a payload that a notebook shows.
+_SHOWN = 1_000
 
 
 class TaskState(StrEnum):
@@ -53,6 +58,14 @@ class Task:
     def as_tuple(self) -> tuple[int, str, Any]:
         """Return `(task_id, state letter, data)`, the reference implementation's task."""
         return (self.task_id, self.state.value, self.data)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: its fields, a long payload cut."""
+        data = repr(self.data)
+        cut = f"{data[:_SHOWN]}… ({len(data):,} characters)" if len(data) > _SHOWN else data
+        shown = {name: getattr(self, name) for name in self.__slots__}
+        shown |= {"task_id": str(self.task_id), "state": self.state.name.lower(), "data": cut}
+        return fields(f"Task {self.task_id}", shown.items())
 
 
 @dataclass(frozen=True, slots=True)

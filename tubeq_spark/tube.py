@@ -11,9 +11,11 @@ that was stopped commits once more to the tube, and begins anew when that one co
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
+from tubeq_spark.observe import notebook
 from tubeq_spark.rules import arguments, validation
 from tubeq_spark.rules.arguments import PutRequest, TakeRequest
 from tubeq_spark.rules.put_table import as_table
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.streams.sink import ForeachBatch
 
-__all__ = ["Tube"]
+__all__ = ["Tube", "first_tasks"]
 
 T = TypeVar("T")
 
@@ -81,6 +83,12 @@ class Tube:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.type!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: tasks by state, ages, files, options; no payloads. Commits: none."""
+        return notebook.shown(
+            repr(self), lambda: self._verb(lambda: notebook.tube_fields(self._ctx))
+        )
 
     def __reduce__(self) -> tuple[Callable[[], Tube], tuple[()]]:
         """What is sent of it: where it is. Spark Connect runs functions of streams elsewhere."""
@@ -849,3 +857,9 @@ class Tube:
 
     def _verb(self, verb: Callable[[], T], *, on_spark: bool = False) -> T:
         return perform(self._ctx, verb, on_spark=on_spark)
+
+
+def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:
+    """The first tasks in a state, without reading more of them. Commits: none."""
+    ctx = tube._ctx  # noqa: SLF001  (kept from programs, not from the package)
+    return list(islice(tube._verb(lambda: read.tasks_by_state(ctx, state, count)), count))  # noqa: SLF001

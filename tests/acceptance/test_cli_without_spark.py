@@ -950,3 +950,20 @@ def test_package_without_typer_says_how_to_get_it() -> None:
 
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == f"tubeq: typer is not installed: {how_to_install('cli')}\n"
+
+
+def test_values_that_command_a_terminal_are_printed_as_escapes(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    data = ["\x1b[2J", "\x9b31m", "\u202etxt.exe"]
+    task = tube.put(data)
+    assert task is not None
+
+    shown = tubeq("peek", tube.name, str(task.task_id)).stdout
+    refused = tubeq("peek", "\x1b[2J\x9b31m", str(task.task_id))
+
+    assert shown.rstrip("\n").replace("\t", "").isprintable()
+    assert json.loads(shown.rstrip("\n").split("\t")[2]) == data
+    assert refused.exit_code == 2
+    assert refused.stderr.rstrip("\n").isprintable()

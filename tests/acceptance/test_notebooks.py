@@ -1,4 +1,4 @@
-"""Each notebook runs from top to bottom, and is stored as it was written: without outputs."""
+"""Each notebook runs from top to bottom, and is stored with the outputs of such a run."""
 
 from __future__ import annotations
 
@@ -46,11 +46,21 @@ def test_notebooks_when_listed_are_those_that_users_were_promised() -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_when_stored_has_no_outputs_and_says_what_it_shows(path: Path) -> None:
+def test_notebook_when_stored_has_outputs_of_one_run_and_says_what_it_shows(path: Path) -> None:
     code = cells(path, "code")
+    outputs = [output for cell in code for output in cell.outputs]
+    shown = [str(output) for output in outputs]
 
     assert cells(path, "markdown")[0].source.startswith("# ")
-    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert [cell.execution_count for cell in code] == [*range(1, len(code) + 1)]
+    assert {output.output_type for output in outputs} <= {
+        "display_data",
+        "execute_result",
+        "stream",
+    }
+    assert {output.name for output in outputs if output.output_type == "stream"} <= {"stdout"}
+    assert any("<table>" in text for text in shown)
+    assert not [text for text in shown if "/home/" in text or "/root/" in text]
 
 
 class Widgets:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tubeq_spark import QueueConfig, spark_conf
+from tubeq_spark import QueueConfig, TaskState, spark_conf
 from tubeq_spark.cli.settings_file import read_defaults
+from tubeq_spark.observe.prometheus import QueueScrape
+from tubeq_spark.rules.lifecycle import EVENTS
 from tubeq_spark.storage.spark.spark_session import LOCAL_SETTINGS, SETTINGS
+from tubeq_spark.testing import InMemoryQueue
 
 ROOT = Path(__file__).parents[2]
 CONF = ROOT / "conf"
@@ -150,3 +154,48 @@ def test_bundle_when_deployed_from_the_root_finds_its_files_and_a_principal() ->
     assert production["mode"] == "production"
     assert production["run_as"] == {"service_principal_name": "${var.principal}"}
     assert [access["group_name"] for access in production["permissions"]] == ["${var.operators}"]
+
+
+def exported() -> set[str]:
+    """The names of all metrics that an endpoint has."""
+    families = QueueScrape(InMemoryQueue(), lambda _: None).describe()
+    return {f"{f.name}_total" if f.type == "counter" else f.name for f in families}
+
+
+def require_known(query: str) -> None:
+    """Compare a query with what is exported: its metrics, and values of their labels."""
+    assert {*re.findall(r"\btubeq_\w+", query)} <= exported(), query
+    for label, known in {"state": {s.name.lower() for s in TaskState}, "call": {*EVENTS}}.items():
+        given = re.findall(rf'{label}=~?"([^"]+)"', query)
+        assert {value for each in given for value in each.split("|")} <= known, query
+
+
+def test_grafana_dashboard_when_read_asks_for_metrics_that_there_are() -> None:
+    found = json.loads((CONF / "grafana-dashboard.json").read_text(encoding="utf-8"))
+    panels = found["panels"]
+
+    for panel in panels:
+        for target in panel["targets"]:
+            assert re.search(r"\btubeq_\w+", target["expr"])
+            require_known(target["expr"])
+    for variable in found["templating"]["list"]:
+        require_known(str(variable["query"]))
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in panels)
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(set(places)) == len(places)
+    assert max(x for x, _ in places) < 24
+
+
+def test_alert_rules_when_read_are_about_metrics_that_there_are() -> None:
+    [group] = read_bundle("prometheus-alerts.yml")["groups"]
+
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])
+    for rule in group["rules"]:
+        assert {"alert", "expr", "for", "labels", "annotations"} == rule.keys()
+        assert {"summary", "description"} == rule["annotations"].keys()
+        require_known(rule["expr"])

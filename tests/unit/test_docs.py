@@ -22,7 +22,7 @@ from tests.pages import DOCS, PAGES, ROOT, examples
 from tests.payload_table import COLUMNS, KEPT, VALUES
 from tubeq_spark import TaskState
 from tubeq_spark.cli.app import app
-from tubeq_spark.prometheus import QueueCollector
+from tubeq_spark.observe.prometheus import QueueScrape
 from tubeq_spark.rules import lifecycle
 from tubeq_spark.testing import InMemoryQueue
 
@@ -162,11 +162,11 @@ def _parse(arguments: list[str]) -> None:
         command.make_context(name, rest, parent=called)
 
 
-def test_queries_for_grafana_when_compared_ask_for_metrics_that_there_are() -> None:
+def test_metrics_of_the_page_when_compared_are_those_that_are_exported() -> None:
     page = (DOCS / "how-to" / "monitoring.md").read_text("utf-8")
     told = {
         f"{family.name}_total" if family.type == "counter" else family.name
-        for family in QueueCollector(InMemoryQueue()).describe()
+        for family in QueueScrape(InMemoryQueue(), lambda _: None).describe()
     }
 
     assert {*re.findall(r"\btubeq_(?!spark)\w+", page)} == told

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tubeq_spark.cli import check, look, programs, put, settle, take, top, tubes
+from tubeq_spark.cli import check, dashboard, look, programs, put, report, settle, take, top, tubes
 from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.program import BadUseError, report_error
 from tubeq_spark.cli.settings_file import read_defaults
@@ -162,6 +162,8 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.truncate,
     tubes.drop,
     check.check,
+    report.report,
+    dashboard.dashboard,
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -64,10 +64,26 @@ def metrics(
     prometheus: Annotated[
         bool, typer.Option("--prometheus", help="As Prometheus' text (extra prometheus)")
     ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Serve that text to Prometheus until Ctrl-C; 0 is any port that is free",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Address that --port listens on; 0.0.0.0: all of this host")
+    ] = "127.0.0.1",
 ) -> None:
     """Measure the tubes: depth, ages, leases, files and conflicts."""
     call: Call = ctx.obj
     with call.queue() as queue:
+        if port is not None:
+            from tubeq_spark.cli.exporter import serve  # noqa: PLC0415  as in call
+
+            serve(call, queue, port, host, ending_within)
+            return
         if prometheus:
             from tubeq_spark.prometheus import text  # noqa: PLC0415  the extra may be missing
 

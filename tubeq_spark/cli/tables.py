@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tubeq_spark.rules.printable import printable
+from tubeq_spark.printable import printable
 
 __all__ = ["age", "console", "plain_table", "print_table", "statistics_table", "width_of"]
 

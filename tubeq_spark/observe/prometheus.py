@@ -12,6 +12,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from tubeq_spark.errors import TubeqError
+from tubeq_spark.rules.error_text import reason_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     #: What a tube says of itself: values with their labels beside the tube's name.
     Samples = Callable[[TubeMetrics], Iterable[tuple[tuple[str, ...], float | None]]]
 
-__all__ = ["QueueCollector", "text"]
+__all__ = ["QueueCollector", "QueueScrape", "text"]
 
 _STATES = ("ready", "delayed", "taken", "buried")
 #: One value a tube: name, what it says, attribute of `TubeMetrics`.
@@ -73,6 +76,40 @@ class QueueCollector(Collector):
         """
         found = self._queue.metrics(ending_within=self._ending_within)
         yield from _filled(found)
+
+
+class QueueScrape(Collector):
+    """What an endpoint serves: the metrics, and whether the queue could be measured.
+
+    A queue that cannot be read is `tubeq_up 0` and no failed scrape, so that an alert tells it from an
+    endpoint that is not there.
+    """
+
+    def __init__(
+        self, queue: Measured, tell: Callable[[str], None], *, ending_within: float = 10.0
+    ) -> None:
+        """Measure `queue` as `QueueCollector` does; `tell` is called with what went wrong."""
+        self._collector = QueueCollector(queue, ending_within=ending_within)
+        self._tell = tell
+
+    def describe(self) -> list[Metric]:
+        """Name the metrics without measuring."""
+        return [_up(), *self._collector.describe()]
+
+    def collect(self) -> Iterator[Metric]:
+        """Measure. Commits: none."""
+        try:
+            found = list(self._collector.collect())
+        except TubeqError as error:
+            self._tell(reason_of(error))
+            yield _up(0)
+            return
+        yield _up(1)
+        yield from found
+
+
+def _up(value: float | None = None) -> GaugeMetricFamily:
+    return GaugeMetricFamily("tubeq_up", "Whether the queue could be measured.", value=value)
 
 
 def text(queue: Measured, *, ending_within: float = 10.0) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tubeq_spark.markup import fields, joined, table
 from tubeq_spark.rules.lifecycle import EVENTS
 from tubeq_spark.runtime.context import left_out
 from tubeq_spark.runtime.counters import TASKS, calls_of, tasks_of
@@ -17,12 +18,47 @@ from tubeq_spark.storage.tables.task_counts import counts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from tubeq_spark.markup import Html
     from tubeq_spark.runtime.context import QueueContext, TubeContext
 
-__all__ = ["TubeStatistics", "as_table", "statistics_of", "written_calls"]
+__all__ = [
+    "QueueCounts",
+    "TubeCounts",
+    "TubeStatistics",
+    "as_table",
+    "statistics_of",
+    "tube_table",
+    "written_calls",
+]
 
 #: A name that is both a state and a verb does not exist.
 _COLUMNS = ("name", "type", *TASKS, *EVENTS)
+#: Tubes that a notebook shows.
+_SHOWN = 100
+
+
+class TubeCounts(dict[str, Any]):
+    """The counts of one tube: `{"tasks": {…}, "calls": {…}}`, which a notebook shows as tables."""
+
+    def _repr_html_(self) -> str:
+        return joined(fields(name, counts.items()) for name, counts in self.items())
+
+
+class QueueCounts(dict[str, TubeCounts]):
+    """The counts of tubes by their names, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        return tube_table(self, _SHOWN)
+
+
+def tube_table(found: Mapping[str, TubeCounts], limit: int) -> Html:
+    """A row for each tube: its tasks, and the calls of verbs that were called at all."""
+    verbs = [verb for verb in EVENTS if any(of["calls"][verb] for of in found.values())]
+    rows = [
+        [name, *[of["tasks"][state] for state in TASKS], *[of["calls"][verb] for verb in verbs]]
+        for name, of in found.items()
+    ]
+    return table(["tube", *TASKS, *[f"{verb} calls" for verb in verbs]], rows, limit=limit)
 
 
 def written_calls(queue: QueueContext) -> list[Mapping[str, int]]:
@@ -47,9 +83,9 @@ class TubeStatistics:
     calls: Mapping[str, int]
     written: list[Mapping[str, int]]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> TubeCounts:
         """What `Queue.statistics` says of it."""
-        return {"tasks": dict(self.tasks), "calls": dict(self.calls)}
+        return TubeCounts(tasks=dict(self.tasks), calls=dict(self.calls))
 
 
 def statistics_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> list[TubeStatistics]:
@@ -73,9 +109,9 @@ def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dic
         if len(tubes) < 2:
             raise
     found: dict[int, dict[str, int]] = {}
-    for ctx, table in zip(tubes, tables, strict=True):
+    for ctx, counted in zip(tubes, tables, strict=True):
         with left_out(queue, ctx.record.name):
-            found |= counts(queue.engine, [table], now_us, over)
+            found |= counts(queue.engine, [counted], now_us, over)
     return found
 
 

@@ -53,17 +53,17 @@ def history(ctx: TubeContext, limit: int) -> DataFrame:
     return ctx.frames.history(min(limit, _HISTORY_MOST))
 
 
-def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:
-    """The tasks in a state at this moment, in order, a page at a time."""
+def tasks_by_state(ctx: TubeContext, state: TaskState, page: int = _PAGE) -> Iterator[Task]:
+    """The tasks in a state at this moment, in order, so many read at a time."""
     now_us = ctx.queue.now_us()
-    return _pages(ctx, state, now_us)
+    return _pages(ctx, state, now_us, page)
 
 
-def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
+def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterator[Task]:
     after, over = None, ctx.queue.uninterrupted(lambda: ctx.queue.lapsed.owners(now_us))
 
     def page() -> list[StoredTask]:
-        return ctx.reader.in_state(state, now_us, ctx.max_attempts, over, after, _PAGE)
+        return ctx.reader.in_state(state, now_us, ctx.max_attempts, over, after, size)
 
     while True:
         rows = ctx.queue.uninterrupted(page)
@@ -71,6 +71,6 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int) -> Iterator[Task]:
             seen = ctx.seen(row, now_us, over)
             if seen is not None:
                 yield seen.task()
-        if len(rows) < _PAGE:
+        if len(rows) < size:
             return
         after = position_of(rows[-1])

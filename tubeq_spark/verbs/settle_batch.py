@@ -116,6 +116,11 @@ class HeldBatch:
         self._until = leased.until
         self.is_left = leased.count > 0
 
+    @property
+    def until(self) -> int | None:
+        """When the first of its leases ends, in microseconds; `None` is never."""
+        return self._until
+
     def settle(
         self,
         event: str,

@@ -55,7 +55,7 @@ class MemoryTables:
     def vacuum(self, table: str) -> None:
         """Remove nothing: there are no files."""
 
-    def fitting(
+    def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
         """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""

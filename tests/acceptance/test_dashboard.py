@@ -1,0 +1,442 @@
+"""`tubeq dashboard` and `tubeq report`: what they show, to whom, and what they let others do.
+
+What a browser makes of the pages is in `test_dashboard_in_browser.py`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import pytest
+import uvicorn
+from typer.testing import CliRunner
+
+from tests.programs import environment
+from tubeq_spark import Queue
+from tubeq_spark.cli.app import app
+from tubeq_spark.cli.call import Outside
+from tubeq_spark.cli.dashboard import _listening
+from tubeq_spark.cli.dashboard_app import make_app
+from tubeq_spark.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TOKEN = "token-of-the-tests"
+SCRIPT = "<script>document.title='gotcha'</script>\x1b[2J"
+SHOWN = "&lt;script&gt;document.title=&#x27;gotcha&#x27;&lt;/script&gt;"
+
+
+class Site:
+    """A dashboard that runs, as a client sees it that sends what it likes."""
+
+    def __init__(self, port: int, clock: ManualClock) -> None:
+        self.port = port
+        self.clock = clock
+        self.headers: dict[str, str] = {}
+
+    def get(self, path: str = "/", **headers: str) -> tuple[int, str]:
+        """The page at a path, as it is by now."""
+        self.clock.advance(2)
+        return self.ask("GET", path, None, headers)
+
+    def kick(
+        self, name: str, count: str = "1", token: str = TOKEN, **headers: str
+    ) -> tuple[int, str]:
+        """Send the form."""
+        body = urlencode({"count": count, "token": token})
+        given = {"Origin": f"http://127.0.0.1:{self.port}"} | headers
+        return self.ask("POST", f"/tube/{name}/kick", body, given)
+
+    def ask(
+        self, method: str, path: str, body: str | None, headers: dict[str, str]
+    ) -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            self.headers = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+@contextmanager
+def served(queue: Queue, clock: ManualClock, token: str | None) -> Iterator[Site]:
+    """A dashboard, served for a block."""
+    with _listening(0) as listener:
+        config = uvicorn.Config(
+            make_app(queue, clock, token), log_config=None, access_log=False, lifespan="off"
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield Site(listener.getsockname()[1], clock)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(dt.datetime.now(dt.UTC))  # as the storage has it
+
+
+@pytest.fixture
+def queue(location: str, clock: ManualClock) -> Iterator[Queue]:
+    with Queue(None, location, engine="native", clock=clock) as queue:
+        yield queue
+
+
+@pytest.fixture
+def site(queue: Queue, clock: ManualClock) -> Iterator[Site]:
+    """A dashboard that only reads."""
+    with served(queue, clock, None) as site:
+        yield site
+
+
+@pytest.fixture
+def writing(queue: Queue, clock: ManualClock) -> Iterator[Site]:
+    """A dashboard that kicks for whoever has the token."""
+    with served(queue, clock, TOKEN) as site:
+        yield site
+
+
+def buried(queue: Queue, count: int = 3, data: object = SCRIPT) -> None:
+    """A tube `mail` with so many buried tasks."""
+    tube = queue.create_tube("mail", "utubettl")
+    tube.put_many([data] * count, utube=SCRIPT)
+    for _ in range(count):
+        task = tube.take(0)
+        assert task is not None
+        tube.bury(task.task_id)
+
+
+def commits(location: str) -> set[str]:
+    return {str(file) for file in Path(location).glob("*/_delta_log/*.json")}
+
+
+def test_pages_when_read_show_the_queue_and_commit_nothing(
+    queue: Queue, site: Site, location: str, clock: ManualClock
+) -> None:
+    buried(queue)
+    queue["mail"].put_many(["x"] * 4)
+    held = queue.create_tube("held")
+    held.put_many([1, 2])
+    held.take_many(2)
+    before = commits(location)
+
+    status, page = site.get()
+    clock.advance(28)  # and two by each look
+    _, tube = site.get("/tube/mail")
+
+    assert status == 200
+    assert commits(location) == before
+    assert location in page
+    assert '<a href="/tube/mail">mail</a>' in page
+    assert "<b>4</b><span>ready</span>" in page
+    assert "<b>3</b><span>buried</span>" in page
+    assert "No problem was found." in page
+    assert str(queue.session_uuid) in page
+    assert "<td>2 of held</td>" in page
+    assert "<b>32 s</b><span>oldest ready</span>" in tube
+    assert '<td>bury</td><td class="n">3</td>' in tube
+    assert f'<td>put</td><td class="n">4</td><td class="n">0</td><td>{queue.session_uuid}' in tube
+    assert "Kick" not in tube
+
+
+def test_throughput_when_looked_at_again_is_that_of_all_processes(
+    queue: Queue, site: Site, location: str, clock: ManualClock
+) -> None:
+    tube = queue.create_tube("mail")
+    tube.put_many([1] * 10)
+    assert "known from the second look on" in site.get()[1]
+    with Queue(None, location, engine="native", clock=clock) as other:
+        other["mail"].put_many([1] * 16)
+        other["mail"].ack_many([task.task_id for task in other["mail"].take_many(8)])
+        clock.advance(6)  # and two by the next look
+
+        page = site.get()[1]
+
+    assert "Throughput is that of the last 8 s" in page
+    assert "<td>2.0</td><td>1.0</td>" in page
+
+
+def test_payloads_when_not_asked_for_are_not_there_and_else_are_text(
+    queue: Queue, site: Site
+) -> None:
+    buried(queue, data={"evil": SCRIPT, "long": "x" * 10_000})
+
+    pages = [site.get(path)[1] for path in ("/", "/tube/mail", "/tube/mail?state=buried")]
+    status, asked = site.get("/tube/mail?state=buried&payloads=1")
+
+    assert status == 200
+    assert not any("evil" in page for page in pages)
+    assert "Show the payloads" in pages[2]
+    assert pages[2].count(SHOWN) == 3  # the sub-queue of each task
+    assert asked.count("evil") == 3
+    assert asked.count(SHOWN) == 6
+    assert asked.count("… (10,") == 3
+    for page in (*pages, asked):
+        assert "<script" not in page
+        assert "\x1b" not in page
+
+
+def test_page_of_what_is_not_there_says_so_as_text(queue: Queue, site: Site) -> None:
+    queue.create_tube("mail")
+
+    for path in ("/tube/%3Cscript%3Ex", "/tube/mail/kick", "/nothing", "/tube/a%2Fb"):
+        status, page = site.get(path)
+        assert status == 404
+        assert "<script" not in page
+    assert site.get("/tube/mail?state=%3Cb%3E&kicked=%3Cb%3E&payloads=x")[0] == 200
+
+
+def test_request_for_another_host_is_refused_and_through_a_tunnel_answered(
+    queue: Queue, site: Site
+) -> None:
+    buried(queue)
+
+    for host in ("evil.example", "127.0.0.1.evil.example:80", "10.0.0.1", "localhost@evil", ""):
+        status, page = site.get("/", Host=host)
+        assert status in (400, 403), host
+        assert "mail" not in page
+    for host in ("localhost:9999", "127.0.0.1", "[::1]:8333"):
+        assert site.get("/", Host=host)[0] == 200, host
+
+
+def test_kick_when_only_reading_is_not_there(queue: Queue, site: Site, location: str) -> None:
+    buried(queue)
+    before = commits(location)
+
+    assert site.kick("mail")[0] == 404
+    assert commits(location) == before
+
+
+def test_kick_with_the_token_from_an_own_page_makes_tasks_ready(
+    queue: Queue, writing: Site
+) -> None:
+    buried(queue)
+    assert 'type="password"' in writing.get("/tube/mail")[1]
+    assert TOKEN not in writing.get("/tube/mail")[1]
+
+    status, _ = writing.kick("mail", "2")
+    assert (status, writing.headers["location"]) == (303, "/tube/mail?kicked=2")
+    assert "2 kicked." in writing.ask("GET", "/tube/mail?kicked=2", None, {})[1]
+    assert "<b>1</b><span>buried</span>" in writing.get("/tube/mail")[1]
+    through = {"Host": "localhost:9999", "Origin": "http://localhost:9999"}
+    assert writing.kick("mail", "5", **through)[0] == 303
+    assert queue.statistics("mail")["tasks"]["ready"] == 3
+    assert writing.kick("nothing")[0] == 404
+
+
+REFUSED = (
+    {"token": ""},
+    {"token": f"{TOKEN}x"},
+    {"token": "ä"},
+    {"Origin": "http://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Origin": "https://127.0.0.1:9999", "Host": "127.0.0.1:9999"},
+    {"Host": "evil.example", "Origin": "http://evil.example"},
+    {"Origin": ""},
+    {"count": "-1"},
+    {"count": "1e3"},
+    {"count": ""},
+    {"count": "9" * 5_000},
+)
+
+
+def test_kick_without_token_origin_or_number_changes_nothing(
+    queue: Queue, writing: Site, location: str
+) -> None:
+    buried(queue, 1)
+    before = commits(location)
+
+    for given in REFUSED:
+        status, page = writing.kick("mail", **given)
+        assert status in (400, 403, 413), given
+        assert "kicked" not in page
+
+    assert commits(location) == before
+
+
+def test_answers_when_sent_allow_no_scripts_frames_or_copies(site: Site) -> None:
+    site.get()
+
+    policy = site.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "frame-ancestors 'none'" in policy
+    assert site.headers["cache-control"] == "no-store"
+    assert site.headers["x-content-type-options"] == "nosniff"
+
+
+def test_page_when_storage_fails_says_so_and_looks_again(
+    queue: Queue, site: Site, location: str
+) -> None:
+    queue.create_tube("mail")
+    Path(location).rename(f"{location}-away")
+
+    status, page = site.get()
+    assert status == 500
+    assert "no queue at" in page
+    assert 'http-equiv="refresh"' in page
+    Path(f"{location}-away").rename(location)
+    assert site.get()[0] == 200
+
+
+def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
+    queue: Queue, location: str, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUBEQ_ENGINE", "native")
+    buried(queue, data="secret")
+    queue["mail"].put_many(["secret"] * 4)
+    before = commits(location)
+    file = tmp_path / "report.html"
+
+    def report(*arguments: str) -> str:
+        found = CliRunner().invoke(
+            app,
+            ["--location", location, "report", "--html", str(file), *arguments],
+            obj=Outside(clock=clock),
+        )
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    started = clock.now()
+    assert report() == f"wrote {file}\n"
+    page = file.read_text(encoding="utf-8")
+
+    assert (clock.now() - started).total_seconds() == 2
+    assert commits(location) == before
+    assert "secret" not in page
+    assert "<b>3</b><span>buried</span>" in page
+    assert "Throughput is that of the last 2 s" in page
+    assert not re.search(r"<a |<script|https?://", page)
+    assert '<td>mail</td><td class="n">0</td><td class="n">9</td>' in page
+    assert json.loads(report("--json", "--over=0")) == {"file": str(file), "problems": 0}
+    assert "known from the second look on" in file.read_text(encoding="utf-8")
+
+
+def test_tube_that_cannot_be_read_is_a_problem_and_hides_no_other(
+    queue: Queue, location: str, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUBEQ_ENGINE", "native")
+    buried(queue)
+    queue.create_tube("broken").put("a")
+    for file in Path(location, "broken").rglob("*.parquet"):
+        file.unlink()
+    file = tmp_path / "report.html"
+
+    found = CliRunner().invoke(
+        app,
+        ["--location", location, "report", "--html", str(file)],
+        obj=Outside(clock=clock),
+    )
+
+    page = file.read_text(encoding="utf-8")
+    assert found.exit_code == 0, found.output
+    assert "<strong>unreadable, broken</strong>" in page
+    assert "<b>3</b><span>buried</span>" in page
+    with (
+        Queue(None, location, engine="native", clock=clock) as other,
+        served(other, clock, None) as site,
+    ):
+        status, page = site.get()
+        assert (status, page.count("unreadable, broken")) == (200, 1)
+        assert site.get("/tube/mail")[0] == 200
+        assert site.get("/tube/broken")[0] == 404
+
+
+def test_report_into_a_directory_that_is_not_there_ends_with_a_sentence(
+    queue: Queue, location: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUBEQ_ENGINE", "native")
+    found = CliRunner().invoke(
+        app,
+        ["--location", queue.location, "report", "--html", f"{location}/no/report.html"],
+        obj=Outside(clock=clock),
+    )
+
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert len(found.stderr.splitlines()) == 1
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 0)])
+def test_dashboard_when_started_prints_where_it_is_and_ends_by_a_signal(
+    queue: Queue, location: str, by: signal.Signals, code: int
+) -> None:
+    buried(queue, 1)
+    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", location, "dashboard"]
+    with subprocess.Popen(
+        [*command, "--port=0", "--allow-changes"],
+        env=environment(TUBEQ_ENGINE="native"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        url = process.stdout.readline().strip()
+        told, _, token = process.stdout.readline().strip().partition(": ")
+        assert told == "token for changes"
+        assert len(token) >= 20
+        port = int(url.removeprefix("http://127.0.0.1:").removesuffix("/"))
+        site = Site(port, ManualClock())
+        try:
+            assert site.get()[0] == 200
+            assert site.kick("mail", token=token)[0] == 303
+            assert listens_on_loopback_only(port)
+            taken = subprocess.run(
+                [*command, f"--port={port}"],
+                env=environment(TUBEQ_ENGINE="native"),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert taken.returncode == 2
+            assert taken.stderr.startswith(f"tubeq: port {port} of 127.0.0.1: ")
+        finally:
+            process.send_signal(by)
+        assert process.wait(60) == code
+        assert process.stderr.read() == ""
+    assert queue.statistics("mail")["tasks"]["ready"] == 1
+
+
+def listens_on_loopback_only(port: int) -> bool:
+    """By the system's table of sockets, where it has one."""
+    table = Path("/proc/net/tcp")
+    if not table.exists() or os.name != "posix":
+        return True
+    lines = [line.split() for line in table.read_text("utf-8").splitlines()[1:]]
+    found = {local for _, local, _, state, *_ in lines if state == "0A"}
+    return {each for each in found if each.endswith(f":{port:04X}")} == {f"0100007F:{port:04X}"}
+
+
+@pytest.mark.processes
+def test_dashboard_without_its_packages_names_the_extra(location: str, queue: Queue) -> None:
+    hidden = "import sys; sys.modules['uvicorn'] = None; import tubeq_spark.cli as c; c.main()"
+    done = subprocess.run(
+        [sys.executable, "-c", hidden, "--location", queue.location, "dashboard", "--port=0"],
+        env=environment(TUBEQ_ENGINE="native"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tubeq: uvicorn is not installed: pip install")

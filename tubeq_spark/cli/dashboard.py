@@ -1,0 +1,62 @@
+"""`tubeq dashboard`: a page about the queue in a browser on this host."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from typing import Annotated
+
+import typer
+
+from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.program import BadUseError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.installing import missing
+
+__all__ = ["dashboard"]
+
+_HOST = "127.0.0.1"
+
+
+def dashboard(
+    ctx: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free")] = 8_333,
+    allow_changes: Annotated[
+        bool,
+        typer.Option("--allow-changes", help="Kick tasks from it, with a token that is printed"),
+    ] = False,
+) -> None:
+    """Show the queue in a browser, on this host only, until Ctrl-C.
+
+    Whoever can connect to the port can read, payloads too: every user of this host. Without
+    --allow-changes nothing can be changed from it.
+    """
+    call: Call = ctx.obj
+    token = secrets.token_urlsafe(18) if allow_changes else None
+    with call.queue() as queue:
+        try:
+            import uvicorn  # noqa: PLC0415  the extra may be missing
+
+            from tubeq_spark.cli.dashboard_app import make_app  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise BadUseError(str(missing(error, "dashboard"))) from None
+        with _listening(port) as listener:
+            app = make_app(queue, call.outside.clock, token)
+            config = uvicorn.Config(app, log_config=None, access_log=False, server_header=False)
+            found = listener.getsockname()[1]
+            url = f"http://{_HOST}:{found}/"
+            call.show({"url": url} | ({} if token is None else {"token": token}), url)
+            if token is not None and not call.json:
+                call.show({}, f"token for changes: {token}")
+            try:
+                uvicorn.Server(config).run(sockets=[listener])
+            except KeyboardInterrupt:
+                return  # that is how it ends
+
+
+def _listening(port: int) -> socket.socket:
+    try:
+        return socket.create_server((_HOST, port))
+    except OSError as error:
+        msg = f"port {port} of {_HOST}: {reason_of(error)}"
+        raise BadUseError(msg) from None

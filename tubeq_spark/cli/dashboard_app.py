@@ -1,0 +1,290 @@
+"""The pages of `tubeq dashboard` as an ASGI application; needs the extra `dashboard`.
+
+Whoever can connect to it may read. It answers only to names of this host, so that no page of another
+site reaches it by a name of its own, and changes nothing unless a request comes from one of its own
+pages and has the token.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import threading
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlencode
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.routing import Route
+
+from tubeq_spark.cli.call import json_text
+from tubeq_spark.errors import TubeNotFoundError, TubeqError
+from tubeq_spark.markup import joined, table, tag
+from tubeq_spark.observe import pages
+from tubeq_spark.observe.snapshot import take_snapshot
+from tubeq_spark.queue import newest_commits
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.task import TaskState
+from tubeq_spark.tube import first_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.markup import Html
+    from tubeq_spark.observe.snapshot import Snapshot
+    from tubeq_spark.queue import Queue
+    from tubeq_spark.task import Task
+
+__all__ = ["make_app"]
+
+#: Names of this host, with any port: a tunnel ends at another one than it begins at.
+_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+#: Seconds for which a look serves whoever asks, and what a look says of the health.
+_FRESH, _FRESH_HEALTH = 1.0, 15.0
+#: Seconds over which throughput is measured, and looks that are kept for that.
+_OVER, _KEPT = 60.0, 120
+#: Seconds after which a browser looks again.
+_REFRESH = 5
+#: Tasks and commits of a tube on its page, and characters of a payload.
+_TASKS, _COMMITS, _PAYLOAD = 50, 20, 2_000
+#: Bytes of a form; ours have a number and a token.
+_MOST_BODY = 4_096
+_STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
+
+
+def make_app(queue: Queue, clock: Clock, token: str | None) -> ASGIApp:
+    """The application.
+
+    Args:
+        queue: What it shows.
+        clock: Says how old a look is.
+        token: What changes need; `None`: nothing can be changed.
+    """
+    dashboard = _Dashboard(queue, _Looks(queue, clock), token)
+    routes = [
+        Route("/", dashboard.overview, methods=["GET"]),
+        Route("/tube/{name}", dashboard.tube, methods=["GET"]),
+    ]
+    if token is not None:
+        routes.append(Route("/tube/{name}/kick", dashboard.kick, methods=["POST"]))
+    handlers: dict[Any, Any] = {HTTPException: _refused, TubeqError: _failed}
+    return _Guard(Starlette(routes=routes, exception_handlers=handlers))
+
+
+class _Guard:
+    """Lets through what a page of this server asks for, and tells browsers what pages may do."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        headers = {
+            "content-security-policy": f"{pages.policy()}; frame-ancestors 'none'",
+            "cross-origin-resource-policy": "same-origin",
+            "cross-origin-opener-policy": "same-origin",
+            "cache-control": "no-store",
+            # With `no-referrer` a browser sends no origin with our own forms.
+            "referrer-policy": "same-origin",
+            "x-content-type-options": "nosniff",
+        }
+        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", []), *self._headers]
+            await send(message)
+
+        reason = _refusal(scope) if scope["type"] == "http" else None
+        if reason is None:
+            await self._app(scope, receive, guarded)
+        else:
+            await _page_of(reason, HTTPStatus.FORBIDDEN)(scope, receive, guarded)
+
+
+def _refusal(scope: Scope) -> str | None:
+    """Why a request is refused; `None`: it is not."""
+    given: dict[bytes, list[str]] = {}
+    for name, value in scope["headers"]:
+        given.setdefault(name, []).append(value.decode("latin-1"))
+    hosts, origins = given.get(b"host", []), given.get(b"origin", [])
+    if len(hosts) != 1 or _HOST.fullmatch(hosts[0]) is None:
+        return "This server answers to 127.0.0.1 and localhost only."
+    if scope["method"] not in ("GET", "HEAD") and origins != [f"http://{hosts[0]}"]:
+        return "Changes are made from this server's own pages only."
+    return None
+
+
+class _Looks:
+    """The last looks at a queue: whoever asks at about the same time shares one."""
+
+    def __init__(self, queue: Queue, clock: Clock) -> None:
+        self._queue = queue
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: list[tuple[float, Snapshot]] = []
+        self._health_at = 0.0
+
+    def look(self, *, anew: bool = False) -> Snapshot:
+        """The queue as it is, or was a second ago.
+
+        Args:
+            anew: Whether it may not be that of a second ago.
+        """
+        with self._lock:
+            now = self._clock.monotonic()
+            if self._kept and not anew and now - self._kept[-1][0] < _FRESH:
+                return self._kept[-1][1]
+            self._kept = [each for each in self._kept if now - each[0] <= _OVER][-_KEPT:]
+            before = self._kept[0][1] if self._kept else None
+            health = None
+            if self._kept and now - self._health_at < _FRESH_HEALTH:
+                health = self._kept[-1][1].health
+            else:
+                self._health_at = now
+            found = take_snapshot(self._queue, before=before, health=health)
+            self._kept.append((now, found))
+            return found
+
+
+class _Dashboard:
+    """Answers requests; what reads or writes the queue runs in threads."""
+
+    def __init__(self, queue: Queue, looks: _Looks, token: str | None) -> None:
+        self._queue = queue
+        self._looks = looks
+        self._token = token
+
+    def overview(self, request: Request) -> Response:
+        """All tubes, which a browser refreshes unless that was stopped."""
+        body = pages.overview(self._looks.look(), lambda name: f"/tube/{quote(name)}")
+        is_still = "still" in request.query_params
+        said = f"Refresh every {_REFRESH} s" if is_still else "Stop refreshing"
+        footer = tag("footer", tag("a", said, href="/" if is_still else "/?still=1"))
+        refresh = None if is_still else _REFRESH
+        return HTMLResponse(pages.document("tubeq", body, footer, refresh=refresh))
+
+    def tube(self, request: Request) -> Response:
+        """One tube, and some of its tasks in a state that was asked for."""
+        name = request.path_params["name"]
+        # After a change nobody wants to see what was there before it.
+        kicked = request.query_params.get("kicked", "")
+        found = self._looks.look(anew=bool(kicked)).tubes.get(name)
+        if found is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no tube {name!r}.")
+        parts = [
+            tag("p", tag("a", "all tubes", href="/")),
+            tag("p", f"{int(kicked)} kicked.", class_="sound") if kicked.isdecimal() else None,
+            pages.tube_now(found),
+            self._kick_form(name) if self._token is not None and found.metrics.buried else None,
+            self._tasks(name, request.query_params),
+            pages.tube_details(found, newest_commits(self._queue.tube(name), _COMMITS)),
+        ]
+        return HTMLResponse(pages.document(f"{name}: tubeq", *parts))
+
+    def _tasks(self, name: str, asked: Any) -> Html:
+        wanted = asked.get("state")
+        with_payloads = asked.get("payloads") == "1"
+        links = [
+            tag(
+                "a",
+                state,
+                href=f"?{urlencode({'state': state})}",
+                aria_current="true" if state == wanted else None,
+            )
+            for state in _STATES
+        ]
+        parts: list[object] = [tag("p", *links, class_="tabs")]
+        if wanted in _STATES:
+            tasks = first_tasks(self._queue.tube(name), _STATES[wanted], _TASKS)
+            parts.append(tag("p", f"The first {_TASKS} at most, in the order of the tube."))
+            if not with_payloads:
+                query = urlencode({"state": wanted, "payloads": 1})
+                parts.append(tag("p", tag("a", "Show the payloads", href=f"?{query}")))
+            parts.append(tag("div", _task_table(tasks, with_payloads=with_payloads), class_="wide"))
+        return pages.section("Tasks", *parts)
+
+    @staticmethod
+    def _kick_form(name: str) -> Html:
+        count = tag("input", name="count", type="number", min="1", value="1", required=True)
+        token = tag("input", name="token", type="password", autocomplete="off", required=True)
+        form = tag(
+            "form",
+            tag("label", "buried tasks", count),
+            tag("label", "token of this server", token),
+            tag("button", "Kick", type="submit"),
+            method="post",
+            action=f"/tube/{quote(name)}/kick",
+        )
+        return pages.section("Kick", form)
+
+    async def kick(self, request: Request) -> Response:
+        """Make buried tasks ready again, and show the tube."""
+        form = parse_qs(await _body_of(request))
+        token, count = (form.get(name, [""])[-1] for name in ("token", "count"))
+        if not secrets.compare_digest(token.encode(), (self._token or "").encode()):
+            msg = "The token is not that of this server, which it printed when it started."
+            raise HTTPException(HTTPStatus.FORBIDDEN, msg)
+        if not count.isdecimal() or len(count) > 9:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, "How many tasks is a whole number.")
+        name = request.path_params["name"]
+        kick: Callable[[int], int] = (await run_in_threadpool(self._queue.tube, name)).kick
+        kicked = await run_in_threadpool(partial(kick, int(count)))
+        where = f"/tube/{quote(name)}?{urlencode({'kicked': kicked})}"
+        return RedirectResponse(where, HTTPStatus.SEE_OTHER)
+
+
+def _task_table(tasks: list[Task], *, with_payloads: bool) -> Html:
+    heads = ["task", "sub-queue", "pri", "attempts", "put (UTC)", "next change (UTC)"]
+    rows: list[list[object]] = [
+        [
+            str(task.task_id),
+            task.utube,
+            task.pri,
+            task.attempts,
+            pages.moment(task.created),
+            pages.moment(task.next_event),
+        ]
+        for task in tasks
+    ]
+    if with_payloads:
+        heads.append("payload")
+        for row, task in zip(rows, tasks, strict=True):
+            row.append(tag("code", _cut(json_text(task.data))))
+    return table(heads, rows, class_="tasks")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _PAYLOAD else f"{text[:_PAYLOAD]}… ({len(text):,} characters)"
+
+
+async def _body_of(request: Request) -> str:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _MOST_BODY:
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "This is no form of ours.")
+    return body.decode("latin-1")
+
+
+def _page_of(sentence: str, status: int, refresh: float | None = None) -> Response:
+    parts = joined([tag("h1", sentence), tag("p", tag("a", "all tubes", href="/"))])
+    return HTMLResponse(pages.document("tubeq", parts, refresh=refresh), status)
+
+
+def _refused(_: Request, error: HTTPException) -> Response:
+    return _page_of(error.detail, error.status_code)
+
+
+def _failed(_: Request, error: TubeqError) -> Response:
+    if isinstance(error, TubeNotFoundError):
+        return _page_of(reason_of(error), HTTPStatus.NOT_FOUND)
+    # Storage that failed may be there the next time.
+    return _page_of(reason_of(error), HTTPStatus.INTERNAL_SERVER_ERROR, _REFRESH)

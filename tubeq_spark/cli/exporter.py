@@ -1,0 +1,50 @@
+"""`tubeq metrics --port`: an endpoint that Prometheus scrapes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.program import BadUseError
+from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.rules.installing import missing
+
+if TYPE_CHECKING:
+    from tubeq_spark.queue import Queue
+
+__all__ = ["serve"]
+
+
+def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) -> None:
+    """Measure a queue for each scrape, until Ctrl-C.
+
+    Args:
+        call: The call.
+        queue: The queue.
+        port: 0 is any that is free.
+        host: The address to listen on.
+        ending_within: Seconds in which a lease counts as ending.
+    """
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415  an extra
+
+        from tubeq_spark.observe.prometheus import QueueScrape  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise BadUseError(str(missing(error, "prometheus"))) from None
+    registry = CollectorRegistry()
+    registry.register(QueueScrape(queue, call.tell, ending_within=ending_within))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        msg = f"port {port} of {host}: {reason_of(error)}"
+        raise BadUseError(msg) from None
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{server.server_port}/metrics"
+    call.show({"url": url}, url)
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        return  # that is how it ends
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,46 @@
+"""`tubeq report`: what the dashboard shows, as one file."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tubeq_spark.cli.call import Call
+from tubeq_spark.errors import TubeNotFoundError
+
+__all__ = ["report"]
+
+#: Commits of each tube that conflicts are counted in.
+_COMMITS = 200
+
+
+def report(
+    ctx: typer.Context,
+    html: Annotated[Path, typer.Option(metavar="FILE", help="Where it is written")],
+    over: Annotated[
+        float,
+        typer.Option(min=0, help="Seconds that throughput is measured over; 0: it is left out"),
+    ] = 2.0,
+) -> None:
+    """Write a page about the queue into a file: no payloads, and nothing is loaded from elsewhere."""
+    call: Call = ctx.obj
+    with call.queue() as queue:
+        from tubeq_spark.observe.pages import document, overview  # noqa: PLC0415  as in call
+        from tubeq_spark.observe.snapshot import take_snapshot  # noqa: PLC0415
+        from tubeq_spark.queue import newest_commits  # noqa: PLC0415
+
+        found = take_snapshot(queue)
+        if over:
+            call.outside.clock.sleep(over)
+            found = take_snapshot(queue, before=found, health=found.health)
+        title = f"tubeq: {found.location}"
+        commits = {}
+        for name in found.tubes:
+            with suppress(TubeNotFoundError):  # somebody has dropped it meanwhile
+                commits[name] = newest_commits(queue.tube(name), _COMMITS)
+        html.write_text(document(title, overview(found, commits=commits)), encoding="utf-8")
+        shown = {"file": str(html), "problems": len(found.health.problems)}
+        call.show(shown, f"wrote {html}")

@@ -1,0 +1,102 @@
+"""HTML of values that other people have chosen: payloads, names, errors.
+
+Whatever is not made by `tag` is escaped, so that no place can forget it.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from tubeq_spark.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+__all__ = ["Html", "fields", "joined", "table", "tag"]
+
+#: As `html.escape` does, whose module loads a table of all names of characters.
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
+_VOID = {"br", "input", "meta"}
+
+
+class Html(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def tag(name: str, /, *children: object, **attributes: object) -> Html:
+    """An element.
+
+    Args:
+        name: Its name.
+        *children: What is in it; all but `Html` is escaped, numbers get separators, `None` is empty.
+        **attributes: Its attributes, `class_` for `class`; `None` and False leave one out, and True is one
+            without a value.
+    """
+    start = "".join(
+        f" {key.rstrip('_').replace('_', '-')}{'' if value is True else _quoted(value)}"
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    end = "" if name in _VOID else f"</{name}>"
+    return Html(f"<{name}{start}>{joined(children)}{end}")
+
+
+def joined(parts: Iterable[object]) -> Html:
+    """Pieces of HTML, one after the other; what is none is escaped."""
+    return Html("".join(_text(part) for part in parts))
+
+
+def _quoted(value: object) -> str:
+    return f'="{_escaped(str(value))}"'
+
+
+def _escaped(text: str) -> str:
+    return printable(text, "\n\t").translate(_ESCAPES)
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Html):
+        return value
+    return _escaped(_shown(value))
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def table(
+    heads: Sequence[object],
+    rows: Collection[Sequence[object]],
+    *,
+    limit: int | None = None,
+    class_: str | None = None,
+) -> Html:
+    """A table with a row of headings; says how many rows are beyond the limit.
+
+    Args:
+        heads: The headings.
+        rows: The rows, each as long as the headings.
+        limit: How many rows are shown; all by default.
+        class_: Of the table.
+    """
+    head = tag("thead", tag("tr", *[tag("th", each, scope="col") for each in heads]))
+    body = tag("tbody", *[tag("tr", *map(_cell, row)) for row in islice(rows, limit)])
+    shown = tag("table", head, body, class_=class_)
+    if limit is None or len(rows) <= limit:
+        return shown
+    return joined([shown, tag("p", f"… and {len(rows) - limit:,} more")])
+
+
+def _cell(value: object) -> Html:
+    return tag("td", value, class_="n" if isinstance(value, int | float) else None)
+
+
+def fields(caption: object, pairs: Iterable[tuple[str, object]]) -> Html:
+    """A table of names and values."""
+    rows = [tag("tr", tag("th", name, scope="row"), _cell(value)) for name, value in pairs]
+    return tag("table", tag("caption", caption), tag("tbody", *rows))

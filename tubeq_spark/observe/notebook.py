@@ -1,0 +1,67 @@
+"""What notebooks show of a queue and of a tube: few rows, by few reads, without commits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import TubeqError
+from tubeq_spark.markup import fields, joined, tag
+from tubeq_spark.observe.metrics import measure_tube
+from tubeq_spark.observe.pages import age, size
+from tubeq_spark.observe.statistics import QueueCounts, statistics_of, tube_table
+from tubeq_spark.rules.error_text import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.markup import Html
+    from tubeq_spark.runtime.context import QueueContext, TubeContext
+
+__all__ = ["TUBES", "queue_rows", "shown", "tube_fields"]
+
+#: Tubes of a queue that are read and shown.
+TUBES = 50
+
+
+def shown(title: str, read: Callable[[], Html]) -> Html:
+    """A heading, with what is read below it, or why it cannot be."""
+    try:
+        below = read()
+    except TubeqError as error:
+        below = tag("p", reason_of(error))
+    return joined([tag("p", tag("strong", title)), below])
+
+
+def queue_rows(queue: QueueContext, tubes: Sequence[TubeContext], names: Sequence[str]) -> Html:
+    """The counts of some tubes of a queue: one read of all of them, and one of the counters.
+
+    Args:
+        queue: The queue object.
+        tubes: Those that are shown.
+        names: The names of all tubes.
+    """
+    found = QueueCounts({of.ctx.record.name: of.as_dict() for of in statistics_of(queue, tubes)})
+    more = len(names) - len(tubes)
+    return joined(
+        [tube_table(found, TUBES), tag("p", f"… and {more:,} more tubes") if more > 0 else None]
+    )
+
+
+def tube_fields(ctx: TubeContext) -> Html:
+    """A tube's tasks by state, ages, files and options: one aggregate, and the table's detail."""
+    now = measure_tube(ctx, [], None)
+    options = {
+        name: value
+        for name, value in ctx.record.options.items()
+        if value is not None and value is not False
+    }
+    tasks = [
+        ("ready", now.ready),
+        ("taken", now.taken),
+        ("delayed", now.delayed),
+        ("buried", now.buried),
+        ("oldest ready", age(now.oldest_ready_age)),
+        ("files", now.files),
+        ("size", size(now.size_bytes)),
+    ]
+    return joined([fields("now", tasks), fields("options", options.items())])

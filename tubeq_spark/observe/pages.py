@@ -1,0 +1,334 @@
+"""HTML of a snapshot: one page without scripts, for `tubeq report` and `tubeq dashboard`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from tubeq_spark.markup import Html, joined, table, tag
+from tubeq_spark.rules.microseconds import from_us
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from tubeq_spark.observe.health import Health
+    from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot
+    from tubeq_spark.rules.reports import TubeMetrics
+    from tubeq_spark.storage.commit_note import Commit
+
+__all__ = [
+    "STATES",
+    "age",
+    "cards",
+    "depth",
+    "document",
+    "moment",
+    "overview",
+    "policy",
+    "section",
+    "size",
+    "tube_details",
+    "tube_now",
+]
+
+STATES = ("ready", "taken", "delayed", "buried")
+#: Sessions that are listed, the longest open ones first.
+_SESSIONS = 100
+#: From where on an age is told in the next unit, and the seconds of that.
+_UNITS = ((120, "s", 1), (7_200, "min", 60), (172_800, "h", 3_600), (float("inf"), "d", 86_400))
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def age(seconds: float | None) -> str:
+    """A duration in the unit that it is read in; empty when there is none."""
+    if seconds is None:
+        return ""
+    unit, length = next((unit, length) for end, unit, length in _UNITS if seconds < end)
+    return f"{seconds / length:,.0f} {unit}"
+
+
+def size(count: float) -> str:
+    """A number of bytes in the unit that it is read in."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1_000:
+            return f"{count:,.0f} {unit}"
+        count /= 1_000
+    return f"{count:,.0f} TB"
+
+
+def moment(at: dt.datetime | None) -> str:
+    """A moment to the second, in UTC; empty when there is none."""
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.1f}"
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+@cache
+def _style() -> str:
+    return files("tubeq_spark.observe").joinpath("style.css").read_text(encoding="utf-8")
+
+
+@cache
+def policy() -> str:
+    """What a browser may do with a page: show it in its style, and send its forms to where it is from."""
+    digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'"
+
+
+def document(title: str, *parts: object, refresh: float | None = None) -> str:
+    """A whole page.
+
+    Args:
+        title: Of the window.
+        *parts: What is in it.
+        refresh: After so many seconds a browser loads it again.
+    """
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy()),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="refresh", content=f"{refresh:g}") if refresh else None,
+        tag("title", title),
+        tag("style", Html(_style())),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, tag('body', *parts), lang='en')}\n"
+
+
+def section(title: str, *parts: object) -> Html:
+    """A part of a page with a heading."""
+    return tag("section", tag("h2", title), *parts)
+
+
+def cards(pairs: Iterable[tuple[str, object]]) -> Html:
+    """The numbers that are looked at first."""
+    made = [tag("div", tag("b", value), tag("span", name), class_="card") for name, value in pairs]
+    return tag("div", *made, class_="cards")
+
+
+def depth(metrics: TubeMetrics) -> Html:
+    """A bar of the tasks by state."""
+    rects, x = [], 0.0
+    for state in STATES:
+        width = 100 * getattr(metrics, state) / max(1, metrics.total)
+        rects.append(
+            tag("rect", x=f"{x:.1f}", y="0", width=f"{width:.1f}", height="8", class_=state)
+        )
+        x += width
+    said = ", ".join(f"{getattr(metrics, state):,} {state}" for state in STATES)
+    return tag(
+        "svg",
+        tag("title", said),
+        *rects,
+        class_="bar",
+        viewBox="0 0 100 8",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=said,
+    )
+
+
+# -- a queue --------------------------------------------------------------------------------------
+
+
+def overview(
+    snapshot: Snapshot,
+    link: Callable[[str], str] | None = None,
+    commits: Mapping[str, Sequence[Commit]] | None = None,
+) -> Html:
+    """What there is to say of a queue.
+
+    Args:
+        snapshot: The queue.
+        link: Where the page of a tube is, by its name; a report has no other pages.
+        commits: The newest of tubes, for a report of their conflicts.
+    """
+    tubes = list(snapshot.tubes.values())
+    found: list[tuple[str, object]] = [(state, snapshot.total(state)) for state in STATES]
+    found += [("oldest ready", age(snapshot.oldest) or "none"), ("tubes", len(tubes))]
+    found.append(("problems", len(snapshot.health.problems)))
+    return joined(
+        [
+            tag("h1", snapshot.location),
+            tag("p", f"{moment(snapshot.at)} UTC, {snapshot.engine} engine", class_="dim"),
+            cards(found),
+            section("Health", *_problems(snapshot.health)),
+            section("Tubes", _wide(_depths(tubes, link)), tag("p", _measured(tubes), class_="dim")),
+            section("Sessions", *_sessions(snapshot)),
+            section("Storage", _wide(_storage(tubes))),
+            None if commits is None else section("Conflicts", _wide(_conflicts(commits))),
+        ]
+    )
+
+
+def _conflicts(commits: Mapping[str, Sequence[Commit]]) -> Html:
+    rows = [
+        [
+            name,
+            sum(commit.conflicts or 0 for commit in newest),
+            len(newest),
+            moment(from_us(newest[-1].at_us)) if newest else "",
+        ]
+        for name, newest in commits.items()
+    ]
+    return table(["tube", "conflicts", "in commits", "since (UTC)"], rows, class_="numbers narrow")
+
+
+def _sessions(snapshot: Snapshot) -> list[Html]:
+    if not snapshot.sessions:
+        return [tag("p", "No session has taken anything for a while.", class_="dim")]
+    rows = [
+        [
+            str(info.uuid),
+            info.host,
+            None if info.pid is None else str(info.pid),
+            moment(info.since),
+            _left(info.until, snapshot.at),
+            ", ".join(f"{count:,} of {name}" for name, count in info.tubes.items()),
+        ]
+        for info in snapshot.sessions
+    ]
+    heads = ["session", "host", "process", "since (UTC)", "lease", "holds"]
+    return [_wide(table(heads, rows, limit=_SESSIONS, class_="sessions"))]
+
+
+def _left(until: dt.datetime | None, now: dt.datetime) -> str:
+    if until is None:
+        return "without end"
+    seconds = (until - now).total_seconds()
+    return f"{age(seconds)} left" if seconds > 0 else f"ended {age(-seconds)} ago"
+
+
+def _wide(shown: Html) -> Html:
+    """What scrolls by itself where the window is narrow."""
+    return tag("div", shown, class_="wide")
+
+
+def _problems(health: Health) -> list[Html]:
+    if health.ok:
+        return [tag("p", "No problem was found.", class_="sound")]
+    return [
+        tag(
+            "p",
+            tag(
+                "strong",
+                problem.kind if problem.tube is None else f"{problem.kind}, {problem.tube}",
+            ),
+            f": {problem.message}",
+            class_="problem",
+        )
+        for problem in health.problems
+    ]
+
+
+def _depths(tubes: Sequence[TubeSnapshot], link: Callable[[str], str] | None) -> Html:
+    heads = ["tube", "", *STATES, "done", "oldest ready", "added/s", "done/s", "leases ending"]
+    rows = [
+        [
+            _name(tube, link),
+            depth(tube.metrics),
+            *[getattr(tube.metrics, state) for state in STATES],
+            tube.done,
+            age(tube.metrics.oldest_ready_age),
+            *_rates(tube.flow),
+            tube.metrics.leases_ending,
+        ]
+        for tube in tubes
+    ]
+    return table(heads, rows, class_="numbers tubes")
+
+
+def _name(tube: TubeSnapshot, link: Callable[[str], str] | None) -> Html:
+    name = tube.name if link is None else tag("a", tube.name, href=link(tube.name))
+    return joined([name, " ", tag("span", tube.metrics.type, class_="dim")])
+
+
+def _rates(flow: Flow | None) -> list[str]:
+    return ["", ""] if flow is None else [_rate(flow.added), _rate(flow.done)]
+
+
+def _measured(tubes: Sequence[TubeSnapshot]) -> str:
+    seconds = [tube.flow.seconds for tube in tubes if tube.flow is not None]
+    if not seconds:
+        return "Throughput is known from the second look on."
+    return f"Throughput is that of the last {age(max(seconds))}, by all processes."
+
+
+def _storage(tubes: Sequence[TubeSnapshot]) -> Html:
+    heads = [
+        "tube",
+        "files",
+        "size",
+        "commits",
+        "last commit (UTC)",
+        "since a checkpoint",
+        "unswept",
+        "for",
+    ]
+    rows = [[tube.name, *_stored(tube.metrics)] for tube in tubes]
+    return table(heads, rows, class_="numbers")
+
+
+def _stored(metrics: TubeMetrics) -> list[object]:
+    return [
+        metrics.files,
+        size(metrics.size_bytes),
+        metrics.commits,
+        moment(metrics.last_commit),
+        metrics.log_commits,
+        metrics.unswept,
+        age(metrics.unswept_age),
+    ]
+
+
+# -- a tube ---------------------------------------------------------------------------------------
+
+
+def tube_now(tube: TubeSnapshot) -> Html:
+    """One tube's tasks by state, ages and throughput."""
+    metrics, flow = tube.metrics, tube.flow
+    found: list[tuple[str, object]] = [(state, getattr(metrics, state)) for state in STATES]
+    found += [("done", tube.done), ("oldest ready", age(metrics.oldest_ready_age) or "none")]
+    if flow is not None:
+        found += [("added/s", _rate(flow.added)), ("done/s", _rate(flow.done))]
+    return joined([tag("h1", tube.name), tag("p", metrics.type, class_="dim"), cards(found)])
+
+
+def tube_details(tube: TubeSnapshot, commits: Sequence[Commit]) -> Html:
+    """One tube's calls, storage and newest commits."""
+    calls = [[name, count] for name, count in tube.metrics.calls.items() if count]
+    return joined(
+        [
+            section("Calls", table(["verb", "tasks"], calls, class_="numbers narrow")),
+            section("Storage", _wide(_storage([tube]))),
+            section("Commits", *_commits(commits)),
+        ]
+    )
+
+
+def _commits(commits: Sequence[Commit]) -> list[Html]:
+    rows = [
+        [
+            moment(from_us(commit.at_us)),
+            commit.operation or commit.statement,
+            commit.tasks,
+            commit.conflicts,
+            commit.session,
+        ]
+        for commit in commits
+    ]
+    heads = ["at (UTC)", "verb", "tasks", "conflicts", "session"]
+    said = f"The newest {len(rows)}; conflicts are attempts that lost to other commits before."
+    return [tag("p", said, class_="dim"), _wide(table(heads, rows, class_="commits"))]
