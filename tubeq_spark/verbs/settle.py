@@ -18,6 +18,7 @@ from tubeq_spark.rules.row_changes import (
     Change,
     Event,
     GiveBack,
+    Renew,
     Touch,
     released,
 )
@@ -29,6 +30,7 @@ from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.compact import compact_at_times
 from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
+from tubeq_spark.verbs.renew_leases import new_lease
 from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
 
 if TYPE_CHECKING:
@@ -46,8 +48,10 @@ __all__ = [
     "bury_as_read",
     "changed",
     "delete",
+    "give_back",
     "kick",
     "release",
+    "renew",
     "run",
     "touch",
 ]
@@ -181,12 +185,48 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
         after = settled.change.of(found.rows[0])
 
         def finish(_affected: Affected) -> list[Task]:
-            ctx.queue.held_tasks.touched(ctx.record.id, after, settled.moves)
+            ctx.queue.held_tasks.renewed(ctx.record.id, [after], settled.moves)
             return ctx.happened("touch", [after])
 
         return Plan(settled.statement, finish)
 
     return run(ctx, "touch", attempt)[0]
+
+
+def renew(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+    """Begin the leases of held tasks anew. It is no touch: their ttr and their lives stay as they are."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        confirm(ctx, found)
+        lease = new_lease(ctx, ctx.queue.session.owner)
+        settled = settlement(ctx, found, lambda _, moves: Renew(moves, lease))
+        after = [row for one in found.rows if (row := settled.change.of(one)) is not None]
+
+        def finish(_affected: Affected) -> list[Task]:
+            ctx.queue.held_tasks.renewed(ctx.record.id, after, settled.moves)
+            return [row.task() for row in after]
+
+        return Plan(settled.statement, finish)
+
+    return run(ctx, "renew", attempt)
+
+
+def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+    """Give back held tasks that nobody has begun: they are ready, and were never taken."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        return changed(
+            ctx,
+            found,
+            lambda dest, _: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
+            lambda change: ctx.happened("release", [change.of(row) for row in found.rows]),
+        )
+
+    tasks = run(ctx, "give_back", attempt)
+    ctx.table_lock.changed()
+    return tasks
 
 
 def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
