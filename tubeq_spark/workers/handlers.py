@@ -108,10 +108,14 @@ class Calls:
 
     async def call_async(self, tasks: Sequence[Task]) -> Outcome:
         """The same for a coroutine function; a call that takes too long is cancelled."""
+        limit = asyncio.timeout(self._time_limit)
         try:
-            async with asyncio.timeout(self._time_limit):
+            async with limit:
                 result = await self._handler(self._argument(tasks))
-        except Exception as error:  # noqa: BLE001  (whatever the handler fails with is its own)
+        except Exception as raised:  # noqa: BLE001  (whatever the handler fails with is its own)
+            error: Exception = raised
+            if limit.expired():
+                error = TimeoutError(f"it took longer than {self._time_limit:g} s")
             found = self._parts(error, tasks)
             if found is None:
                 found = Outcome()

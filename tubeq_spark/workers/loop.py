@@ -201,7 +201,7 @@ class Loop:
         """Nothing is in hand: wait in the tube, as a take does; False: it was idle for long enough."""
         now = self._clock.monotonic()
         if self._resumes > now:
-            self._clock.sleep(min(LOOK, self._resumes - now))
+            self._clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
             return True
         idle, waits = self._limits.idle, LOOK
         if idle is not None:

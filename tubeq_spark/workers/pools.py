@@ -100,7 +100,7 @@ class EventLoop:
         self._units: deque[Sequence[Task]] = deque()
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="tubeq-worker", daemon=True).start()
+        threading.Thread(target=self._serve, name="tubeq-worker", daemon=True).start()
 
     def submit(self, tasks: Sequence[Task]) -> None:
         """Have a call made once there is a turn for it."""
@@ -124,6 +124,15 @@ class EventLoop:
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left))
+        self._loop.close()
 
     async def _run(self) -> None:
         """Make calls until none waits."""
