@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from program.starting import end, start
+from tubeq_spark.jobs.program.starting import end, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,14 +5,14 @@
 
 `fetch(df)` gets the tasks as a DataFrame (`task_id, data, attempts` and more) and returns one with
 a `task_id` for the table of results, or None. The order of the steps, and what a crash between any
-two leaves, is described in `consumer/loop.py`.
+two leaves, is described in `tubeq_spark/jobs/consumer/loop.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from program.starting import end, start
+from tubeq_spark.jobs.program.starting import end, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
-    return start("consumer.command", "spark", argv)
+    return start("tubeq_spark.jobs.consumer.command", "spark", argv)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python jobs/crawl.py --location /data/crawl https://example.org/
 
 It stays on the hosts of the URLs given. Stop it at any time: the same location goes on. The order
-of its steps, and what a crash between any two leaves, is described in `crawler/loop.py`. With
+of its steps, and what a crash between any two leaves, is described in `tubeq_spark/jobs/crawler/loop.py`. With
 --consumers several hosts are fetched at the same time, each by one consumer.
 
 For a queue on local files it starts no Spark: all that it does is done in this process. With --engine
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from program.starting import end, start
+from tubeq_spark.jobs.program.starting import end, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
-    return start("crawler.command", "native,jobs", argv)
+    return start("tubeq_spark.jobs.crawler.command", "native,jobs", argv)
 
 
 if __name__ == "__main__":

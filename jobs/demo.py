@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import crawl
-from crawler.parts import TUBE
 from loopback import FAULTS, serve
-from program.starting import MISSING, end
+
+from tubeq_spark.jobs.crawler.parts import TUBE
+from tubeq_spark.jobs.program.starting import MISSING, end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from program.starting import end, start
+from tubeq_spark.jobs.program.starting import end, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program; returns its exit code."""
-    return start("sweeping.command", "spark", argv)
+    return start("tubeq_spark.jobs.sweeping.command", "spark", argv)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from tubeq_spark.errors import (
     SessionError,
     TubeNotFoundError,
 )
-from tubeq_spark.observe import health, metrics, statistics
+from tubeq_spark.observe import health, metrics, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.rules import refusals, validation
 from tubeq_spark.rules.ids import require_ids
@@ -38,11 +38,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
-    from tubeq_spark.rules.reports import CheckReport, QueueMetrics, SweepReport
+    from tubeq_spark.rules.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
     from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.storage.commit_note import Commit
 
-__all__ = ["Queue", "typed_statistics"]
+__all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]
 
 
 def _reopened(
@@ -504,6 +506,22 @@ class Queue(CreatesTubes[Tube]):
         )
 
     @_uninterrupted
+    def sessions(self) -> list[SessionInfo]:
+        """Tell who is there: the queue objects of all processes, and what they hold.
+
+        A queue object is listed while its lease lasts, from its first take, join or `identify` on, and
+        after that as long as its session holds tasks. Reads the sessions once, and each tube once;
+        tubes of a type that this queue object does not know, or that cannot be read, are left out.
+
+        Returns:
+            One item a queue object, the longest open one first.
+
+        Commits: none.
+        """
+        self._context.require_running()
+        return sessions.sessions_of(self._context, self._contexts())
+
+    @_uninterrupted
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
         """Read all tables on local files as a whole, and say what is damaged; see `Damage.kind`.
 
@@ -584,3 +602,21 @@ def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[st
     """All tubes, or one, with their types and statistics, as of one look at them."""
     found = queue._statistics(name)  # noqa: SLF001  (kept from programs, not from the package)
     return {of.ctx.record.name: {"type": of.ctx.record.type, **of.as_dict()} for of in found}
+
+
+# What follows is kept from programs, not from the package.
+
+
+def look(queue: Queue) -> dict[str, TubeLook]:
+    """All tubes, as `tubeq top` shows them."""
+    return progress.look(queue._context, queue._contexts())  # noqa: SLF001
+
+
+def moved(tube: Tube, since: int, until: int) -> dict[str, int]:
+    """How many tasks were put and taken by the commits of a tube after a version."""
+    return progress.moved(tubes.context_of(tube), since, until)
+
+
+def newest_commits(tube: Tube, limit: int) -> list[Commit]:
+    """The newest commits to a tube's table, the newest first."""
+    return progress.newest_commits(tubes.context_of(tube), limit)

@@ -602,6 +602,23 @@ class Tube(SingleTasks):
         number = validation.count("count", count)
         return self._verb(lambda: settle.kick(self._ctx, number) if number else 0)
 
+    def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
+        """Make buried tasks ready again, named by their ids; their attempts start anew.
+
+        Args:
+            task_ids: Any buried tasks of the tube.
+
+        Returns:
+            The tasks, in the order of `task_ids`.
+
+        Raises:
+            TaskNotFoundError: There is no such task, or it is not buried; nothing was kicked.
+            InvalidOptionError: An id is no number, or named twice.
+
+        Commits: 1, none for no ids; conflicts as `bury`.
+        """
+        return self._many(task_ids, lambda ids: settle.kick_named(self._ctx, ids))
+
     # -- the whole tube -----------------------------------------------------------------------
 
     def peek(self, task_id: int) -> Task:

@@ -10,14 +10,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from program.stopping import Stop
-
 from bench.measure import Progress
 from bench.measuring import Run
 from bench.plan import Engine, Part, Plan, Session
 from bench.report import show
 from bench.results import Results
 from bench.sides import choose
+from tubeq_spark.jobs.program.stopping import Stop
 from tubeq_spark.programs import ExitCode, note, run_program
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from bench.plan import Engine, Part, Session
 from bench.run import Bench
 
 if TYPE_CHECKING:
-    from program.stopping import Stop
-
     from bench.measure import Progress
     from bench.plan import Plan
     from bench.results import Results
     from bench.sides import Side
+    from tubeq_spark.jobs.program.stopping import Stop
 
 __all__ = ["Run"]
 

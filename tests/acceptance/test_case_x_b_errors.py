@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from tests.acceptance.support import TUBE_TYPES, WAIT, ids_of, put_and_take, take
+from tests.acceptance.support import TUBE_TYPES, WAIT, calls, ids_of, put_and_take, take
 from tests.thorough import without_spark
 from tubeq_spark import (
     InvalidOptionError,
     NotTakenError,
     SessionError,
     TaskNotFoundError,
+    TaskState,
     TubeBusyError,
     TubeExistsError,
     TubeNotFoundError,
@@ -139,6 +140,34 @@ def test_kick_counts_and_by_default_kicks_one(tube: Tube) -> None:
     assert tube.kick() == 1
     assert tube.kick(5) == 2
     assert tube.kick() == 0
+
+
+@pytest.mark.without_spark
+def test_kick_of_named_tasks_kicks_these_or_none(tube: Tube, queue: Queue) -> None:
+    before = calls(queue, tube)["kick"]
+    first, second, third = ids_of(tube.put_many([1, 2, 3]))
+    for _ in range(2):
+        take(tube)
+        tube.release(first)
+    tube.bury_many([first, second, third])
+
+    for others, said in (([42], "42"), ([tube.put(4).task_id], "is ready, not buried")):
+        with pytest.raises(TaskNotFoundError, match=said):
+            tube.kick_many([third, *others])
+    with pytest.raises(InvalidOptionError, match="task_ids"):
+        tube.kick_many([third, third])
+    assert tube.kick_many([]) == []
+    assert ids_of(tube.tasks_by_state("!")) == [first, second, third]
+
+    kicked = tube.kick_many([third, first])
+
+    assert [(task.task_id, task.state, task.attempts) for task in kicked] == [
+        (third, TaskState.READY, 0),
+        (first, TaskState.READY, 0),
+    ]
+    assert ids_of(tube.tasks_by_state("!")) == [second]
+    assert take(tube).task_id == first
+    assert calls(queue, tube)["kick"] == before + 2
 
 
 @pytest.mark.thorough

@@ -8,6 +8,9 @@ from __future__ import annotations
 import datetime as dt
 import importlib.util
 import json
+import os
+import select
+import socket
 import subprocess
 import sys
 import threading
@@ -28,9 +31,11 @@ from tubeq_spark.rules.ids import tick_at, ticks
 from tubeq_spark.rules.microseconds import to_us
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typer.testing import Result
 
-    from tests.acceptance.support import Engine, NewTube
+    from tests.acceptance.support import Engine, NewTube, Session
     from tubeq_spark.testing import ManualClock
 
 
@@ -466,7 +471,7 @@ def test_completion_when_a_shell_asks_names_commands_and_tubes_and_makes_no_queu
         place = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1)}
         return CliRunner().invoke(app, [], env=asked | place, prog_name="tubeq").stdout.split()
 
-    assert complete("tubeq", "sw") == ["sweep"]
+    assert complete("tubeq", "sw") == ["sweep", "sweeper"]
     assert complete("tubeq", "put", "completed_") == ["completed_one", "completed_two"]
     assert complete("tubeq", "stats", "completed_t") == ["completed_two"]
     assert complete("tubeq", "put", "c", location="main.queues") == []
@@ -486,6 +491,386 @@ def test_library_of_the_native_engine_when_it_is_missing_leaves_the_call_to_spar
 
     assert by_itself.stderr == "tubeq: failed: None\n"
     assert asked.stderr.startswith("tubeq: without Spark the library deltalake is needed: pip ")
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+def rows(result: Result) -> list[dict[str, str]]:
+    """The rows of a table without spaces in its cells, by their columns."""
+    assert result.exit_code == 0, result.stderr
+    header, *lines = [line.split() for line in result.stdout.splitlines()]
+    return [dict(zip(header, line, strict=False)) for line in lines]
+
+
+def test_stats_when_nothing_was_called_has_the_same_columns(
+    tubeq: Tubeq, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifo")
+    before = tubeq("stats", tube.name).stdout.splitlines()
+    tube.put("a")
+    tube.bury(tube.put("b").task_id)
+
+    after = tubeq("stats", tube.name).stdout.splitlines()
+
+    assert before[0].split() == after[0].split()
+    assert before[0].split() == [
+        *("tube", "type", "ready", "taken", "delayed", "buried", "done", "total"),
+        *("put", "take", "ack", "release", "bury", "kick", "delete"),
+    ]
+
+
+def test_tasks_and_show_tell_of_one_tube(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", ttr=60)
+    tube.put("held", utube="a")
+    take(tube)
+    buried = tube.put("set aside", utube="b")
+    tube.bury(buried.task_id)
+    tube.put_many(["c", "d"], utube="c")
+
+    listed = rows(tubeq("tasks", tube.name))
+    one = results(tubeq("tasks", tube.name, "--state", "ready", "-n1", "--json"))
+    by_letter = results(tubeq("tasks", tube.name, "--state=!", "--json"))
+    [shown] = results(tubeq("show", tube.name, "--json"))
+
+    assert [row["state"] for row in listed] == ["taken", "ready", "ready", "buried"]
+    assert [task["data"] for task in one] == ["c"]
+    assert [task["task_id"] for task in by_letter] == [str(buried.task_id)]
+    assert (shown["options"]["ttr"], shown["tasks"]["total"], shown["type"]) == (60, 4, "utubettl")
+    assert "  ttr: 60.0\n" in tubeq("show", tube.name).stdout
+    refused = tubeq("tasks", tube.name, "--state=tired")
+    assert (refused.exit_code, "must be one of ready, " in refused.stderr) == (2, True)
+
+
+def test_history_tells_which_verb_changed_how_many_tasks_for_whom(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many([1, 2, 3])
+    tube.ack_many([task.task_id for task in tube.take_many(2)])
+
+    told = results(tubeq("history", tube.name, "--json"))
+
+    assert [(commit["operation"], commit["tasks"]) for commit in told] == [
+        ("ack", 2),
+        ("take", 2),
+        ("put", 3),
+        (None, None),
+    ]
+    assert {commit["session"] for commit in told} == {str(queue.session_uuid), None}
+    assert [row["version"] for row in rows(tubeq("history", tube.name, "-n2"))] == ["3", "2"]
+
+
+def test_sessions_tells_who_holds_what(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    tube.put_many([1, 2])
+    [first, _] = results(tubeq("take", tube.name, "-n2", "--keep=100", "--json"))
+
+    told = {info["uuid"]: info for info in results(tubeq("sessions", "--json"))}
+    listed = {row["session"]: row for row in rows(tubeq("sessions"))}
+
+    info = told[first["session"]]
+    assert (info["holds"], info["tubes"], info["pid"]) == (2, {tube.name: 2}, os.getpid())
+    assert listed[first["session"]]["host"] == info["host"] == socket.gethostname()
+    tube.release_all()
+
+
+def test_metrics_tells_depth_and_ages_and_prometheus_text(
+    tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many([1, 2])
+    clock.advance(240)
+
+    [told] = [each for each in results(tubeq("metrics", "--json")) if each["tube"] == tube.name]
+    [row] = [row for row in rows(tubeq("metrics")) if row["tube"] == tube.name]
+    text = tubeq("metrics", "--prometheus").stdout
+
+    assert (told["ready"], told["oldest_ready_age"], told["commits"]) == (2, 240, 1)
+    assert (row["ready"], row["oldest"]) == ("2", "4m")
+    assert f'tubeq_tasks{{state="ready",tube="{tube.name}"}} 2.0\n' in text
+
+
+def test_health_when_something_wants_attention_ends_with_1(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put("a", delay=1)
+    queue.sweep()
+    clock.advance(1_000)
+
+    # The clock of the tests is not the storage's.
+    told = tubeq("health", "--json", "--drift=1e12")
+    said = tubeq("health", "--drift=1e12")
+    queue.sweep()
+    well = [tubeq("health", "--drift=1e12", *json) for json in ([], ["--json"])]
+
+    assert (told.exit_code, said.exit_code) == (1, 1)
+    [problem] = [json.loads(line) for line in told.stdout.splitlines()]
+    assert (problem["kind"], problem["tube"]) == ("sweeper", tube.name)
+    assert said.stdout.startswith(f"sweeper: {tube.name}: 1 tasks wait for a sweep, ")
+    assert [each.exit_code for each in well] == [0, 0]
+    assert [each.stdout for each in well] == ["nothing wants attention\n", ""]
+
+
+def test_top_shows_what_all_processes_do_a_second(
+    tubeq: Tubeq, new_tube: NewTube, session: Session, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo")
+    other = session()[tube.name]
+    tube.put_many(range(9))
+    held = session()[tube.name].take_many(1)
+    clock.advance(10)
+    sleep = clock.sleep
+
+    def work(seconds: float) -> None:
+        other.put_many(range(10))
+        tasks = other.take_many(6)
+        other.exchange(ack=[task.task_id for task in tasks[:4]], take=2)
+        other.bury(tasks[5].task_id)
+        sleep(seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "sleep", work)
+        told = results(tubeq("top", "--looks=2", "--interval=2", "--json"))
+    first, second = [look for look in told if look["tube"] == tube.name]
+
+    assert len(held) == 1
+    assert (first["per_second"], first["holders"], first["oldest_ready_age"]) == (None, 1, 10)
+    # Four verbs, and what compacts at times.
+    assert second["per_second"].pop("commits") >= 2
+    assert second["per_second"] == {"put": 5, "take": 4, "done": 2}
+    assert (second["holders"], second["tasks"]["buried"]) == (2, 1)
+    tube.release_all()
+
+
+def test_top_sorts_by_a_column(tubeq: Tubeq, new_tube: NewTube) -> None:
+    few, many = new_tube("fifo"), new_tube("fifo")
+    few.put_many(range(100))
+    many.put_many(range(200))
+
+    listed = [row["tube"] for row in rows(tubeq("top", "--once", "--sort=ready"))]
+
+    assert listed[:2] == [many.name, few.name]
+    refused = tubeq("top", "--once", "--sort=colour")
+    assert (refused.exit_code, "must be one of tube, ready, " in refused.stderr) == (2, True)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such terminals")
+def test_top_when_keys_are_pressed_sorts_and_quits(location: str) -> None:
+    import pty  # noqa: PLC0415  not on every system
+
+    with Queue(None, location) as queue:
+        queue.create_tube("few").put("a")
+        queue.create_tube("many").put_many(["a", "b"])
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tubeq_spark.cli", "--location", location, "top"]
+    with subprocess.Popen(
+        command, env=environment(TERM="xterm", COLUMNS="150"), stdin=theirs, stdout=theirs
+    ) as process:
+        os.close(theirs)
+        shown = read_until(ours, lambda text: "q quit" in text)
+        os.write(ours, b"r")
+        shown = read_until(ours, lambda text: 0 < text.find("many") < text.rfind("few"))
+        os.write(ours, b"xq")
+        read_until(ours, lambda _: process.poll() is not None)
+        os.close(ours)
+
+    assert process.returncode == 0, shown
+
+
+def read_until(terminal: int, done: Callable[[str], bool]) -> str:
+    """What a program shows on a terminal until then; it ends, or the test's time is over."""
+    text = ""
+    while not done(text):
+        if select.select([terminal], [], [], 0.05)[0]:
+            try:
+                text += os.read(terminal, 65_536).decode(errors="replace")
+            except OSError:  # Linux: the other side has closed it
+                break
+    return text
+
+
+# -- changing --------------------------------------------------------------------------------------
+
+
+def test_kick_of_named_tasks_kicks_these(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    ids = [task.task_id for task in tube.put_many(range(4))]
+    tube.bury_many(ids)
+    named = [f"--id={ids[3]}", f"--id={ids[1]}"]
+
+    assert results(tubeq("kick", tube.name, *named, "--json")) == [{"tube": tube.name, "kicked": 2}]
+
+    assert data_of(tube.tasks_by_state("r")) == [1, 3]
+    again = tubeq("kick", tube.name, f"--id={ids[0]}", *named)
+    assert (again.exit_code, again.stderr.endswith("is ready, not buried\n")) == (2, True)
+    assert data_of(tube.tasks_by_state("!")) == [0, 2]
+    both = tubeq("kick", tube.name, "2", *named)
+    assert (both.exit_code, both.stderr) == (2, "tubeq: a count and --id exclude each other\n")
+    assert tubeq("kick", tube.name).stdout == f"kicked 1 tasks of {tube.name}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "nothing", "done", "left"),
+    [
+        ("truncate", "nothing was removed", {"truncated": True}, {}),
+        ("release-all", "nothing was released", {"released": 1}, {"ready": 2, "total": 2}),
+    ],
+)
+def test_command_that_destroys_without_a_terminal_asks_for_yes(
+    command: str,
+    nothing: str,
+    done: dict[str, object],
+    left: dict[str, int],
+    tubeq: Tubeq,
+    new_tube: NewTube,
+    queue: Queue,
+) -> None:
+    tube = new_tube("fifo")
+    tube.put_many([1, 2])
+    take(tube)
+
+    refused = tubeq(command, tube.name)
+
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    said = f"{nothing}: without a terminal to ask at, say --yes"
+    assert refused.stderr == f"tubeq: {said}\n"
+    assert counts(queue, tube) == {"ready": 1, "taken": 1, "total": 2}
+    assert json.loads(tubeq("--json", command, tube.name).stderr)["message"] == said
+    assert results(tubeq(command, tube.name, "--yes", "--json")) == [{"tube": tube.name, **done}]
+    assert counts(queue, tube) == left
+
+
+# -- errors and other people's text ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message", "code"),
+    [
+        (["peek", "nowhere", "1"], "TubeNotFoundError", "no tube named 'nowhere'", 2),
+        (["peek", "--nonsense"], "BadUseError", "No such option: --nonsense", 2),
+        (["--nonsense"], "BadUseError", "No such option: --nonsense", 2),
+        (["put", "shared_fifo", "no-such-file"], "FileNotFoundError", "no-such-file", 2),
+        (["--engine=spark", "tubes"], "SparkAskedForError", "failed: None", 3),
+        (["--engine=fast", "tubes"], "InvalidOptionError", "engine='fast': must be ", 2),
+    ],
+)
+def test_error_with_json_is_one_object_on_standard_error(
+    arguments: list[str], error: str, message: str, code: int, tubeq: Tubeq, fifo: object
+) -> None:
+    for place in (0, len(arguments)):
+        result = tubeq(*arguments[:place], "--json", *arguments[place:])
+
+        assert (result.exit_code, result.stdout) == (code, "")
+        said = json.loads(result.stderr)
+        assert (said["error"], said["exit_code"], sorted(said)) == (
+            error,
+            code,
+            ["error", "exit_code", "message"],
+        )
+        assert message in said["message"]
+    with_trace = json.loads(tubeq("--json", "--verbose", "peek", "nowhere", "1").stderr)
+    assert with_trace["trace"].startswith("Traceback")
+
+
+def test_note_with_json_is_an_object_too(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("limfifottl", capacity=1)
+
+    full = tubeq("put", tube.name, "--batch=1", "--json", stdin="1\n2\n")
+
+    assert full.exit_code == 1
+    assert json.loads(full.stderr) == {"note": f"tube {tube.name} is full; 1 tasks were put before"}
+
+
+#: Clears a screen, rings, begins a title, by one character and by two; turns the direction around.
+EVIL = "\x1b[2J\x07\x1b]0;title\x9b31m\x7f\r\u202e[bold]"
+CONTROLS = set(EVIL) - set("[]0;title31mboldJ2")
+
+
+def test_text_of_others_when_it_controls_a_terminal_is_shown_escaped(
+    tubeq: Tubeq, new_tube: NewTube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("utubettl", ttr=60)
+    monkeypatch.setattr("socket.gethostname", lambda: EVIL)
+    tube.put({EVIL: EVIL}, utube=EVIL)
+    number = str(tube.put(EVIL, utube=EVIL).task_id)
+    [held] = results(tubeq("take", tube.name, "--keep=100", "--json"))
+    calls = [
+        tubeq("tasks", tube.name),
+        tubeq("tasks", tube.name, "--json"),
+        tubeq("peek", tube.name, number),
+        tubeq("peek", tube.name, number, "--json"),
+        tubeq("sessions"),
+        tubeq("sessions", "--json"),
+        tubeq("history", tube.name),
+        tubeq("peek", EVIL, "1"),
+        tubeq("peek", EVIL, "1", "--json"),
+        tubeq("peek", EVIL, "1", "--verbose"),
+        tubeq("put", tube.name, "no" + EVIL),
+        tubeq("bury", tube.name, number),
+        tubeq("take", tube.name),
+    ]
+
+    for call in calls:
+        shown = (call.stdout + call.stderr).replace("\n", "")
+        assert not CONTROLS & set(shown), ascii(shown)
+    table, as_json, *_ = [call.stdout for call in calls]
+    assert "\\x1b[2J\\x07" in table
+    assert "[bold]" in table
+    assert {json.loads(line)["utube"] for line in as_json.splitlines()} == {EVIL}
+    assert held["data"] == {EVIL: EVIL}
+    [info] = [i for i in results(calls[5]) if i["uuid"] == held["session"]]
+    assert info["host"] == EVIL
+    tube.truncate()
+
+
+# -- ready-made programs ---------------------------------------------------------------------------
+
+
+def test_sweeper_as_a_command_sweeps_the_queue_that_is_named_before_it(
+    shared_location: str, queue: Queue, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(*arguments: str) -> tuple[int, str, str]:
+        done = CliRunner().invoke(app, arguments, obj=Outside(), prog_name="tubeq")
+        return done.exit_code, done.stdout, done.stderr
+
+    swept = call("--location", shared_location, "sweeper", "--once")
+    nowhere = call("--location", f"{shared_location}/none", "sweeper", "--once")
+    bad = call("--location", shared_location, "sweeper", "--onze")
+
+    assert swept[0] == 0
+    assert swept[2] == ""
+    assert nowhere[:2] == (2, "")
+    assert nowhere[2].startswith("tubeq sweeper: no queue at ")
+    assert not Path(shared_location, "none").exists()
+    assert (bad[0], "tubeq sweeper: error: " in bad[2]) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extras"),
+    [
+        ("crawl", "httpx", ("native", "jobs")),
+        ("crawl", "bs4", ("native", "jobs")),
+        ("consume", "pyspark", ("spark",)),
+        ("enqueue", "pyspark", ("spark",)),
+    ],
+)
+def test_program_as_a_command_when_a_package_is_missing_says_which_extra_brings_it(
+    name: str, package: str, extras: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [m for m in sys.modules if m.startswith("tubeq_spark.jobs")]:
+        monkeypatch.delitem(sys.modules, module)
+    for module in [m for m in sys.modules if m == package or m.startswith(f"{package}.")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+
+    call = ["--location=/q", name, "--help"]
+    done = CliRunner().invoke(app, call, obj=Outside(open_spark=no_spark), prog_name="tubeq")
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"tubeq: {package} is not installed: {how_to_install(*extras)}\n"
 
 
 @pytest.mark.processes

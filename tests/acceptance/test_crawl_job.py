@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 import pytest
-from crawler.crew import Crawler
-from crawler.parts import TUBE
-from crawler.settings import Ending, Settings
 from deltalake import DeltaTable
 from loopback import FAULTS, FLAKY_PAGES, TreeHandler, serve
 
 from tests.programs import ROOT, environment
 from tubeq_spark import Queue
+from tubeq_spark.jobs.crawler.crew import Crawler
+from tubeq_spark.jobs.crawler.parts import TUBE
+from tubeq_spark.jobs.crawler.settings import Ending, Settings
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from crawler.settings import Progress
     from pyspark.sql import SparkSession
 
     from tubeq_spark import Clock
+    from tubeq_spark.jobs.crawler.settings import Progress
 
 FOLDERS, FILES = 4, 6
 PAGES = 1 + FOLDERS * (1 + FILES)

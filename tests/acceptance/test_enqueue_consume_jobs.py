@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import consume
 import enqueue
 import pytest
-from consumer.loop import Consumer, Ending, Settings
-from consumer.results import ResultTable
 from pyspark.sql import functions as F
 
 from tests.acceptance.support import counts
 from tests.programs import ROOT, environment
 from tubeq_spark import Queue, QueueConfig
+from tubeq_spark.jobs.consumer.loop import Consumer, Ending, Settings
+from tubeq_spark.jobs.consumer.results import ResultTable
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from crawler.parts import TUBE
 from loopback import TreeHandler, serve
 
 from tests.cluster.conftest import ROOT, WORKERS, Cluster
 from tubeq_spark import Queue
+from tubeq_spark.jobs.crawler.parts import TUBE
 
 if TYPE_CHECKING:
     import subprocess

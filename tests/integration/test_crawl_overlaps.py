@@ -8,13 +8,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from crawler.fetch import Page
-from crawler.native.pages import NativePages
-from crawler.parts import Exclusivity
-from crawler.run import Job, run
-from crawler.settings import Settings
-from crawler.tables import FETCH_COLUMNS, PageTable, overlapping
 from rich.console import Console
+
+from tubeq_spark.jobs.crawler.fetch import Page
+from tubeq_spark.jobs.crawler.native.pages import NativePages
+from tubeq_spark.jobs.crawler.parts import Exclusivity
+from tubeq_spark.jobs.crawler.run import Job, run
+from tubeq_spark.jobs.crawler.settings import Settings
+from tubeq_spark.jobs.crawler.tables import FETCH_COLUMNS, PageTable, overlapping
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from consumer.results import ResultTable
-from crawler.tables import FETCH_COLUMNS, PageTable
 from filelock import FileLock, Timeout
 from pyspark.sql import functions as F
 
 from tests.concurrency.support import WAIT
 from tubeq_spark import StoreError
+from tubeq_spark.jobs.consumer.results import ResultTable
+from tubeq_spark.jobs.crawler.tables import FETCH_COLUMNS, PageTable
 from tubeq_spark.storage import locking
 from tubeq_spark.storage.committer import Committer, CommitterFile
 

@@ -200,6 +200,12 @@ class QueueAgainstModel(RuleBasedStateMachine):
         """Revive buried tasks."""
         assert self.tubes[who].kick(count) == self.model.tubes[who].kick(count)
 
+    @rule(who=SESSIONS, data=st.data())
+    def kick_named(self, who: str, data: st.DataObject) -> None:
+        """Revive buried tasks by their ids."""
+        task_ids = self._draw_ids(data, who)
+        self._both(who, lambda tube: tube.kick_many(task_ids))
+
     @rule(who=SESSIONS, data=st.data(), count=st.integers(0, 3))
     def exchange(self, who: str, data: st.DataObject, count: int) -> None:
         """Finish tasks and take the next."""

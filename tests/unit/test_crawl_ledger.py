@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from crawler.ledger import Ledger
-
+from tubeq_spark.jobs.crawler.ledger import Ledger
 from tubeq_spark.testing import ManualClock
 
 

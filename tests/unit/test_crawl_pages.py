@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pyarrow as pa
 import pytest
-from crawler import command
-from crawler.fetch import PAGE_SCHEMA, Limits, Outcome, Page, fetch, fetcher, load_robots
-from crawler.tables import FETCH_COLUMNS
-from crawler.urls import Scope, host_of, links_of, normalise, parse_robots
 from loopback import FAULTS, TreeHandler, serve
-from program.stopping import Stop
+
+from tubeq_spark.jobs.crawler import command
+from tubeq_spark.jobs.crawler.fetch import (
+    PAGE_SCHEMA,
+    Limits,
+    Outcome,
+    Page,
+    fetch,
+    fetcher,
+    load_robots,
+)
+from tubeq_spark.jobs.crawler.tables import FETCH_COLUMNS
+from tubeq_spark.jobs.crawler.urls import Scope, host_of, links_of, normalise, parse_robots
+from tubeq_spark.jobs.program.stopping import Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable

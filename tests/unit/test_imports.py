@@ -49,10 +49,17 @@ def not_public(files: Iterable[Path]) -> dict[str, list[str]]:
 
 
 def test_programs_when_they_import_names_import_public_ones_only() -> None:
-    files = list((ROOT / "jobs").rglob("*.py"))
+    folders = (ROOT / "jobs", ROOT / "tubeq_spark" / "jobs")
+    found = [not_public(folder.rglob("*.py")) for folder in folders]
 
-    assert files
-    assert not_public(files) == {}
+    assert [
+        name
+        for files in found
+        for names in files.values()
+        for name in names
+        if not name.startswith("tubeq_spark.jobs.")
+    ] == []
+    assert all(any(folder.rglob("*.py")) for folder in folders)
 
 
 def test_cases_when_they_import_names_import_public_ones_with_two_exceptions() -> None:

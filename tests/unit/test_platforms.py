@@ -11,13 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import program.starting
 import pytest
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from tubeq_spark import Queue, QueueConfig, StoreError, local_session
 from tubeq_spark.admin.dead_files import SYSTEM, Tables, remove_dead_files
+from tubeq_spark.jobs.program import starting
 from tubeq_spark.storage.location import Location
 from tubeq_spark.storage.locking import table_lock_of
 from tubeq_spark.storage.opened_location import OpenedLocation
@@ -142,7 +142,7 @@ def test_program_when_it_is_done_returns_and_when_it_failed_exits(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codes = iter([0, 1])
-    monkeypatch.setattr(program.starting, "start", lambda *_: next(codes))
+    monkeypatch.setattr(starting, "start", lambda *_: next(codes))
     monkeypatch.setattr(sys, "argv", [name])
 
     runpy.run_path(str(JOBS / f"{name}.py"), run_name="__main__")

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import typer
-from program import running, starting
-from sweeping import command as sweeper
 from typer.testing import CliRunner
 
 from tubeq_spark import (
@@ -26,6 +24,8 @@ from tubeq_spark import (
 )
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
+from tubeq_spark.jobs.program import running, starting
+from tubeq_spark.jobs.sweeping import command as sweeper
 from tubeq_spark.programs import BadUseError, ExitCode, how_to_install, read_defaults, run_program
 
 if TYPE_CHECKING:
@@ -158,8 +158,12 @@ def test_program_when_its_packages_are_missing_ends_as_bad_use(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "rich.console", None)
-    monkeypatch.delitem(sys.modules, "crawler.command", raising=False)
+    monkeypatch.delitem(sys.modules, "tubeq_spark.jobs.crawler.command", raising=False)
 
-    assert starting.start("crawler.command", "jobs", []) == starting.MISSING == ExitCode.BAD_USE
+    assert (
+        starting.start("tubeq_spark.jobs.crawler.command", "jobs", [])
+        == starting.MISSING
+        == ExitCode.BAD_USE
+    )
     said = f"rich is not installed: {how_to_install('jobs')}\n"
     assert capsys.readouterr().err == said

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sweeping import command
 
 from tubeq_spark import SweepReport
+from tubeq_spark.jobs.sweeping import command
 from tubeq_spark.streams.ticks import start_ticking
 
 if TYPE_CHECKING:

@@ -155,7 +155,7 @@ def _chosen(
     if why_not is None and (wanted == "native" or spark is None):
         return "native"
     if why_not is not None and (wanted == "native" or spark is None):
-        raise StoreError(why_not)
+        raise StoreError(why_not) from _missing()
     return _by_itself(spark, location, storage_options, why_not)
 
 
@@ -187,9 +187,16 @@ def _by_itself(
     return "spark"
 
 
+def _missing() -> ModuleNotFoundError | None:
+    """The cause where the library is not installed."""
+    if importlib.util.find_spec(_LIBRARY) is not None:
+        return None
+    return ModuleNotFoundError(f"no module {_LIBRARY}", name=_LIBRARY)
+
+
 def _why_not_native(spark: SparkSession | None, location: Location) -> str | None:
     """Why the native engine cannot work at a location; `None` when it can."""
-    if importlib.util.find_spec(_LIBRARY) is None:
+    if _missing() is not None:
         return f"without Spark the library {_LIBRARY} is needed: {how_to_install('native')}"
     if location.in_catalog:
         return location.needs_a_session()

@@ -31,4 +31,10 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, *_where: object, **_how: object) -> None:
-    sys.stderr.write(f"tubeq: {message}\n")
+    from tubeq_spark.cli.call import NAME  # noqa: PLC0415  as above
+    from tubeq_spark.cli.program import note, note_json  # noqa: PLC0415
+
+    if "--json" in sys.argv:
+        note_json({"note": str(message)})
+    else:
+        note(NAME, str(message))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from tubeq_spark.cli import check, put, settle, take, top, tubes
+from tubeq_spark.cli import check, look, programs, put, settle, take, top, tubes
 from tubeq_spark.cli.call import NAME, Call, Outside
-from tubeq_spark.cli.program import report_error
+from tubeq_spark.cli.program import BadUseError, report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
 
 __all__ = ["app"]
+
+
+#: What typer raises where a command line is none; it has no public name of its own.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 class _Group(TyperGroup):
@@ -27,6 +32,34 @@ class _Group(TyperGroup):
         if len(options) < end:
             options.insert(0, "--json")
         return super().parse_args(ctx, options + args[end:])
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        # Bad options before the command's name.
+        with _as_json(asked="--json" in args):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        # And after it.
+        with _as_json(asked=bool(ctx.params["json"])):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _as_json(*, asked: bool) -> Iterator[None]:
+    """End with an object of JSON where typer would print a sentence and how the command is called."""
+    try:
+        yield
+    except _UsageError as error:
+        if not asked:
+            raise
+        raise typer.Exit(report_error(NAME, BadUseError(_said(error)), as_json=True)) from None
+
+
+def _said(error: Exception) -> str:
+    said: Any = error
+    return str(said.format_message())
 
 
 app = typer.Typer(
@@ -94,7 +127,8 @@ def options(
     try:
         settings = read_defaults(config, location=location, remote=remote, engine=engine)
     except InvalidOptionError as error:
-        raise typer.Exit(report_error(NAME, error, verbose=verbose)) from None
+        code = report_error(NAME, error, verbose=verbose, as_json=json)
+        raise typer.Exit(code) from None
     ctx.obj = Call(
         outside=outside,
         settings=settings,
@@ -117,9 +151,19 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.tubes,
     tubes.stats,
     top.top,
+    look.health,
+    look.metrics,
+    look.show,
+    look.tasks,
+    look.history,
+    look.sessions,
     tubes.sweep,
+    tubes.release_all,
+    tubes.truncate,
     tubes.drop,
     check.check,
 )
 for _command in _COMMANDS:
     app.command()(_command)
+for _program in (programs.enqueue, programs.consume, programs.sweeper, programs.crawl):
+    app.command(**programs.SETTINGS)(_program)

@@ -21,6 +21,7 @@ from tubeq_spark.cli.program import (
     BadUseError,
     ExitCode,
     note,
+    note_json,
     open_spark,
     quiet_loggers,
     report_error,
@@ -28,6 +29,7 @@ from tubeq_spark.cli.program import (
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.rules.installing import how_to_install
+from tubeq_spark.rules.printable import printable, printable_json
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.task import Task
 
@@ -160,22 +162,38 @@ class Call:
 
     def fail(self, error: BaseException) -> NoReturn:
         """End the call as an error does."""
-        raise typer.Exit(report_error(NAME, error, verbose=self.verbose)) from None
+        code = report_error(NAME, error, verbose=self.verbose, as_json=self.json)
+        raise typer.Exit(code) from None
 
-    @staticmethod
-    def end(sentence: str, code: ExitCode) -> NoReturn:
-        """End the call."""
-        note(NAME, sentence)
-        raise typer.Exit(code)
-
-    @staticmethod
-    def tell(sentence: str) -> None:
+    def tell(self, sentence: str) -> None:
         """Say something that is no result."""
-        note(NAME, sentence)
+        if self.json:
+            note_json({"note": sentence})
+        else:
+            note(NAME, sentence)
+
+    def require_yes(self, question: str, nothing: str, *, yes: bool) -> None:
+        """Go on only where whoever called agrees.
+
+        Args:
+            question: For the terminal.
+            nothing: That nothing was done, for those who do not agree.
+            yes: Whether they have said so.
+
+        Raises:
+            BadUseError: They do not, or there is nobody to ask.
+        """
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            msg = f"{nothing}: without a terminal to ask at, say --yes"
+            raise BadUseError(msg)
+        if not typer.confirm(question, err=True):
+            raise BadUseError(nothing)
 
     def show(self, result: dict[str, Any], text: str) -> None:
         """Print a result: for machines as one line of JSON, else as text."""
-        print_line(json_text(result) if self.json else text)
+        print_line(json_text(result) if self.json else printable(text, "\t"))
         # Whoever waits for it need not wait for the queue to be closed.
         sys.stdout.flush()
 
@@ -193,15 +211,13 @@ class Call:
 
 
 def json_text(value: Any) -> str:
-    """A line of JSON, whatever a payload holds: moments as ISO 8601, bytes in hexadecimal."""
+    """A line of JSON, whatever a payload holds: moments as ISO 8601, bytes in hexadecimal.
+
+    What controls a terminal is escaped.
+    """
     value = _with_text_keys(value)
-    text = json.dumps(value, ensure_ascii=False, default=_as_text)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        # Half of a pair of surrogates, which only an escape can name.
-        return json.dumps(value, default=_as_text)
-    return text
+    # Half of a pair of surrogates, which only an escape can name, is one of them, too.
+    return printable_json(json.dumps(value, ensure_ascii=False, default=_as_text))
 
 
 def _with_text_keys(value: Any) -> Any:

@@ -141,15 +141,21 @@ ENDINGS = (
         TubeqError, ExitCode.FAILED, "Any of the errors above.", "As of the one that was raised."
     ),
 )
-#: What else another call can mend: a file or directory that the program was given.
-_BAD_USES = (BadUseError, FileNotFoundError, IsADirectoryError, PermissionError)
+#: What else another call can mend: a file or directory that the program was given, a missing package.
+_BAD_USES = (
+    BadUseError,
+    FileNotFoundError,
+    IsADirectoryError,
+    ModuleNotFoundError,
+    PermissionError,
+)
 
 
 def code_of(error: BaseException) -> ExitCode:
     """How a program ends by an error."""
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
-    if isinstance(error, _BAD_USES):
+    if isinstance(error, _BAD_USES) or isinstance(error.__cause__, ModuleNotFoundError):
         return ExitCode.BAD_USE
     found = (ending.code for ending in ENDINGS if isinstance(error, ending.error))
     return next(found, ExitCode.FAILED)

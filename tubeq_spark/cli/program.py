@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -13,9 +14,10 @@ from tubeq_spark.cli.exit_codes import BadUseError, ExitCode, code_of
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.rules.installing import how_to_install
+from tubeq_spark.rules.printable import printable, printable_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -23,6 +25,7 @@ __all__ = [
     "BadUseError",
     "ExitCode",
     "note",
+    "note_json",
     "open_spark",
     "quiet_loggers",
     "report_error",
@@ -56,28 +59,43 @@ def run_program(
         return report_error(name, error, verbose=verbose)
 
 
-def report_error(name: str, error: BaseException, *, verbose: bool = False) -> ExitCode:
+def report_error(
+    name: str, error: BaseException, *, verbose: bool = False, as_json: bool = False
+) -> ExitCode:
     """Say in one sentence what ended a program; returns the exit code of that.
 
     Args:
         name: The program's, which begins the sentence.
         error: What ended it.
         verbose: Whether to show where it came from.
+        as_json: Whether to say it as an object of JSON: `error`, `message`, `exit_code` and, where
+            `verbose`, `trace`.
     """
     code = code_of(error)
-    if code is ExitCode.INTERRUPTED:
-        note(name, "stopped at once; nothing is lost: what was taken and not acked is given back")
-        return code
-    if verbose:
-        traceback.print_exception(error)
     is_told = code is ExitCode.BAD_USE or isinstance(error, TubeqError)
-    note(name, f"{'' if is_told else 'failed: '}{reason_of(error)}")
+    sentence = f"{'' if is_told else 'failed: '}{reason_of(error)}"
+    if code is ExitCode.INTERRUPTED:
+        sentence = "stopped at once; nothing is lost: what was taken and not acked is given back"
+        verbose = False
+    trace = "".join(traceback.format_exception(error)) if verbose else ""
+    if as_json:
+        said = {"error": type(error).__name__, "message": sentence, "exit_code": int(code)}
+        note_json(said | ({"trace": trace} if trace else {}))
+        return code
+    sys.stderr.write(printable(trace, "\n"))
+    note(name, sentence)
     return code
 
 
 def note(name: str, sentence: str) -> None:
-    """Say something that is no result, on standard error."""
-    sys.stderr.write(f"{name}: {sentence}\n")
+    """Say something that is no result, on standard error; what controls a terminal is escaped."""
+    sys.stderr.write(f"{name}: {printable(sentence)}\n")
+    sys.stderr.flush()
+
+
+def note_json(said: Mapping[str, object]) -> None:
+    """Say something that is no result as a line of JSON, on standard error."""
+    sys.stderr.write(f"{printable_json(json.dumps(said, ensure_ascii=False))}\n")
     sys.stderr.flush()
 
 

@@ -45,7 +45,7 @@ def put(
     """
     call: Call = ctx.obj
     options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
-    with call.answering(), _opened(file) as stream, call.queue(tube=tube) as queue:
+    with call.answering(), _opened(call, file) as stream, call.queue(tube=tube) as queue:
         target = queue.tube(tube)
         done = _Done()
         with _showing(stream, file) as show:
@@ -86,13 +86,13 @@ class _Done:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[BinaryIO]:
+def _opened(call: Call, file: Path) -> Iterator[BinaryIO]:
     if str(file) != "-":
         with file.open("rb") as stream:
             yield stream
         return
     if sys.stdin.isatty():
-        Call.tell("reading JSON lines from the terminal; Ctrl-D ends them")
+        call.tell("reading JSON lines from the terminal; Ctrl-D ends them")
     yield sys.stdin.buffer
 
 

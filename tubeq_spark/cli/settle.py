@@ -8,6 +8,7 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.names import TubeName
+from tubeq_spark.errors import InvalidOptionError
 
 __all__ = ["ack", "bury", "delete", "kick", "peek", "release", "touch"]
 
@@ -75,12 +76,25 @@ def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
 def kick(
     ctx: typer.Context,
     tube: TubeName,
-    count: Annotated[int, typer.Argument(min=0, help="How many at most")] = 1,
+    count: Annotated[
+        int | None, typer.Argument(min=0, help="How many at most [default: 1]", show_default=False)
+    ] = None,
+    ids: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--id", metavar="TASK_ID", parser=_task_id, help="This buried task; may be repeated"
+        ),
+    ] = None,
 ) -> None:
-    """Make buried tasks ready again, the first in order first."""
+    """Make buried tasks ready again: the first in order, or those named by --id, all or none."""
     call: Call = ctx.obj
+    if ids and count is not None:
+        with call.answering():
+            msg = "a count and --id exclude each other"
+            raise InvalidOptionError(msg)
     with call.queue(tube=tube) as queue:
-        kicked = queue.tube(tube).kick(count)
+        source = queue.tube(tube)
+        kicked = len(source.kick_many(ids)) if ids else source.kick(1 if count is None else count)
         call.show({"tube": tube, "kicked": kicked}, f"kicked {kicked:,} tasks of {tube}")
 
 

@@ -1,8 +1,7 @@
-"""`tubeq create tubes stats sweep drop`: the commands about whole tubes."""
+"""`tubeq create tubes stats sweep drop truncate release-all`: the commands about whole tubes."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,7 +11,9 @@ from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.names import TubeName, names
 from tubeq_spark.cli.program import ExitCode
 
-__all__ = ["create", "drop", "stats", "sweep", "tubes"]
+__all__ = ["create", "drop", "release_all", "stats", "sweep", "truncate", "tubes"]
+
+_Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 
 
 def create(
@@ -103,17 +104,39 @@ def sweep(ctx: typer.Context) -> None:
 def drop(
     ctx: typer.Context,
     tube: TubeName,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    yes: _Yes = False,
 ) -> None:
     """Remove a tube with all its tasks; on a terminal it asks before."""
     call: Call = ctx.obj
     with call.queue() as queue:
         dropped = queue.tube(tube)
-        if not yes:
-            if not sys.stdin.isatty():
-                msg = "nothing was dropped: without a terminal to ask at, say --yes"
-                call.end(msg, ExitCode.BAD_USE)
-            if not typer.confirm(f"Drop {tube} with all its tasks?", err=True):
-                call.end("nothing was dropped", ExitCode.BAD_USE)
+        call.require_yes(f"Drop {tube} with all its tasks?", "nothing was dropped", yes=yes)
         dropped.drop()
         call.show({"tube": tube, "dropped": True}, f"dropped {tube}")
+
+
+def truncate(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
+    """Remove all tasks of a tube; on a terminal it asks before."""
+    call: Call = ctx.obj
+    with call.queue(tube=tube) as queue:
+        emptied = queue.tube(tube)
+        call.require_yes(f"Remove all tasks of {tube}?", "nothing was removed", yes=yes)
+        emptied.truncate()
+        call.show({"tube": tube, "truncated": True}, f"removed all tasks of {tube}")
+
+
+def release_all(ctx: typer.Context, tube: TubeName, yes: _Yes = False) -> None:
+    """Give back what all consumers of a tube have taken; on a terminal it asks before.
+
+    Those that go on with their tasks can no longer ack them.
+    """
+    call: Call = ctx.obj
+    with call.queue(tube=tube) as queue:
+        source = queue.tube(tube)
+        call.require_yes(
+            f"Give back what all consumers of {tube} hold?", "nothing was released", yes=yes
+        )
+        before = queue.statistics(tube)["calls"]["release"]
+        source.release_all()
+        released = queue.statistics(tube)["calls"]["release"] - before
+        call.show({"tube": tube, "released": released}, f"released {released:,} tasks of {tube}")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     # To a type checker it is a Queue, so that functions which take one take this, too.
     from tubeq_spark.queue import Queue
-    from tubeq_spark.rules.reports import QueueMetrics, SweepReport
+    from tubeq_spark.rules.reports import QueueMetrics, SessionInfo, SweepReport
     from tubeq_spark.rules.tube_types import Driver
     from tubeq_spark.runtime.codecs import TypedCodec
 else:
@@ -309,6 +309,10 @@ class InMemoryQueue(Queue):
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
         """Raises `StoreError`: there is neither storage nor a Spark that could want attention."""
         raise needs_spark("health")
+
+    def sessions(self) -> list[SessionInfo]:
+        """Raises `StoreError`: there is one process."""
+        raise needs_spark("sessions")
 
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
         """As `Queue.check`: there are no files that could be damaged."""

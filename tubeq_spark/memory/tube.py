@@ -203,6 +203,10 @@ class InMemoryTube(Tube):
         number = validation.count("count", count)
         return self._do(lambda: self._verbs.kick(number))
 
+    def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
+        """As `Tube.kick_many`."""
+        return self._do(lambda: self._verbs.kick_named(arguments.task_ids(task_ids)))
+
     # -- the whole tube -----------------------------------------------------------------------
 
     def peek(self, task_id: int) -> Task:

@@ -206,10 +206,21 @@ class Verbs:
 
     def kick(self, count: int) -> int:
         """Make the first buried tasks ready, with their attempts forgotten."""
-        buried = self._written_down(self.in_state(TaskState.BURIED)[:count])
+        return len(self._kicked(self.in_state(TaskState.BURIED)[:count]))
+
+    def kick_named(self, ids: Sequence[int]) -> list[Task]:
+        """Make named buried tasks ready, with their attempts forgotten; all of them or none."""
+        rows = self._there(ids)
+        for row in rows:
+            if row.state is not TaskState.BURIED:
+                raise refusals.not_buried(row.task_id, row.state)
+        return self._kicked(rows)
+
+    def _kicked(self, rows: Sequence[StoredTask]) -> list[Task]:
+        buried = self._written_down(rows)
         ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in buried]
         self._store(ready)
-        return len(self.events.happened("kick", ready))
+        return self.events.happened("kick", ready)
 
     # -- batches ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ __all__ = [
     "HeldTasks",
     "LongStatements",
     "Member",
+    "MemberName",
     "SessionName",
     "SessionTable",
     "SessionView",
@@ -43,6 +44,39 @@ class Member:
         """Whether it may still come back with its tasks."""
         until = None if self.lease_until is None else self.lease_until + skew_us
         return self.live and not due(until, now_us)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberName:
+    """What a queue object is called in the rows of its session.
+
+    The columns of the table are those of its first version, so the name tells where the queue object
+    is. One that an earlier version wrote is a uuid alone.
+
+    Attributes:
+        uuid: Its own, of which no other one is.
+        since_us: When it was made, by its clock.
+        pid: Its process.
+        host: Its host.
+    """
+
+    uuid: str
+    since_us: int | None = None
+    pid: int | None = None
+    host: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.uuid} {self.since_us} {self.pid} {self.host}"
+
+    @classmethod
+    def parse(cls, text: str) -> MemberName:
+        """What a row says."""
+        uuid, _, rest = text.partition(" ")
+        try:
+            since, pid, host = rest.split(" ", 2)
+            return cls(uuid, int(since), int(pid), host)
+        except ValueError:
+            return cls(uuid)
 
 
 @dataclass(slots=True)

@@ -20,6 +20,8 @@ from tubeq_spark.rules.queue_state import QueueState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tubeq_spark.task import TaskState
+
 __all__ = [
     "has_taken_tasks",
     "loss_without_repair",
@@ -27,6 +29,7 @@ __all__ = [
     "no_spark",
     "no_task",
     "no_tube",
+    "not_buried",
     "not_held",
     "require_running",
     "tube_exists",
@@ -50,6 +53,11 @@ def require_running(state: QueueState) -> None:
 def loss_without_repair() -> InvalidOptionError:
     """For a check that may lose something and is not to repair anything."""
     return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
+
+
+def not_buried(task_id: int, state: TaskState) -> TaskNotFoundError:
+    """For a kick of a task that is not there to be kicked."""
+    return TaskNotFoundError(f"task {task_id} is {state.name.lower()}, not buried")
 
 
 def not_held(task_id: int) -> NotTakenError:

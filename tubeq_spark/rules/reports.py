@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import datetime as dt
+    import uuid
     from collections.abc import Mapping
 
 __all__ = [
     "CheckReport",
     "Damage",
     "QueueMetrics",
+    "SessionInfo",
     "SweepReport",
     "TubeMetrics",
     "TubeSweep",
@@ -130,6 +132,31 @@ class QueueMetrics:
     at: dt.datetime
     tubes: dict[str, TubeMetrics] = field(hash=False)
     conflicts: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A queue object that keeps a session alive, or was to.
+
+    Attributes:
+        uuid: The session, as `Queue.session_uuid` of it.
+        member: The queue object; several may share a session.
+        host: The name of its host, as that host calls itself; `None`: an earlier version wrote it.
+        pid: Its process there; `None` as `host`.
+        since: When it was opened, by its own clock (UTC); `None` as `host`.
+        until: When its lease ends, unless a heartbeat renews it before (UTC); `None` is never.
+        holds: How many taken tasks the session has, in leases that last.
+        tubes: The same by the name of the tube.
+    """
+
+    uuid: uuid.UUID
+    member: str
+    host: str | None
+    pid: int | None
+    since: dt.datetime | None
+    until: dt.datetime | None
+    holds: int
+    tubes: Mapping[str, int] = field(hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -10,7 +12,7 @@ from uuid import UUID, uuid4
 from tubeq_spark.errors import SessionError
 from tubeq_spark.rules.ids import Numbers, Range, tick_at, ticks
 from tubeq_spark.rules.lifecycle import due
-from tubeq_spark.rules.membership import Member, SlotLease
+from tubeq_spark.rules.membership import Member, MemberName, SlotLease
 from tubeq_spark.rules.microseconds import plus, to_us, us_from_seconds
 from tubeq_spark.runtime.heart import Heart
 
@@ -78,7 +80,7 @@ class Session:
         #: Called after each heartbeat, without the lock: it may commit to tubes, whose writers may wait
         #: for numbers of this session.
         self.after_beat: Callable[[], None] = lambda: None
-        self.member = str(uuid4())
+        self.member = self._new_member()
         self._holder = self.member
         self.epoch = 1
         self.ttr = DEFAULT_TTR
@@ -96,6 +98,9 @@ class Session:
         self.heart = Heart(heart_name, self.beat_if_needed, lambda: min(self.ttr / 3, _BEAT_MOST))
         #: When VACUUM of a table was last asked to wait.
         self._asked: dict[str, int] = {}
+
+    def _new_member(self) -> str:
+        return str(MemberName(str(uuid4()), self._now(), os.getpid(), socket.gethostname()))
 
     @property
     def uuid(self) -> UUID:
@@ -325,7 +330,7 @@ class Session:
             if self._registered or self._counters.unwritten():
                 row = self._beat(self._now(), live=False)
                 self._counters.begin_anew(row.calls)
-                self.member = str(uuid4())
+                self.member = self._new_member()
             self._registered = self._announced = False
 
     def hand_over(self, ttr: float) -> None:

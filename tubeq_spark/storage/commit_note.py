@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["NEWEST", "PATTERN", "Note", "newest_write"]
+    from tubeq_spark.storage.statement import Affected
+
+__all__ = ["NEWEST", "PATTERN", "Commit", "Note", "newest_write", "read_commit"]
 
 #: A note in the history.
 PATTERN = r"tubeq operation=(\w+) session=([\w-]*) conflicts=(\d+)(?: tasks=(\d+))?"
@@ -40,6 +43,57 @@ class Note:
     def __str__(self) -> str:
         text = f"tubeq operation={self.operation} session={self.session} conflicts={self.conflicts}"
         return text if self.tasks is None else f"{text} tasks={self.tasks}"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit in the history of a table.
+
+    Attributes:
+        version: Its version.
+        at_us: When it was made, by the storage's clock.
+        operation: The verb, or what a sweep or a session did; `None`: Delta's own.
+        session: Whose it is; `None` as `operation`, or where it is nobody's.
+        tasks: How many tasks it changed; `None`: it does not say.
+        conflicts: How often it had to begin anew before; `None` as `operation`.
+        statement: Delta's name of it.
+        affected: How many rows it inserted, updated and deleted; `None`: it does not say.
+    """
+
+    version: int
+    at_us: int
+    operation: str | None
+    session: str | None
+    tasks: int | None
+    conflicts: int | None
+    statement: str | None
+    affected: Affected | None
+
+
+def read_commit(row: Mapping[str, Any], affected: Affected | None) -> Commit:
+    """A commit by what it says of itself.
+
+    Args:
+        row: By the columns of DESCRIBE HISTORY; the timestamp in microseconds.
+        affected: What it changed, if that is known.
+    """
+    # A commit of the native engine has a predicate, too, and its note as one of Spark's appends.
+    metadata = row["userMetadata"] or ""
+    predicate = (row["operationParameters"] or {}).get("predicate") or ""
+    found = re.search(PATTERN, metadata if metadata.startswith("tubeq ") else predicate)
+    tasks = None if affected is None else affected.total
+    if found is not None and found[4] is not None:
+        tasks = int(found[4])
+    return Commit(
+        int(row["version"]),
+        int(row["timestamp"]),
+        None if found is None else found[1],
+        (found[2] or None) if found is not None else None,
+        tasks,
+        None if found is None else int(found[3]),
+        row["operation"],
+        affected,
+    )
 
 
 def newest_write(commits: Sequence[tuple[str, int]]) -> int:

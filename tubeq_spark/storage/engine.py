@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.commit_note import Commit, Note
     from tubeq_spark.storage.committer import Committer
     from tubeq_spark.storage.ended_log import EndedLog
     from tubeq_spark.storage.query import Query
@@ -106,6 +106,10 @@ class Tables(Protocol):
             for_sum: Whether the notes are to be added up; else those that cost a request each to an
                 object store may be left out.
         """
+        ...
+
+    def commits(self, table: str, limit: int) -> list[Commit]:
+        """The newest commits to a table, the newest first."""
         ...
 
     def last_commit(self, table: str) -> tuple[int, int]:

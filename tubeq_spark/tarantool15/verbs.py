@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.errors import TaskNotFoundError
 from tubeq_spark.rules.arguments import PutCall, PutRequest
 from tubeq_spark.rules.lifecycle import after_giving_back
 from tubeq_spark.rules.microseconds import plus
@@ -28,7 +27,6 @@ from tubeq_spark.tarantool15.order import (
 )
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs import locate, put, settle
-from tubeq_spark.verbs.expire import write_down
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,28 +157,7 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
     Raises:
         TaskNotFoundError: There is no such task, or it is not buried.
     """
-
-    def attempt(_memory: locate.Memory) -> Plan[list[Task]]:
-        now_us = ctx.queue.now_us()
-        rows = ctx.tasks.by_ids([task_id])
-        seen = rows[0].seen_at(now_us, ctx.max_attempts) if rows else None
-        if seen is None or seen.state is not TaskState.BURIED:
-            there = "not found" if seen is None else f"is {seen.state.name.lower()}, not buried"
-            msg = f"task {task_id} {there}"
-            raise TaskNotFoundError(msg)
-        found = locate.located(ctx, rows, remembered=False)
-        ready = replace(seen, state=TaskState.READY, attempts=0)
-
-        def finish(_change: Become) -> list[Task]:
-            write_down(ctx, rows, now_us)
-            return ctx.happened("kick", [ready])
-
-        event = Event("kick", now_us, ctx.max_attempts)
-        return settle.changed(ctx, found, lambda dest, _: Become(dest, ready, event=event), finish)
-
-    tasks = settle.run(ctx, "dig", attempt)
-    ctx.table_lock.changed()
-    return tasks[0]
+    return settle.kick_named(ctx, [task_id])[0]
 
 
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
+from tubeq_spark.rules.refusals import not_buried
 from tubeq_spark.rules.row_changes import (
     Buried,
     Change,
@@ -50,6 +51,7 @@ __all__ = [
     "delete",
     "give_back",
     "kick",
+    "kick_named",
     "release",
     "renew",
     "run",
@@ -288,6 +290,31 @@ def _burial(
     event = Event("bury", now_us, ctx.max_attempts)
     bury = lambda dest, _: GiveBack(dest, TaskState.BURIED, event=event)  # noqa: E731
     return changed(ctx, found, bury, finish)
+
+
+def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+    """Make named buried tasks ready, with their attempts forgotten; all of them or none."""
+
+    def attempt(_memory: Memory) -> Plan[list[Task]]:
+        now_us = ctx.queue.now_us()
+        # A task that this session remembers to hold may have been buried by others.
+        found, seen = anywhere(ctx, ids, now_us, remembered=False)
+        for row in seen:
+            if row.state is not TaskState.BURIED:
+                raise not_buried(row.task_id, row.state)
+        ready = [replace(row.given_back(TaskState.READY), attempts=0) for row in seen]
+
+        def finish(_change: GiveBack) -> list[Task]:
+            write_down(ctx, found.rows, now_us)
+            return ctx.happened("kick", ready)
+
+        event = Event("kick", now_us, ctx.max_attempts)
+        kick = lambda dest, _: GiveBack(dest, TaskState.READY, attempts=0, event=event)  # noqa: E731
+        return changed(ctx, found, kick, finish)
+
+    tasks = run(ctx, "kick", attempt)
+    ctx.table_lock.changed()
+    return tasks
 
 
 def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:

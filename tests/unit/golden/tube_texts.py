@@ -271,6 +271,7 @@ def reads_of_takes(table: TubeTable) -> Iterator[Case]:
         )
     yield case("worn_in: two", lambda tasks: tasks.worn_in(segments, 3))
     yield case("owners: 5", lambda tasks: tasks.owners(5))
+    yield case("holders: now", lambda tasks: tasks.holders(NOW))
     yield case("take_ids_of: two", lambda tasks: tasks.take_ids_of(segments, "session/1"))
     yield case("lease_segments_of: one", lambda tasks: tasks.lease_segments_of(-5, "session/1"))
 

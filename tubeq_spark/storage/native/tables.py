@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
 from tubeq_spark.storage.arrow_arrays import empty
-from tubeq_spark.storage.commit_note import NEWEST, newest_write
+from tubeq_spark.storage.commit_note import NEWEST, Commit, newest_write, read_commit
 from tubeq_spark.storage.ended import told_total, total
 from tubeq_spark.storage.ended_log import EndedLog, notes_of
 from tubeq_spark.storage.local_ended import notes_in
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors, maintenance, store_clock
+from tubeq_spark.storage.native.commit_notes import told_by
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
 from tubeq_spark.storage.native.patience import patiently
@@ -240,6 +241,10 @@ class NativeTables:
             return None
         url = store_clock.endpoint(location, self._handles.options)
         return None if url is None else store_clock.drift(url)
+
+    def commits(self, table: str, limit: int) -> list[Commit]:
+        """The newest commits to a table, the newest first."""
+        return [read_commit(row, told_by(row)) for row in self.history_rows(table, limit)]
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""

@@ -12,16 +12,17 @@ from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
 from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.storage import local_ended
-from tubeq_spark.storage.commit_note import NEWEST, newest_write
+from tubeq_spark.storage.commit_note import NEWEST, Commit, newest_write, read_commit
 from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.native.commit_notes import told_by
 from tubeq_spark.storage.native.delta_log.properties import hours_of
 from tubeq_spark.storage.outcome import Outcome
 from tubeq_spark.storage.spark import ended_log
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
-from tubeq_spark.storage.spark.quoting import bigint, string
+from tubeq_spark.storage.spark.quoting import bigint, limited, string
 from tubeq_spark.storage.spark.render import columns_of, creation_of
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.table_names import identifier, path_of
@@ -252,6 +253,14 @@ class SparkTables:
     def clock_drift(_location: str) -> float | None:
         """Not known: Spark shows no headers of a store, and commits by the store's clock itself."""
         return None
+
+    def commits(self, table: str, limit: int) -> list[Commit]:
+        """The newest commits to a table, the newest first."""
+        history = self._engine.frame(f"DESCRIBE HISTORY {table} {limited(limit)}")
+        told = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
+        rows = history.select(*told, F.unix_micros("timestamp").alias("timestamp"))
+        found = [row.asDict() for row in self._engine.collect(rows)]
+        return [read_commit(row, told_by(row)) for row in found]
 
     def last_commit(self, table: str) -> tuple[int, int]:
         """A table's newest version, and the storage's time of it."""

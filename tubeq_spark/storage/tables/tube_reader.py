@@ -13,6 +13,7 @@ from tubeq_spark.storage.expression import (
     Type,
     all_of,
     any_of,
+    at,
     case,
     integer,
     row,
@@ -409,6 +410,13 @@ class TubeReader:
         taken = _ROW.state == _TAKEN
         found = self.engine.rows(self._select(named("owner"), taken, by=["owner"], limit=limit))
         return [each["owner"] for each in found]
+
+    def holders(self, now_us: int) -> dict[str, int]:
+        """Who holds tasks in leases that last, and how many."""
+        lasts = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
+        held = (_ROW.state == _TAKEN) & lasts
+        found = self.engine.rows(self._select(named("owner") | {"n": count()}, held, by=["owner"]))
+        return {each["owner"]: each["n"] for each in found}
 
     def first_pri(self, below: int) -> int | None:
         """The first `pri` of what is not done, of those below a number: statistics skip the rest."""

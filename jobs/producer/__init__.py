@@ -1,3 +1,0 @@
-"""Parts of `jobs/enqueue.py`: what it reads, and the tasks that it makes of it."""
-
-from __future__ import annotations

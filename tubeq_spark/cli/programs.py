@@ -1,0 +1,69 @@
+"""`tubeq enqueue consume sweeper crawl`: the programs of `tubeq_spark.jobs`, with options of their own."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import typer
+
+from tubeq_spark.cli.call import NAME, Call
+from tubeq_spark.cli.program import BadUseError
+from tubeq_spark.rules.installing import missing
+
+__all__ = ["SETTINGS", "consume", "crawl", "enqueue", "sweeper"]
+
+#: Of these commands: their arguments, `--help` too, are read by the program.
+SETTINGS: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+}
+_SHARED = ("location", "remote", "engine", "config")
+
+
+def enqueue(ctx: typer.Context) -> None:
+    """Put the rows of files or of a table, in one commit; needs Spark. Options: enqueue --help."""
+    _run(ctx, "producer", "spark", _shared(ctx))
+
+
+def consume(ctx: typer.Context) -> None:
+    """Hand tasks to a function of yours, in batches; needs Spark. Options: consume --help."""
+    _run(ctx, "consumer", "spark", _shared(ctx))
+
+
+def sweeper(ctx: typer.Context) -> None:
+    """Sweep until it is stopped, by a stream of Spark, or --once. Options: sweeper --help."""
+    _run(ctx, "sweeping", "spark", _shared(ctx))
+
+
+def crawl(ctx: typer.Context) -> None:
+    """Crawl web sites; the URLs are tasks. Options: crawl --help."""
+    settings = ctx.obj.settings
+    given = {"location": settings.location, "engine": settings.engine}
+    _run(ctx, "crawler", "native,jobs", given | {"remote": ctx.find_root().params["remote"]})
+
+
+def _shared(ctx: typer.Context) -> dict[str, object]:
+    given = ctx.find_root().params
+    return {name: given[name] for name in _SHARED}
+
+
+def _run(ctx: typer.Context, folder: str, extras: str, options: dict[str, object]) -> None:
+    """Run a program, and end as it does.
+
+    Args:
+        ctx: The call; what stands before the command's name holds for the program, too.
+        folder: Of the program, in `tubeq_spark.jobs`.
+        extras: What brings the packages that it needs.
+        options: Those from before the command's name; its own come later, and win.
+    """
+    call: Call = ctx.obj
+    flags = {"--verbose": call.verbose, "--json": call.json}
+    before = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    before += [flag for flag, is_given in flags.items() if is_given]
+    try:
+        # By its name: the programs stand above this package, and are not needed by other calls.
+        program = importlib.import_module(f"tubeq_spark.jobs.{folder}.command")
+    except ModuleNotFoundError as error:
+        call.fail(BadUseError(missing(error, extras)))
+    raise typer.Exit(program.main([*before, *ctx.args], f"{NAME} {ctx.info_name}"))

@@ -1,0 +1,109 @@
+"""The command line of `tubeq consume` and `jobs/consume.py`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tubeq_spark.jobs.consumer.handler import load
+from tubeq_spark.jobs.consumer.loop import Consumer, Ending, Settings
+from tubeq_spark.jobs.consumer.results import ResultTable
+from tubeq_spark.jobs.program.arguments import add_queue_options, count, positive_count, seconds
+from tubeq_spark.jobs.program.running import run
+from tubeq_spark.jobs.program.stopping import Stop
+from tubeq_spark.programs import ExitCode, note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark import Queue
+
+__all__ = ["main"]
+
+PROGRAM = "consume.py"
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    """The command line."""
+    parse = argparse.ArgumentParser(
+        prog=program,
+        description="Hand the tasks of a tube to a function, a batch at a time; ack a batch when "
+        "the function has returned, give it back when it raised. Without --once it goes on until "
+        "it is stopped.",
+        epilog="Exit codes: 0 done, or stopped by a signal after the batch in hand; 2 bad use; 3 "
+        "failed, gave up, or with --once a batch failed; with --once 130 or 143 when a signal stopped "
+        "it before the end; 130 after a second signal, which gives the batch in hand back.",
+    )
+    add = parse.add_argument
+    add("handler", metavar="MODULE:FUNCTION", help="gets a DataFrame, returns one or None")
+    add_queue_options(parse)
+    add("--tube", required=True, help="whose tasks")
+    add("--once", action="store_true", help="end when nothing is ready")
+    add("--results", metavar="TABLE", help="path or name of the table of what it returns")
+    add("--path", type=Path, default=Path(), metavar="DIR", help="of the module (%(default)s)")
+    add("--batch-size", type=positive_count, default=1_000, metavar="N", help="(%(default)s)")
+    add("--per-utube", type=positive_count, default=1, metavar="N", help="(%(default)s)")
+    add(
+        "--retry-delay",
+        type=seconds,
+        default=0.0,
+        metavar="S",
+        help="before a failed batch is ready again, in types with delays (%(default)g s)",
+    )
+    add(
+        "--max-attempts",
+        type=positive_count,
+        metavar="N",
+        help="bury tasks that failed so often (what the tube says)",
+    )
+    add(
+        "--max-failures",
+        type=count,
+        default=3,
+        metavar="N",
+        help="give up after so many failed batches in a row; 0 is never (%(default)s)",
+    )
+    add("--lease", type=seconds, metavar="S", help="of a dead consumer's batch (60 s)")
+    parse.set_defaults(program=program)
+    return parse
+
+
+def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
+    """Run the program; returns its exit code."""
+    arguments = _parser(program).parse_args(argv)
+    return run(program, arguments, lambda spark, queue: _consume(spark, queue, arguments))
+
+
+def _consume(spark: SparkSession, queue: Queue, arguments: argparse.Namespace) -> int:
+    handler = load(arguments.handler, arguments.path)
+    tube = queue.tube(arguments.tube)
+    results = None
+    if arguments.results is not None:
+        results = ResultTable(spark, arguments.results)
+        results.check_apart_from(queue.location, tube)
+    if arguments.lease is not None:
+        queue.cfg(ttr=arguments.lease)
+    settings = Settings(
+        once=arguments.once,
+        batch_size=arguments.batch_size,
+        per_utube=arguments.per_utube,
+        retry_delay=arguments.retry_delay,
+        max_attempts=arguments.max_attempts,
+        max_failures=arguments.max_failures,
+        verbose=arguments.verbose,
+    )
+    with Stop(lambda sentence: note(arguments.program, sentence)) as stop:
+        consumer = Consumer(tube, handler, results, settings, stop)
+        ending = consumer.run()
+    note(
+        arguments.program,
+        f"{ending}: {consumer.done:,} tasks, {consumer.failed_batches:,} failed batches",
+    )
+    if ending is Ending.GAVE_UP:
+        return ExitCode.FAILED
+    if not arguments.once:
+        return ExitCode.DONE
+    return stop.exit_code or (ExitCode.FAILED if consumer.failed_batches else ExitCode.DONE)

@@ -1,0 +1,172 @@
+"""The loop of a consumer: take a batch, hand it to the handler, store what it returns, ack.
+
+In this order, so that it is safe to kill at any moment:
+
+1. `take_df` takes a batch.
+2. The handler gets it as a DataFrame. If it returns one, that is evaluated while it is added to the
+   table of results: one commit, which leaves out tasks that have rows there already.
+3. The batch is acked.
+
+A crash after 1 or during 2 leaves taken tasks, which are taken again once the lease of the dead
+session, or of the tasks, has run out. After 2 the same: the handler does the batch once more, and
+its results add nothing. So results are there once, and whatever else a handler does may happen
+twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tubeq_spark import NotTakenError
+from tubeq_spark.jobs.program.running import tell
+from tubeq_spark.programs import BadUseError, reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark import Batch, Tube
+    from tubeq_spark.jobs.consumer.handler import Handler
+    from tubeq_spark.jobs.consumer.results import ResultTable
+
+__all__ = ["Consumer", "Ending", "Settings"]
+
+#: Seconds that a take waits for tasks; a request to stop is seen as often.
+_WAIT_S = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to consume.
+
+    Attributes:
+        once: End when nothing is ready, rather than wait for more.
+        batch_size: Tasks in a batch at most, >= 1; commits are per batch.
+        per_utube: Tasks of one sub-queue in a batch at most, >= 1.
+        retry_delay: Seconds before the tasks of a failed batch are ready again, >= 0.
+        max_attempts: Bury the tasks of a failed batch that were taken so often; `None` leaves that
+            to the tube.
+        max_failures: Give up after so many failed batches in a row; 0 is never.
+        verbose: Whether to show where a failure came from.
+    """
+
+    once: bool = False
+    batch_size: int = 1_000
+    per_utube: int = 1
+    retry_delay: float = 0.0
+    max_attempts: int | None = None
+    max_failures: int = 3
+    verbose: bool = False
+
+
+class Ending(StrEnum):
+    """Why a consumer ended."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    GAVE_UP = "gave up"
+
+
+class Consumer:
+    """Consumes a tube."""
+
+    def __init__(
+        self,
+        tube: Tube,
+        handler: Handler,
+        results: ResultTable | None,
+        settings: Settings,
+        stop: Callable[[], bool],
+    ) -> None:
+        """Consume `tube` until `stop()` is true.
+
+        Args:
+            tube: Whose tasks.
+            handler: Is called with `Batch.df`; what it returns goes to `results`.
+            results: Where to; `None`: the handler returns nothing.
+            settings: How.
+            stop: Asked between two batches.
+        """
+        self._tube = tube
+        self._handler = handler
+        self._results = results
+        self._settings = settings
+        self._stop = stop
+        self.done = 0
+        self.failed_batches = 0
+
+    def run(self) -> Ending:
+        """Consume until it ends.
+
+        Raises:
+            BadUseError: What the handler returns cannot be used; its batch was given back.
+            KeyboardInterrupt: The batch in hand was given back.
+        """
+        settings = self._settings
+        wait = 0.0 if settings.once else _WAIT_S
+        in_a_row = 0
+        while not self._stop():
+            batch = self._tube.take_df(
+                settings.batch_size, timeout=wait, per_utube=settings.per_utube
+            )
+            if not batch.count:
+                if settings.once:
+                    return Ending.FINISHED
+                continue
+            if self._do(batch):
+                in_a_row = 0
+                continue
+            in_a_row += 1
+            self.failed_batches += 1
+            if in_a_row == settings.max_failures:
+                return Ending.GAVE_UP
+        return Ending.STOPPED
+
+    def _do(self, batch: Batch) -> bool:
+        """Do a batch; returns whether it went well. Leaving the block gives back what is left."""
+        began = time.monotonic()
+        with batch:
+            try:
+                added = self._handle(batch)
+                batch.ack()
+            except BadUseError:
+                raise
+            except Exception as error:  # noqa: BLE001  a handler may raise anything
+                self._give_back(batch, error)
+                return False
+        self.done += batch.count
+        results = "" if added is None else f", {added:,} results"
+        tell(
+            f"{self.done:,} tasks done: {batch.count:,} in {time.monotonic() - began:.1f} s{results}"
+        )
+        return True
+
+    def _handle(self, batch: Batch) -> int | None:
+        made = self._handler(batch.df)
+        if made is None:
+            return None
+        if not hasattr(made, "sparkSession"):
+            msg = f"the handler must return a DataFrame or None, not {type(made).__name__}"
+            raise BadUseError(msg)
+        if self._results is None:
+            msg = "the handler returns a DataFrame: say by --results where it shall go"
+            raise BadUseError(msg)
+        return self._results.add(made)
+
+    def _give_back(self, batch: Batch, error: Exception) -> None:
+        if self._settings.verbose:
+            traceback.print_exc()
+        fate = "its tasks are with others already"
+        with contextlib.suppress(NotTakenError):
+            buried, limit = 0, self._settings.max_attempts
+            if limit is not None:
+                buried = batch.bury(batch.df.where(F.col("attempts") >= F.lit(limit)))
+            released = batch.release(delay=self._settings.retry_delay)
+            fate = f"{released:,} tasks released, {buried:,} buried"
+        tell(f"a batch of {batch.count:,} failed, {fate}: {reason_of(error)}")

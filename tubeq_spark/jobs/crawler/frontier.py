@@ -1,0 +1,116 @@
+"""The URLs to visit, on Spark: the tube as DataFrames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from tubeq_spark import TaskState
+from tubeq_spark.jobs.crawler.parts import MAX_ATTEMPTS, TUBE, Look
+
+if TYPE_CHECKING:
+    import threading
+
+    from pyspark.sql import Column, DataFrame
+
+    from tubeq_spark import Batch, Queue
+    from tubeq_spark.jobs.crawler.tables import PageTable
+
+__all__ = ["HOSTS_LIMIT", "Frontier", "origins_of", "urls_of"]
+
+#: A crawl of more hosts than this is one for another design: its links would need no host filter.
+HOSTS_LIMIT = 10_000
+
+
+_STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
+
+
+class Frontier:
+    """The tube as one consumer sees it."""
+
+    def __init__(self, queue: Queue, pages: PageTable, adding: threading.Lock) -> None:
+        """Open the tube, or create it.
+
+        Args:
+            queue: The consumer's own session.
+            pages: What was fetched.
+            adding: Shared by all that add URLs in this process.
+
+        Raises:
+            TubeExistsError: There is a tube of that name and another type.
+        """
+        self._tube = queue.create_tube(
+            TUBE, "utubettl", if_not_exists=True, max_attempts=MAX_ATTEMPTS
+        )
+        self._queue, self._pages, self._adding = queue, pages, adding
+
+    def look(self) -> Look:
+        """See what there is to do, in one query."""
+        counts = [
+            F.count_if(F.col("state") == F.lit(state.value)).alias(name)
+            for name, state in _STATES.items()
+        ]
+        ready = F.col("state") == F.lit(TaskState.READY.value)
+        # The order of a take: hosts by their first tasks.
+        head = F.min(F.when(ready, F.struct("pri", "task_id"))).alias("head")
+        hosts = self._tube.df().groupBy("utube").agg(*counts, head)
+        free_head = F.when(F.col("taken") == 0, F.col("head"))
+        [row] = hosts.agg(
+            *[F.sum(name).alias(name) for name in _STATES],
+            F.min_by("ready", free_head).alias("next"),
+        ).collect()
+        return Look({name: row[name] or 0 for name in _STATES}, row["next"] or 0)
+
+    def take(self, count: int) -> Batch:
+        """Take up to `count` tasks; of one host where its next ones are as many."""
+        return self._tube.take_df(count, per_utube=count)
+
+    def kick(self) -> int:
+        """Give everything that was buried another `MAX_ATTEMPTS` tries; return how many."""
+        buried = self._queue.statistics(TUBE)["tasks"]["buried"]
+        return self._tube.kick(buried)
+
+    def add(self, urls: DataFrame, key: str | None = None) -> int:
+        """Queue those of some URLs that were never seen, each once; return how many.
+
+        Two consumers may find the same link at the same moment. So only one at a time looks what is
+        unseen and queues it: the next one sees it in the tube, or, as a page is stored before its
+        task is acked, in the page table. Crawlers in several processes can queue a URL twice, but
+        both tasks are of one host: whoever takes the second finds the page stored, and does not
+        fetch it again.
+
+        Args:
+            urls: Columns `url` and `depth`; no URL twice.
+            key: Identity of this addition.
+
+        Commits: 1 to the tube, or none.
+        """
+        data = F.to_json(F.struct("url", "depth")).alias("data")
+        with self._adding:
+            # Written down first: a put that read the tube would lose to each take meanwhile.
+            unseen = urls.join(self.seen(), "url", "left_anti").localCheckpoint()
+            return self._tube.put_df(unseen.select(data, host_of_url("url")), key=key).count
+
+    def seen(self) -> DataFrame:
+        """Every URL that was ever queued and not deleted."""
+        queued = urls_of(self._tube.df()).select("url")
+        return queued.unionByName(self._pages.fetches().select("url"))
+
+
+def origins_of(urls: DataFrame) -> list[str]:
+    """Scheme and host of URLs, each once."""
+    origin = F.regexp_extract("url", "^https?://[^/?]+", 0).alias("origin")
+    rows = urls.select(origin).distinct().limit(HOSTS_LIMIT).collect()
+    return [row["origin"] for row in rows if row["origin"]]
+
+
+def urls_of(tasks: DataFrame, *more: Column | str) -> DataFrame:
+    """The `url` and `depth` of tasks, and more of their columns."""
+    payload = F.from_json("data", "url STRING, depth INT")
+    return tasks.select(*more, payload["url"].alias("url"), payload["depth"].alias("depth"))
+
+
+def host_of_url(url: str) -> Column:
+    """`urls.host_of` of a column of normalised URLs, as the column `utube`."""
+    return F.regexp_extract(url, "^https?://([^/?]+)", 1).alias("utube")

@@ -1,0 +1,204 @@
+"""The URLs to visit, as one consumer without Spark sees them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark import TaskState
+from tubeq_spark.jobs.crawler.fetch import Outcome
+from tubeq_spark.jobs.crawler.native.fetching import fetch_all
+from tubeq_spark.jobs.crawler.native.known import origin_of
+from tubeq_spark.jobs.crawler.parts import MAX_ATTEMPTS, TUBE, Look
+from tubeq_spark.jobs.crawler.urls import host_of
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Any, Self
+
+    from tubeq_spark import Batch, Queue
+    from tubeq_spark.jobs.crawler.fetch import Limits, Page
+    from tubeq_spark.jobs.crawler.native.known import Known
+    from tubeq_spark.jobs.crawler.native.pages import NativePages
+    from tubeq_spark.jobs.crawler.urls import Scope
+
+__all__ = ["NativeFrontier", "read_known"]
+
+_STATES = ("ready", "taken", "delayed", "buried")
+
+
+class NativeFrontier:
+    """`parts.Frontier` without Spark."""
+
+    def __init__(
+        self, queue: Queue, pages: NativePages, known: Known, adding: threading.Lock, limits: Limits
+    ) -> None:
+        """Open the tube, or create it.
+
+        Args:
+            queue: The consumer's own session.
+            pages: What was fetched.
+            known: Shared by all consumers of this process.
+            adding: Likewise, by all that add URLs.
+            limits: What a fetch may cost.
+
+        Raises:
+            TubeExistsError: There is a tube of that name and another type.
+        """
+        self._tube = queue.create_tube(
+            TUBE, "utubettl", if_not_exists=True, max_attempts=MAX_ATTEMPTS
+        )
+        self._queue, self._pages, self._known = queue, pages, known
+        self._adding, self._limits = adding, limits
+        self._consumer = str(queue.session_uuid)
+
+    def look(self) -> Look:
+        """One query; whose turn it is, this process guesses."""
+        counts = self._queue.statistics(TUBE)["tasks"]
+        ready = counts["ready"]
+        # What is not known was put by another process, or was given back: then as many as there are.
+        return Look(
+            {name: counts[name] for name in _STATES}, min(self._known.next_ready() or ready, ready)
+        )
+
+    def take(self, count: int) -> NativeBatch | None:
+        """As of `parts.Frontier`."""
+        batch = self._tube.take_arrow(count, per_utube=count)
+        if not batch.count:
+            return None
+        return NativeBatch(batch, self.add, self._pages, self._known, self._limits, self._consumer)
+
+    def kick(self) -> int:
+        """As of `parts.Frontier`."""
+        return self._tube.kick(self._queue.statistics(TUBE)["tasks"]["buried"])
+
+    def add_seeds(self, urls: Sequence[str]) -> int:
+        """As of `parts.Frontier`. Commits: 1 to the tube, or none."""
+        return self.add(dict.fromkeys(urls, 0))
+
+    def add(self, urls: Mapping[str, int], key: str | None = None) -> int:
+        """Queue those of some URLs that were never seen, each once; return how many.
+
+        Two consumers may find the same link at the same moment. So only one at a time looks what is
+        unseen and queues it. Crawlers in several processes can queue a URL twice, but both tasks are
+        of one host: whoever takes the second finds the page stored, and does not fetch it again.
+
+        Args:
+            urls: Depths, by URL.
+            key: Identity of this addition.
+
+        Commits: 1 to the tube, or none.
+        """
+        with self._adding:
+            unseen = self._known.unseen(urls)
+            if not unseen:
+                return 0
+            hosts = [host_of(url) for url in unseen]
+            data = [json.dumps({"url": url, "depth": depth}) for url, depth in unseen.items()]
+            added = self._tube.put_arrow(pa.table({"data": data, "utube": hosts}), key=key)
+            self._known.saw(unseen)
+            if added.count:
+                self._known.wait(hosts, added.first_task_id or 0)
+            return added.count
+
+    def origins(self) -> Iterable[str]:
+        """As of `parts.Frontier`; of what was seen when the crawl was opened, and since then."""
+        return self._known.origins()
+
+
+class NativeBatch:
+    """`parts.InHand` without Spark."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        add: Callable[[Mapping[str, int], str], int],
+        pages: NativePages,
+        known: Known,
+        limits: Limits,
+        consumer: str,
+    ) -> None:
+        """Work on a batch."""
+        self._batch, self._add, self._pages, self._known = batch, add, pages, known
+        self._limits, self._consumer = limits, consumer
+        self._name = str(uuid.uuid4())
+        self._fetched: list[Page] = []
+        self._stored: set[str] = set()
+        self.count = batch.count
+        rows = batch.table.select(["task_id", "data", "utube", "attempts"]).to_pylist()
+        self._tasks = [_task(row) for row in rows]
+        self._hosts = Counter(row["utube"] for row in rows)
+        known.took(self._hosts)
+
+    def __enter__(self) -> Self:
+        self._batch.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._batch.__exit__(kind, error, trace)
+        finally:
+            self._known.left(self._hosts)
+
+    def fetch(self, scope: Scope, given_up: Callable[[], bool]) -> dict[str, int]:
+        """As of `parts.InHand`. Commits: 1 to the page table, or none."""
+        urls = {task["url"]: task for task in self._tasks}
+        self._stored = self._pages.settled(urls)
+        missing = [task for url, task in urls.items() if url not in self._stored]
+        self._fetched = fetch_all(missing, scope, self._limits, given_up)
+        self._pages.append(self._fetched, consumer=self._consumer, batch=self._name)
+        return dict(Counter(str(page.outcome) for page in self._fetched))
+
+    def put_links(self) -> None:
+        """As of `parts.InHand`; links of pages that were stored before come from the table."""
+        found = [(page.depth, page.links) for page in self._fetched]
+        found += self._pages.links_of(self._stored)
+        nearest: dict[str, int] = {}
+        for depth, links in found:
+            for link in links:
+                nearest[link] = min(nearest.get(link, depth + 1), depth + 1)
+        self._add(nearest, f"links of {self._name}")
+
+    def release_failures(self, delay: float) -> Iterable[str]:
+        """As of `parts.InHand`."""
+        failed = [page for page in self._fetched if page.outcome == Outcome.FAILED]
+        self._batch.release([page.task_id for page in failed], delay=delay)
+        return {origin_of(page.url) for page in failed}
+
+    def ack(self) -> None:
+        """As of `parts.InHand`."""
+        self._batch.ack()
+
+
+def read_known(queue: Queue, pages: NativePages, known: Known) -> None:
+    """Learn what is queued and stored at a location."""
+    known.saw(pages.urls())
+    if TUBE not in queue:
+        return
+    tube = queue.tube(TUBE)
+    for state in (TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED):
+        tasks = list(tube.tasks_by_state(state))
+        known.saw(task.data["url"] for task in tasks)
+        if state is TaskState.READY and tasks:
+            known.wait([task.utube or "" for task in tasks], tasks[0].task_id)
+
+
+def _task(row: Mapping[str, Any]) -> dict[str, Any]:
+    data = json.loads(row["data"])
+    return {
+        "task_id": row["task_id"],
+        "url": data["url"],
+        "depth": data["depth"],
+        "attempt": row["attempts"],
+    }

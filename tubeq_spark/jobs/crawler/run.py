@@ -1,0 +1,132 @@
+"""One run of a crawl, from the opened location to the tables at its end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from filelock import FileLock, Timeout
+
+from tubeq_spark import Queue, SystemClock
+from tubeq_spark.jobs.crawler.crew import Crawler
+from tubeq_spark.jobs.crawler.parts import TUBE
+from tubeq_spark.jobs.crawler.screen import Screen, host_table, proof, task_table
+from tubeq_spark.jobs.crawler.settings import Ending, Settings
+from tubeq_spark.jobs.program.stopping import Stop
+from tubeq_spark.programs import BadUseError, ExitCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+
+__all__ = ["Job", "run"]
+
+_SENTENCES = {
+    Ending.FINISHED: "Finished: every page within reach was fetched, refused or buried.",
+    Ending.LIMIT: "The limit of pages is reached; a higher --max-pages goes on from here.",
+    Ending.STOPPED: "Stopped, and nothing is lost: the same --location goes on from here.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What to crawl, and where to keep it.
+
+    Attributes:
+        location: The queue's: a path, a URI, or `catalog.schema`.
+        seeds: Normalised URLs to begin with; their hosts are all that is visited.
+        settings: How to crawl.
+        consumers: How many take batches at the same time, each of another host, >= 1.
+        lease: Seconds after its last sign of life before another crawler takes over a batch, > 0.
+        kick: Whether to try again what was buried.
+    """
+
+    location: str
+    seeds: Sequence[str]
+    settings: Settings
+    consumers: int = 1
+    lease: float = 60.0
+    kick: bool = False
+
+
+def run(spark: SparkSession | None, job: Job, console: Console) -> int:
+    """Run a crawl until it ends, and show what it got.
+
+    Args:
+        spark: A session with Delta; without one the crawl is native.
+        job: What to do.
+        console: Where to show it.
+
+    Returns:
+        The exit code of a program that does just this: 0, or 128 and the signal that stopped it;
+        3 when two consumers fetched from a host at once.
+
+    Raises:
+        BadUseError: There is nothing to go on with, or another crawler works there.
+        KeyboardInterrupt: A second signal came; the batches in hand were given back.
+    """
+    limit = job.settings.max_pages
+    engine = "native" if spark is None else "spark"
+
+    def opened() -> Queue:
+        return Queue(spark, job.location, engine=engine)
+
+    with opened() as queue, _alone_at(queue.location):
+        with ExitStack() as stack:
+            stop = stack.enter_context(Stop(console.print))
+            queues = [stack.enter_context(opened()) for _ in range(job.consumers)]
+            for consumer in queues:
+                consumer.cfg(ttr=job.lease)
+            screen = stack.enter_context(Screen(console, limit))
+            crawler = Crawler(spark, queues, job.settings, screen, stop)
+            if job.seeds:
+                crawler.add_seeds(job.seeds)
+            if job.kick:
+                crawler.kick()
+            since, started = SystemClock().now(), time.monotonic()
+            ending = crawler.run()
+            seconds = time.monotonic() - started
+        pages = crawler.pages.fetched_count()
+        if not pages and not job.seeds:
+            msg = f"nothing was queued at {queue.location} yet: give URLs to begin with"
+            raise BadUseError(msg)
+        console.print(
+            host_table(crawler.pages.by_host(since), seconds), task_table(queue.statistics(TUBE))
+        )
+        exclusivity = crawler.pages.exclusivity()
+        console.print(proof(exclusivity), soft_wrap=True)
+        console.print(f"{_SENTENCES[ending]} {pages:,} pages, {seconds:.1f} s.", soft_wrap=True)
+    return ExitCode.FAILED if exclusivity.hosts else stop.exit_code
+
+
+@contextmanager
+def _alone_at(location: str) -> Iterator[None]:
+    """Keep a second crawler off a local location.
+
+    While one of its consumers fetches, its process has the lock of the page table: a second crawler
+    would wait for a moment in which none does.
+
+    Raises:
+        BadUseError: Another process crawls there.
+    """
+    parts = urlsplit(location)
+    is_local = parts.scheme in ("", "file") and parts.path.startswith("/")
+    if not is_local:
+        yield
+        return
+    lock = FileLock(Path(unquote(parts.path)) / "_crawl.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        msg = f"another crawler works at {location}: one at a time on a local disk"
+        raise BadUseError(msg) from None
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,134 @@
+"""The command line of `tubeq enqueue` and `jobs/enqueue.py`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from tubeq_spark.jobs.producer.source import FORMATS, Source
+from tubeq_spark.jobs.producer.tasks import OPTIONS, Tasks
+from tubeq_spark.jobs.program.arguments import EPILOG, add_queue_options
+from tubeq_spark.jobs.program.running import run
+from tubeq_spark.jobs.program.stopping import Stop
+from tubeq_spark.programs import BadUseError, ExitCode, note, run_program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+
+    from tubeq_spark import PutResult, Queue, Tube
+
+__all__ = ["main"]
+
+PROGRAM = "enqueue.py"
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    """The command line."""
+    parse = argparse.ArgumentParser(
+        prog=program,
+        description="Put the rows of JSON lines, CSV, Parquet, or any table into a tube: all in one "
+        "commit, or none. Expressions are Spark's SQL over the columns of a row.",
+        epilog=f"{EPILOG} 1 when nothing was put into a tube with a capacity. A put that has begun is finished before a signal ends the program.",
+    )
+    add = parse.add_argument
+    add("source", metavar="SOURCE", help="a path or URI (files, a folder), or a table's name")
+    add_queue_options(parse)
+    add("--tube", required=True, help="where to put them")
+    add("--create", metavar="TYPE", help="create the tube, of this type, if there is none")
+    add("--format", choices=FORMATS, help="of the source (by its suffix, else Delta or a table)")
+    add(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="of Spark's reader, such as sep=; or header=false; repeat it",
+    )
+    add("--key", help="identity of this put: repeated with the same key it adds nothing")
+    add("--where", metavar="EXPR", help="which rows (all)")
+    add(
+        "--select",
+        action="append",
+        default=[],
+        metavar="EXPR",
+        help="a field of the payload, such as url or 'depth + 1 AS depth'; repeat it (all columns; "
+        "of JSON lines: the line as it is)",
+    )
+    add("--data", metavar="EXPR", help="the payload as one value, instead of --select")
+    add("--data-json", metavar="EXPR", help="the payload as text that is JSON already")
+    for name in OPTIONS:
+        add(f"--{name}", metavar="EXPR", help=f"the task's {name}")
+    parse.set_defaults(program=program)
+    return parse
+
+
+def main(argv: Sequence[str] | None = None, program: str = PROGRAM) -> int:
+    """Run the program; returns its exit code."""
+    arguments = _parser(program).parse_args(argv)
+
+    def work() -> int:
+        source, tasks = _source(arguments), _tasks(arguments)
+        return run(
+            program,
+            arguments,
+            lambda spark, queue: _enqueue(spark, queue, arguments, source, tasks),
+            create=arguments.create is not None,
+        )
+
+    return run_program(program, work, verbose=arguments.verbose)
+
+
+def _source(arguments: argparse.Namespace) -> Source:
+    pairs = [option.partition("=") for option in arguments.option]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            msg = f"--option {name}: must be NAME=VALUE"
+            raise BadUseError(msg)
+    options = {name: value for name, _, value in pairs}
+    return Source(text=arguments.source, format=arguments.format, options=options)
+
+
+def _tasks(arguments: argparse.Namespace) -> Tasks:
+    given = {name: getattr(arguments, name) for name in OPTIONS}
+    return Tasks(
+        where=arguments.where,
+        select=arguments.select,
+        data=arguments.data,
+        data_json=arguments.data_json,
+        options={name: text for name, text in given.items() if text is not None},
+    )
+
+
+def _enqueue(
+    spark: SparkSession, queue: Queue, arguments: argparse.Namespace, source: Source, tasks: Tasks
+) -> int:
+    rows = source.read(spark, fields=tasks.need_fields)
+    if arguments.create is None:
+        tube = queue.tube(arguments.tube)
+    else:
+        if arguments.tube not in queue:
+            tasks.of(rows, typed=False)  # What cannot be put creates no tube.
+        tube = queue.create_tube(arguments.tube, arguments.create, if_not_exists=True)
+    typed = tube.options.schema is not None
+    if typed and not tasks.need_fields:
+        rows = source.read(spark, fields=True)
+    with Stop(lambda _: note(arguments.program, "finishing the put; once more to stop at once")):
+        result = tube.put_df(tasks.of(rows, typed=typed), key=arguments.key)
+    return _told(tube, result, arguments.key)
+
+
+def _told(tube: Tube, result: PutResult, key: str | None) -> int:
+    if result.count:
+        ids = f"{result.first_task_id} to {result.last_task_id}"
+        sys.stdout.write(f"put {result.count:,} tasks into {tube.name}: {ids}\n")
+        return ExitCode.DONE
+    reasons = ["there are no rows"]
+    if key is not None:
+        reasons.append(f"the key {key!r} was used before")
+    full = tube.options.capacity is not None
+    if full:
+        reasons.append("there is no room for all of them")
+    sys.stdout.write(f"put nothing into {tube.name}: {' or '.join(reasons)}\n")
+    return ExitCode.NOTHING if full else ExitCode.DONE

@@ -1,0 +1,102 @@
+"""What becomes of a row: the payload of a task and its options, as SQL expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+
+from tubeq_spark.jobs.producer.source import LINE
+from tubeq_spark.programs import BadUseError, reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["OPTIONS", "Tasks"]
+
+OPTIONS = ("pri", "ttl", "ttr", "delay", "utube")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tasks:
+    """How rows become tasks; all texts are SQL expressions over a row.
+
+    Attributes:
+        where: Which rows; all if `None`.
+        select: The fields of the payload, a JSON object; all columns if neither this nor another
+            payload is given (of JSON lines: the line as it is).
+        data: The payload as one value, which becomes JSON.
+        data_json: The payload as text that is JSON already.
+        options: Options of the tasks by name, of `OPTIONS`.
+    """
+
+    where: str | None = None
+    select: Sequence[str] = ()
+    data: str | None = None
+    data_json: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check that there is one payload.
+
+        Raises:
+            BadUseError: There are several.
+        """
+        if sum(map(bool, (self.select, self.data, self.data_json))) > 1:
+            msg = "--select, --data and --data-json exclude each other: a task has one payload"
+            raise BadUseError(msg)
+
+    @property
+    def need_fields(self) -> bool:
+        """Whether any expression may name a field of a JSON line."""
+        return bool(self.where or self.select or self.data or self.data_json or self.options)
+
+    def of(self, rows: DataFrame, *, typed: bool) -> DataFrame:
+        """The tasks, lazily, as `Tube.put_df` takes them.
+
+        Args:
+            rows: What was read.
+            typed: Whether the tube has a schema: then the fields of the payload are its columns.
+
+        Raises:
+            BadUseError: An expression is none, or names what is not there.
+        """
+        try:
+            chosen = rows if self.where is None else rows.where(self.where)
+            payload = self._fields(rows) if typed else [f"{self._json(rows)} AS data"]
+            options = [f"({text}) AS {name}" for name, text in self.options.items()]
+            return chosen.selectExpr(*payload, *options)
+        except (AnalysisException, ParseException) as error:
+            columns = ", ".join(name for name in rows.columns if name != LINE)
+            msg = f"{reason_of(error)} (the columns are: {columns})"
+            raise BadUseError(msg) from error
+
+    def _fields(self, rows: DataFrame) -> list[str]:
+        if self.data or self.data_json:
+            msg = "the tube has a schema: give its columns by --select, not a payload of JSON"
+            raise BadUseError(msg)
+        return list(self.select) or [_quoted(n) for n in rows.columns if n != LINE]
+
+    def _json(self, rows: DataFrame) -> str:
+        if self.data_json:
+            return f"({self.data_json})"
+        if self.data:
+            # to_json takes no plain values: put into a list, and taken out of the text.
+            listed = f"to_json(array({self.data}), {_KEEP_NULLS})"
+            return f"substring({listed}, 2, length({listed}) - 2)"
+        if not self.select and LINE in rows.columns:
+            return LINE
+        return f"to_json(struct({', '.join(self._fields_of_object(rows))}), {_KEEP_NULLS})"
+
+    def _fields_of_object(self, rows: DataFrame) -> list[str]:
+        return list(self.select) or [_quoted(name) for name in rows.columns]
+
+
+_KEEP_NULLS = "map('ignoreNullFields', 'false')"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,89 @@
+"""How fast tubes move, by the commits of all processes: `tubeq top` and `tubeq history`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tubeq_spark.observe.metrics import measure_tube
+from tubeq_spark.observe.statistics import statistics_of
+from tubeq_spark.runtime.context import left_out
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.storage.commit_note import Commit
+
+__all__ = ["TubeLook", "look", "moved", "newest_commits"]
+
+#: Commits that are read for one look at most.
+_MOST = 2_000
+#: Verbs whose commits put and take tasks. An exchange acks, too: it updates what it takes.
+_PUTS, _TAKES, _EXCHANGE = frozenset({"put", "urgent"}), frozenset({"take"}), "exchange"
+
+
+@dataclass(frozen=True, slots=True)
+class TubeLook:
+    """One tube at a moment.
+
+    Attributes:
+        type: Name of its driver.
+        tasks: As in `Queue.statistics`.
+        calls: As in `Queue.statistics`.
+        oldest_ready_age: Seconds since the oldest ready task was put; `None` when none is ready.
+        holders: How many sessions hold tasks of it.
+        version: The newest version of its table.
+    """
+
+    type: str
+    tasks: Mapping[str, int]
+    calls: Mapping[str, int]
+    oldest_ready_age: float | None
+    holders: int
+    version: int
+
+
+def look(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[str, TubeLook]:
+    """Look at tubes; one that cannot be read is left out."""
+    found = {}
+    for of in statistics_of(queue, tubes):
+        ctx = of.ctx
+        with left_out(queue, ctx.record.name):
+            measured = measure_tube(ctx, [], 0)
+            found[ctx.record.name] = TubeLook(
+                ctx.record.type,
+                of.tasks,
+                of.calls,
+                measured.oldest_ready_age,
+                len(ctx.tasks.holders(queue.now_us())),
+                measured.commits,
+            )
+    return found
+
+
+def moved(ctx: TubeContext, since: int, until: int) -> dict[str, int]:
+    """How many tasks all processes have put and taken by the commits after a version.
+
+    Args:
+        ctx: The tube.
+        since: The version.
+        until: The newest version.
+    """
+    counts = Counter(put=0, take=0)
+    for commit in newest_commits(ctx, until - since) if until > since else []:
+        if commit.version <= since:
+            break
+        if commit.operation in _PUTS:
+            counts["put"] += commit.tasks or 0
+        elif commit.operation in _TAKES:
+            counts["take"] += commit.tasks or 0
+        elif commit.operation == _EXCHANGE and commit.affected is not None:
+            counts["take"] += commit.affected.updated
+    return dict(counts)
+
+
+def newest_commits(ctx: TubeContext, limit: int) -> list[Commit]:
+    """The newest commits to a tube's table, the newest first, by what they say of themselves."""
+    return ctx.queue.engine.tables.commits(ctx.table.name, min(limit, _MOST))

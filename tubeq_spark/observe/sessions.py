@@ -1,0 +1,59 @@
+"""Who keeps which session alive, and what it holds: `Queue.sessions`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from tubeq_spark.rules.membership import MemberName
+from tubeq_spark.rules.microseconds import from_us, us_from_seconds
+from tubeq_spark.rules.reports import SessionInfo
+from tubeq_spark.runtime.context import left_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tubeq_spark.rules.membership import Member
+    from tubeq_spark.runtime.context import QueueContext, TubeContext
+
+__all__ = ["sessions_of"]
+
+
+def sessions_of(queue: QueueContext, tubes: Iterable[TubeContext]) -> list[SessionInfo]:
+    """The queue objects whose leases last, and those whose sessions hold tasks of these tubes.
+
+    Reads the sessions once, and each tube once; one that cannot be read is left out.
+    """
+    now_us, skew_us = queue.now_us(), us_from_seconds(queue.config.skew) or 0
+    held: dict[str, dict[str, int]] = defaultdict(dict)
+    for ctx in tubes:
+        with left_out(queue, ctx.record.name):
+            for owner, count in ctx.tasks.holders(now_us).items():
+                held[owner][ctx.record.name] = count
+    members = (member for view in queue.sessions.views().values() for member in view.members)
+    found = [
+        _info(member, tasks)
+        for member in members
+        if member.live
+        if (tasks := held[f"{member.session}/{member.epoch}"]) or member.alive(now_us, skew_us)
+    ]
+    return sorted(found, key=lambda info: (_text(info.since), str(info.uuid), info.member))
+
+
+def _info(member: Member, tasks: Mapping[str, int]) -> SessionInfo:
+    name = MemberName.parse(member.member)
+    return SessionInfo(
+        UUID(member.session),
+        name.uuid,
+        name.host,
+        name.pid,
+        None if name.since_us is None else from_us(name.since_us),
+        None if member.lease_until is None else from_us(member.lease_until),
+        sum(tasks.values()),
+        dict(sorted(tasks.items())),
+    )
+
+
+def _text(moment: object) -> str:
+    return "" if moment is None else str(moment)
