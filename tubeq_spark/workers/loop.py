@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tubeq_spark.rules.microseconds import US, to_us
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.task import Task
@@ -59,6 +59,7 @@ class Limits:
         ahead: Tasks that may be taken ahead at most.
         idle: Seconds without a task after which the loop ends; `None`: it does not.
         poll: Seconds between two looks at a tube that had nothing, while calls run.
+        time_limit: Seconds for which a call in a thread may run; `None`: no limit.
     """
 
     calls: int
@@ -66,13 +67,35 @@ class Limits:
     ahead: int
     idle: float | None
     poll: float
+    time_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ears:
+    """Who is told of a loop while it runs.
+
+    Attributes:
+        progress: Called with what was done so far, a few times a second.
+        overdue: Called with the tasks of calls that have run for too long, and all others in hand. It ends the
+            process.
+    """
+
+    progress: Callable[[WorkReport], object] = lambda _: None
+    overdue: Callable[[Sequence[Task], Sequence[Task]], object] = lambda *_: None
 
 
 class Loop:
     """One call of `Tube.work`. For one thread."""
 
     def __init__(
-        self, source: Source, pool: Pool, retries: Retries, stop: Stop, limits: Limits, clock: Clock
+        self,
+        source: Source,
+        pool: Pool,
+        retries: Retries,
+        stop: Stop,
+        limits: Limits,
+        clock: Clock,
+        ears: Ears,
     ) -> None:
         """Work on tasks of `source` in `pool`, until `stop` or `limits` say that it ends."""
         self._source = source
@@ -81,6 +104,8 @@ class Loop:
         self._stop = stop
         self._limits = limits
         self._clock = clock
+        self._ears = ears
+        self._began = clock.monotonic()
         #: In a call, or waiting for one, by id.
         self._in_hand: dict[int, Task] = {}
         #: Ended, and not settled yet.
@@ -94,10 +119,12 @@ class Loop:
 
     def run(self) -> WorkReport:
         """Work until it ends."""
-        began = self._clock.monotonic()
         while self._step():
-            pass
-        return WorkReport(**self._counts, seconds=self._clock.monotonic() - began)
+            self._ears.progress(self._report())
+        return self._report()
+
+    def _report(self) -> WorkReport:
+        return WorkReport(**self._counts, seconds=self._clock.monotonic() - self._began)
 
     def _step(self) -> bool:
         """Settle what has ended, take and hand out the next tasks, and wait; False: it is over."""
@@ -112,6 +139,7 @@ class Loop:
             self._give_back_unbegun()
         self._settle(0 if stopping else self._wanted())
         self._renew()
+        self._end_overdue()
         if self._in_hand or self._done or self._failed:
             self._wait_for_calls()
             return True
@@ -194,6 +222,18 @@ class Loop:
             replace(failure, task=lasting.get(failure.task.task_id, failure.task))
             for failure in self._failed
         ]
+
+    def _end_overdue(self) -> None:
+        """Tell of calls that have run for too long."""
+        if self._limits.time_limit is None:
+            return
+        late = [task for unit in self._pool.late(self._limits.time_limit) for task in unit]
+        if late:
+            # What no call has begun, and what has ended, is nobody's business any more.
+            self._give_back_unbegun()
+            self._settle(0)
+            ids = {task.task_id for task in late}
+            self._ears.overdue(late, [t for t in self._in_hand.values() if t.task_id not in ids])
 
     # -- waiting -----------------------------------------------------------------------------
 

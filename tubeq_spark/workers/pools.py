@@ -8,6 +8,8 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from tubeq_spark.clock import SystemClock
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from tubeq_spark.workers.handlers import Calls, Outcome
 
 T = TypeVar("T")
+#: Handlers run in real time, whatever the clock of the queue is.
+_clock = SystemClock()
 
 
 class Pool(Protocol):
@@ -33,6 +37,10 @@ class Pool(Protocol):
 
     def ended(self) -> list[Outcome]:
         """What has ended since this was asked last."""
+        ...
+
+    def late(self, seconds: float) -> list[Sequence[Task]]:
+        """The tasks of each call that has run for longer than so many seconds."""
         ...
 
     def close(self) -> None:
@@ -60,6 +68,8 @@ class Threads:
         self._units: SimpleQueue[Sequence[Task] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self._threads = threads
+        #: What runs, and since when.
+        self._running: dict[int, tuple[float, Sequence[Task]]] = {}
         for number in range(threads):
             # A handler that hangs must not keep the process from ending after a second signal.
             threading.Thread(target=self._run, name=f"tubeq-worker-{number}", daemon=True).start()
@@ -81,9 +91,17 @@ class Threads:
         for _ in range(self._threads):
             self._units.put(None)
 
+    def late(self, seconds: float) -> list[Sequence[Task]]:
+        """The tasks of each call that has run for longer than so many seconds."""
+        latest = _clock.monotonic() - seconds
+        return [tasks for began, tasks in list(self._running.values()) if began < latest]
+
     def _run(self) -> None:
+        thread = threading.get_ident()
         while (tasks := self._units.get()) is not None:
+            self._running[thread] = _clock.monotonic(), tasks
             self._outcomes.put(self._calls.call(tasks))
+            del self._running[thread]
             self.woken.set()
 
 
@@ -120,6 +138,10 @@ class EventLoop:
     def ended(self) -> list[Outcome]:
         """What has ended since this was asked last."""
         return _all_of(self._outcomes)
+
+    def late(self, seconds: float) -> list[Sequence[Task]]:
+        """None: a coroutine that takes too long is cancelled."""
+        return []
 
     def close(self) -> None:
         """Begin no more calls; those that run are not waited for."""

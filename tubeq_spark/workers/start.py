@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.rules import arguments, validation
 from tubeq_spark.workers.handlers import Calls, check, is_async
-from tubeq_spark.workers.loop import MOST_AHEAD, Limits, Loop, WorkReport
+from tubeq_spark.workers.loop import MOST_AHEAD, Ears, Limits, Loop, WorkReport
 from tubeq_spark.workers.pools import EventLoop, Threads
 from tubeq_spark.workers.retries import Retries
 from tubeq_spark.workers.source import Source
@@ -33,10 +33,11 @@ def work(  # noqa: PLR0913  (the contract)
     stop: threading.Event | None,
     on_error: str,
     time_limit: float | None,
+    ears: Ears | None = None,
 ) -> WorkReport:
-    """Work a tube off; see `Tube.work`."""
+    """Work a tube off; see `Tube.work`. With `ears` a time limit holds for functions, too: they end the process."""
     ctx = tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
-    check(handler, time_limit)
+    check(handler, None if ears else time_limit)
     if time_limit is not None:
         validation.lease("time_limit", time_limit)
     if on_error not in _ON_ERROR:
@@ -49,6 +50,7 @@ def work(  # noqa: PLR0913  (the contract)
         MOST_AHEAD,
         None if idle is None else validation.seconds("idle", idle),
         ctx.queue.config.poll_first,
+        time_limit,
     )
     arguments.take_request("batch", limits.batch, per_utube, ctx.driver)
     ctx.queue.require_running()
@@ -59,6 +61,7 @@ def work(  # noqa: PLR0913  (the contract)
     try:
         with ends.on_signals():
             source = Source(tube, per_utube, retries)
-            return Loop(source, pool, retries, ends, limits, ctx.queue.clock).run()
+            clock = ctx.queue.clock
+            return Loop(source, pool, retries, ends, limits, clock, ears or Ears()).run()
     finally:
         pool.close()
