@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.spark.spark_session import delta_package, local_session, spark_conf
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
     from tubeq_spark.tube import Tube
+    from tubeq_spark.workers.handlers import Bury, FailedTasks
+    from tubeq_spark.workers.loop import WorkReport
 
 __version__ = "0.1.0"
 
@@ -71,18 +73,22 @@ _MODULES = {
     "rules.queue_state": ("QueueState",),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),
+    "workers.handlers": ("Bury", "FailedTasks"),
+    "workers.loop": ("WorkReport",),
     "storage.spark.guarded_write": ("guarded_write",),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Batch",
+    "Bury",
     "CheckReport",
     "Clock",
     "CommitUnknownError",
     "ConflictError",
     "Damage",
     "Driver",
+    "FailedTasks",
     "Health",
     "InvalidOptionError",
     "NotTakenError",
@@ -110,6 +116,7 @@ __all__ = [
     "TubeNotFoundError",
     "TubeSweep",
     "TubeqError",
+    "WorkReport",
     "__version__",
     "delta_package",
     "guarded_write",

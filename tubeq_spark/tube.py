@@ -30,6 +30,7 @@ from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 
 if TYPE_CHECKING:
     import datetime as dt
+    import threading
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.streams.sink import ForeachBatch
+    from tubeq_spark.workers.handlers import Handler
+    from tubeq_spark.workers.loop import WorkReport
 
 __all__ = ["Tube", "first_tasks"]
 
@@ -491,6 +494,79 @@ class Tube:
             process.work_off(self.name, take, handler, goes_on, unsettled)
 
         return ticks.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
+
+    def work(
+        self,
+        handler: Handler,
+        *,
+        threads: int = 1,
+        batch: int = 1,
+        per_utube: int = 1,
+        idle: float | None = None,
+        stop: threading.Event | None = None,
+        on_error: str = "release",
+        time_limit: float | None = None,
+    ) -> WorkReport:
+        """Work the tube off: take tasks, call a handler for each, ack those that it returns from.
+
+        A task is acked when its call returns, whatever that is. When the call raises, the task is released
+        with a delay that grows with its attempts (`Backoff()`); at `max_attempts` it is buried. `raise
+        Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
+
+        Tasks are taken ahead, as many as the calls need not to wait, and settled together. While a handler
+        runs, the leases of all that is held are renewed at half of their ttr; that changes neither `ttr` nor
+        `ttl`. A task that is lost all the same (the process was stopped for longer than its lease) is told
+        in the log, and counts as nothing.
+
+        Args:
+            handler: `handler(task)`; with `batch > 1` it is `handler(tasks)`, a list of 1 to `batch` tasks.
+                It may raise or return `FailedTasks` to name those that failed. A call with several tasks
+                that raises anything else is repeated with each half of them, until those that fail are
+                found. A coroutine function runs in an event loop.
+            threads: Calls at a time, >= 1: threads, or coroutines.
+            batch: Tasks of a call at most, >= 1.
+            per_utube: As for `take_many`.
+            idle: Seconds without a task after which it ends, >= 0; `None` waits for ever.
+            stop: Ends it when it is set, after the calls in hand.
+            on_error: "release", or "bury": every task that a handler fails at is buried.
+            time_limit: Seconds after which a call of a coroutine function is cancelled, > 0; its task has
+                failed.
+
+        Returns:
+            What was done. In the main thread SIGTERM and Ctrl-C end it, too: what is in hand is finished,
+            what was taken ahead goes back as if it had never been taken. A second signal gives back what is
+            in hand, too, and does not wait for it.
+
+        Raises:
+            InvalidOptionError: A bad argument.
+            QueueStateError: The queue was closed meanwhile.
+            TubeNotFoundError: The tube was dropped.
+            StoreError: The storage failed in a way that does not pass.
+
+        Commits: those of `exchange` for as many tasks as have ended meanwhile; 1 for failed tasks of one
+        delay; 1 for a renewal. Conflicts as theirs.
+        """
+        from tubeq_spark.workers.start import work  # noqa: PLC0415  few programs need it
+
+        return work(
+            self,
+            handler,
+            threads=threads,
+            batch=batch,
+            per_utube=per_utube,
+            idle=idle,
+            stop=stop,
+            on_error=on_error,
+            time_limit=time_limit,
+        )
+
+    def _renew(self, task_ids: list[int]) -> list[Task]:
+        """Renew the leases of held tasks, for the loop of `work`. Commits: 1; as `touch`."""
+        return self._verb(lambda: settle.renew(self._ctx, task_ids))
+
+    def _give_back(self, task_ids: list[int]) -> list[Task]:
+        """Give back held tasks that no handler has begun, for the loop of `work`. Commits: 1; as `release`."""
+        return self._verb(lambda: settle.give_back(self._ctx, task_ids))
 
     # -- settling -----------------------------------------------------------------------------
 

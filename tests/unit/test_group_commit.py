@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tubeq_spark.errors import CommitUnknownError
+from tubeq_spark.runtime import group_commit
 from tubeq_spark.runtime.group_commit import GroupCommit
 
 WAIT = 30.0
@@ -101,3 +102,56 @@ def test_submit_after_a_failure_works_again() -> None:
         group.submit(1)
 
     assert group.submit(2) == 2
+
+
+def test_submit_when_threads_of_the_last_group_ask_again_gathers_them() -> None:
+    groups: list[int] = []
+    threads, rounds = 8, 20
+
+    def run(requests: list[int]) -> list[int]:
+        groups.append(len(requests))
+        threading.Event().wait(0.02)
+        return requests
+
+    group = GroupCommit[int, int](run)
+
+    def ask() -> None:
+        for n in range(rounds):
+            assert group.submit(n) == n
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(ask) for _ in range(threads)]:
+            done.result(WAIT)
+
+    assert sum(groups) == threads * rounds
+    # By turns of one and the rest it would be twice as many as rounds.
+    assert len(groups) < 1.5 * rounds
+
+
+def test_submit_when_a_waiting_thread_is_interrupted_hands_its_turn_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commits = Commits()
+    group = GroupCommit[int, str](commits)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(group.submit, 0)
+        assert commits.begun.wait(WAIT)
+        with monkeypatch.context() as patched:
+            patched.setattr(group_commit.threading, "Event", Interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                group.submit(1)
+        last = pool.submit(group.submit, 2)
+        while len(group._waiting) < 1:
+            threading.Event().wait(0.001)
+        commits.may_end.set()
+
+        assert [first.result(WAIT), last.result(WAIT)] == ["0", "2"]
+    assert commits.groups == [[0], [2]]
+
+
+class Interrupted(threading.Event):
+    """An event whose wait is interrupted."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Be interrupted."""
+        raise KeyboardInterrupt(timeout)

@@ -10,7 +10,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tubeq_spark.cli import check, dashboard, look, programs, put, report, settle, take, top, tubes
+from tubeq_spark.cli import (
+    check,
+    dashboard,
+    look,
+    programs,
+    put,
+    report,
+    settle,
+    take,
+    top,
+    tubes,
+    work,
+)
 from tubeq_spark.cli.call import NAME, Call, Outside
 from tubeq_spark.cli.program import BadUseError, report_error
 from tubeq_spark.cli.settings_file import read_defaults
@@ -157,6 +169,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     look.tasks,
     look.history,
     look.sessions,
+    work.work,
     tubes.sweep,
     tubes.release_all,
     tubes.truncate,

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError
 from tubeq_spark.storage.uninterrupted import for_others
 
@@ -18,6 +19,9 @@ Request = TypeVar("Request")
 Result = TypeVar("Result")
 
 
+#: The part of the last group's time for which the next one waits for as many requests.
+_GATHERING = 0.1
+_clock = SystemClock()
 _INTERRUPTED = "the thread that committed for several was interrupted; it may have landed"
 
 
@@ -33,62 +37,104 @@ def each(run: Callable[[Request], Result], requests: Iterable[Request]) -> list[
 
 
 class _Entry(Generic[Request, Result]):
-    __slots__ = ("done", "error", "request", "result")
+    __slots__ = ("done", "error", "leads", "request", "result", "woken")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.result: Result | None = None
         self.error: BaseException | None = None
         self.done = False
+        #: Whether its thread runs the next group.
+        self.leads = False
+        #: Set when it is done, or leads.
+        self.woken = threading.Event()
 
 
 class GroupCommit(Generic[Request, Result]):
     """Runs requests of many threads, one group at a time.
 
-    The first thread to get through runs everything that has gathered by then; the others find
-    their results ready.
+    The first thread that comes leads: it runs all requests that have gathered by then. It hands the lead to
+    the first one of those that came meanwhile. Each thread waits for an event of its own, so none takes a
+    turn only to learn that its request is done.
     """
 
     def __init__(self, run: Callable[[list[Request]], Sequence[Result | Exception]]) -> None:
         """Use `run` for each group: one result, or the error of that request, for each request."""
         self._run = run
         self._waiting: list[_Entry[Request, Result]] = []
+        self._is_led = False
         self._list = threading.Lock()
-        self._turn = threading.Lock()
+        self._gathered = threading.Condition(self._list)
+        #: How many requests the last group had, and for how many seconds it ran.
+        self._last = (1, 0.0)
 
     def submit(self, request: Request) -> Result:
         """Run a request, alone or in company, and return its result."""
         entry: _Entry[Request, Result] = _Entry(request)
         with self._list:
             self._waiting.append(entry)
-        try:
-            with self._turn:
-                if not entry.done:
-                    self._run_group()
-        except BaseException:
-            # Interrupted while it waited: nobody shall take a task for it any more.
-            with self._list, contextlib.suppress(ValueError):
-                self._waiting.remove(entry)
-            raise
+            entry.leads, self._is_led = not self._is_led, True
+            if len(self._waiting) >= self._last[0]:
+                self._gathered.notify()
+        if not entry.leads:
+            self._wait(entry)
+        if not entry.done:
+            self._lead()
         if entry.error is not None:
             raise entry.error
         return entry.result  # type: ignore[return-value]  # done without error: there is one
 
+    def _wait(self, entry: _Entry[Request, Result]) -> None:
+        try:
+            entry.woken.wait()
+        except BaseException:
+            # Interrupted while it waited: nobody shall take a task for it any more.
+            with self._list:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+                if entry.leads:
+                    self._hand_on()
+            raise
+
+    def _lead(self) -> None:
+        try:
+            self._run_group()
+        finally:
+            with self._list:
+                self._hand_on()
+
+    def _hand_on(self) -> None:
+        """Let the first that waits lead; the list is locked."""
+        self._is_led = bool(self._waiting)
+        if self._is_led:
+            self._waiting[0].leads = True
+            self._waiting[0].woken.set()
+
     def _run_group(self) -> None:
         with self._list:
+            size, seconds = self._last
+            # The threads of the last group are about to ask again; without them this one would be small.
+            self._gathered.wait_for(lambda: len(self._waiting) >= size, seconds * _GATHERING)
             group, self._waiting = self._waiting, []
+        began = _clock.monotonic()
         try:
             with for_others() if len(group) > 1 else contextlib.nullcontext():
                 results = self._run([entry.request for entry in group])
         except BaseException as error:
             # An interrupt is the leader's own; the others only know that they do not know.
             shared = error if isinstance(error, Exception) else CommitUnknownError(_INTERRUPTED)
-            for entry in group:
-                entry.error, entry.done = shared, True
+            self._end(group, [shared] * len(group))
             raise
+        self._last = (len(group), _clock.monotonic() - began)
+        self._end(group, results)
+
+    def _end(
+        self, group: Sequence[_Entry[Request, Result]], results: Sequence[Result | Exception]
+    ) -> None:
         for entry, result in zip(group, results, strict=True):
             if isinstance(result, Exception):
                 entry.error = result
             else:
                 entry.result = result
             entry.done = True
+            entry.woken.set()

@@ -108,17 +108,16 @@ class HeldTasks:
             for key in keys:
                 self._loose.pop(key, None)
 
-    def touched(self, tube_id: int, after: StoredTask, moves: Mapping[int, int]) -> None:
-        """A held task has a longer lease, and its lease segment has moved with all that is in it.
+    def renewed(self, tube_id: int, after: Iterable[StoredTask], moves: Mapping[int, int]) -> None:
+        """Held tasks have longer leases, and their lease segments have moved with all that is in them.
 
         Of a task that is not remembered only the lease is: another may have taken it, or a batch.
 
         Args:
             tube_id: The tube.
-            after: The task as it is by now.
-            moves: Where its lease segment moved to.
+            after: The tasks as they are by now.
+            moves: Where their lease segments moved to.
         """
-        key = (tube_id, after.task_id)
         with self._lock:
             for lease_segment, fresh in moves.items():
                 rows = self._pop(lease_segment)
@@ -126,13 +125,15 @@ class HeldTasks:
                     continue
                 self._rows |= {k: replace(row, segment=fresh) for k, row in rows.items()}
                 self._lease_segments[fresh] = frozenset(rows)
-            former = self._rows.get(key)
-            if former is not None and former.segment == after.segment:
-                self._rows[key] = after
-            else:
-                if former is not None:
-                    self._forget(former.segment)
-                self._loose[key] = after.next_event
+            for row in after:
+                key = (tube_id, row.task_id)
+                former = self._rows.get(key)
+                if former is not None and former.segment == row.segment:
+                    self._rows[key] = row
+                else:
+                    if former is not None:
+                        self._forget(former.segment)
+                    self._loose[key] = row.next_event
 
     def compare(self, tube_id: int, task_id: int, stored: StoredTask | None, *, held: bool) -> None:
         """Forget the lease segment of a task that is not where it is remembered.

@@ -19,6 +19,7 @@ from tubeq_spark.rules.row_changes import (
     Change,
     Event,
     GiveBack,
+    Renew,
     Touch,
     released,
 )
@@ -31,6 +32,7 @@ from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.compact import compact_at_times
 from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
+from tubeq_spark.verbs.renew_leases import new_lease
 from tubeq_spark.verbs.settlement import MakeChange, Settlement, removal, settlement
 
 if TYPE_CHECKING:
@@ -48,9 +50,11 @@ __all__ = [
     "bury_as_read",
     "changed",
     "delete",
+    "give_back",
     "kick",
     "kick_named",
     "release",
+    "renew",
     "run",
     "touch",
 ]
@@ -186,12 +190,48 @@ def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
         (after,) = settled.after(found.rows)
 
         def finish(_affected: Affected) -> list[Task]:
-            ctx.queue.held_tasks.touched(ctx.record.id, after, settled.moves)
+            ctx.queue.held_tasks.renewed(ctx.record.id, [after], settled.moves)
             return ctx.record_event("touch", [after])
 
         return Plan(settled.statement, finish)
 
     return run(ctx, "touch", attempt)[0]
+
+
+def renew(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+    """Begin the leases of held tasks anew. It is no touch: their ttr and their lives stay as they are."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        confirm(ctx, found)
+        lease = new_lease(ctx, ctx.queue.session.owner)
+        settled = settlement(ctx, found, lambda _, moves: Renew(moves, lease))
+        after = settled.after(found.rows)
+
+        def finish(_affected: Affected) -> list[Task]:
+            ctx.queue.held_tasks.renewed(ctx.record.id, after, settled.moves)
+            return [row.task() for row in after]
+
+        return Plan(settled.statement, finish)
+
+    return run(ctx, "renew", attempt)
+
+
+def give_back(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
+    """Give back held tasks that nobody has begun: they are ready, and were never taken."""
+
+    def attempt(memory: Memory) -> Plan[list[Task]]:
+        found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
+        return changed(
+            ctx,
+            found,
+            lambda dest, _: GiveBack(dest, TaskState.READY, untaken=True, event=Event("release")),
+            lambda settled: ctx.record_event("release", settled.after(found.rows)),
+        )
+
+    tasks = run(ctx, "give_back", attempt)
+    ctx.table_lock.wake_takes()
+    return tasks
 
 
 def delete(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:

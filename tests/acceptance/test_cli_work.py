@@ -1,0 +1,178 @@
+"""`tubeq work`: a function of yours in threads and processes, which are killed, end, and are started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.programs import environment
+from tubeq_spark import Queue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAIT = 120.0
+JOB = """
+import os, signal, time
+from pathlib import Path
+
+def note(task):
+    with open("seen", "a") as file:
+        file.write(f"{task.data} {task.attempts}\\n")
+
+def slow_at_first(task):
+    note(task)
+    if task.data == "slow" and task.attempts == 1:
+        time.sleep(600)
+
+def dies_at_first(task):
+    note(task)
+    if task.data == "bad" and task.attempts == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def waits(task):
+    note(task)
+    while not Path("go").exists():
+        time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A working directory with a module of handlers, and a queue."""
+    (tmp_path / "job.py").write_text(JOB)
+    return tmp_path
+
+
+@pytest.fixture
+def queue(place: Path) -> Iterator[Queue]:
+    """The queue."""
+    with Queue(None, str(place / "q"), engine="native") as opened:
+        opened.create_tube("jobs", "fifottl", max_attempts=5)
+        yield opened
+
+
+def started(place: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A call of `tubeq work` that runs."""
+    command = [sys.executable, "-m", "tubeq_spark.cli", "--json", "--location", "q"]
+    return subprocess.Popen(
+        [*command, "work", "jobs", *arguments],
+        cwd=place,
+        env=environment(TUBEQ_ENGINE="native"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
+    """The exit code of a call, and its result."""
+    out, err = process.communicate(timeout=WAIT)
+    lines = out.splitlines()
+    return process.returncode, json.loads(lines[-1]) if lines else {"err": err}
+
+
+def seen(place: Path) -> list[str]:
+    """What the handlers were called with: data and attempts."""
+    file = place / "seen"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def wait_for(condition: Any) -> None:
+    """Wait until something is so."""
+    for _ in range(int(WAIT * 20)):
+        if condition():
+            return
+        threading.Event().wait(0.05)
+    pytest.fail("it did not come to be")
+
+
+def test_work_in_one_process_does_all_tasks(place: Path, queue: Queue) -> None:
+    queue["jobs"].put_many(range(30))
+
+    code, result = ended(started(place, "job:note", "--threads", "3", "--idle", "0"))
+
+    assert (code, result["done"], result["failed"]) == (0, 30, 0)
+    assert len(seen(place)) == 30
+
+
+def test_work_when_there_is_nothing_ends_with_1(place: Path, queue: Queue) -> None:
+    code, result = ended(started(place, "job:note", "--idle", "0"))
+
+    assert (code, result["done"]) == (1, 0)
+
+
+@pytest.mark.parametrize("function", ["job", "job:nothing", "nomodule:f", "job:os"])
+def test_work_when_there_is_no_such_function_ends_with_2(
+    place: Path, queue: Queue, function: str
+) -> None:
+    queue["jobs"].put("a")
+
+    code, _ = ended(started(place, function, "--idle", "0"))
+
+    assert code == 2
+    assert queue.statistics("jobs")["tasks"]["ready"] == 1
+
+
+def test_work_when_a_process_is_killed_starts_another_and_does_all_tasks(
+    place: Path, queue: Queue
+) -> None:
+    queue.cfg(ttr=60)
+    queue["jobs"].put_many([*range(10), "bad"], ttr=4)
+
+    code, result = ended(started(place, "job:dies_at_first", "--processes", "2", "--idle", "6"))
+
+    assert code == 0
+    assert result["done"] >= 1
+    assert queue.statistics("jobs")["tasks"]["total"] == 0
+    assert {line.split()[0] for line in seen(place)} == {*map(str, range(10)), "bad"}
+
+
+def test_work_when_a_call_takes_too_long_kills_it_before_its_task_goes_back(
+    place: Path, queue: Queue
+) -> None:
+    queue["jobs"].put("slow")
+
+    code, result = ended(started(place, "job:slow_at_first", "--time-limit", "0.5", "--idle", "3"))
+
+    assert (code, result["done"], result["failed"]) == (0, 1, 1)
+    assert seen(place) == ["slow 1", "slow 2"]
+
+
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_work_when_terminated_finishes_what_is_in_hand(
+    place: Path, queue: Queue, processes: str
+) -> None:
+    queue["jobs"].put_many(range(20))
+    process = started(place, "job:waits", "--processes", processes)
+    wait_for(lambda: len(seen(place)) == int(processes))
+
+    process.send_signal(signal.SIGTERM)
+    (place / "go").touch()
+    code, result = ended(process)
+
+    tasks = queue.statistics("jobs")["tasks"]
+    assert (code, tasks["taken"]) == (0, 0)
+    assert result["done"] == 20 - tasks["ready"] >= int(processes)
+    assert {task.attempts for task in queue["jobs"].tasks_by_state("r")} <= {0}
+
+
+def test_work_when_its_parent_is_killed_ends(place: Path, queue: Queue) -> None:
+    queue["jobs"].put_many(range(4))
+    process = started(place, "job:waits", "--processes", "2")
+    wait_for(lambda: len(seen(place)) == 2)
+
+    os.kill(process.pid, signal.SIGKILL)
+    (place / "go").touch()
+    process.communicate(timeout=WAIT)
+
+    wait_for(lambda: queue.statistics("jobs")["tasks"]["taken"] == 0)
+    assert not [session for session in queue.sessions() if session.uuid != queue.session_uuid]

@@ -1,0 +1,426 @@
+"""Tube.work: calls a handler for each task, and settles what it returns from or raises for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.support import WAIT, calls, counts, data_of
+from tubeq_spark import Bury, FailedTasks, InvalidOptionError, PutItem, QueueStateError, TaskState
+
+if TYPE_CHECKING:
+    from tests.acceptance.support import InBackground, NewTube, Session
+    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark.testing import ManualClock
+
+pytestmark = pytest.mark.without_spark
+
+
+def failing(*bad: object) -> Any:
+    """A handler that fails at some data."""
+
+    def handle(task: Task) -> None:
+        if task.data in bad:
+            raise ValueError(task.data)
+
+    return handle
+
+
+def attempts(tube: Tube, state: TaskState) -> dict[object, int]:
+    """How often the tasks of a state were taken, by their data."""
+    return {task.data: task.attempts for task in tube.tasks_by_state(state)}
+
+
+def counted(queue: Queue, tube: Tube, state: str) -> int:
+    """How many tasks are in a state."""
+    return counts(queue, tube).get(state, 0)
+
+
+# -- what becomes of tasks ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_name", ["fifo", "fifottl", "utube", "utubettl", "limfifottl"])
+def test_work_when_a_handler_returns_acks_its_tasks(
+    queue: Queue, new_tube: NewTube, type_name: str
+) -> None:
+    tube = new_tube(type_name)
+    tube.put_many(range(40))
+    seen: list[object] = []
+
+    report = tube.work(lambda task: seen.append(task.data), threads=4, idle=0)
+
+    assert (report.done, report.failed, report.buried) == (40, 0, 0)
+    assert sorted(map(int, map(str, seen))) == [*range(40)]
+    assert counted(queue, tube, "total") == 0
+
+
+def test_work_when_one_thread_works_keeps_the_order_of_the_tube(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many([PutItem("c", pri=2), PutItem("a", pri=0), PutItem("b", pri=1)])
+    seen: list[object] = []
+
+    tube.work(lambda task: seen.append(task.data), idle=0)
+
+    assert seen == ["a", "b", "c"]
+
+
+def test_work_when_one_thread_works_keeps_the_order_of_each_subqueue(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl")
+    for n in range(6):
+        tube.put(n, utube=str(n % 2))
+    seen: list[int] = []
+
+    tube.work(lambda task: seen.append(task.data), threads=2, idle=0)
+
+    assert [n for n in seen if n % 2 == 0] == [0, 2, 4]
+    assert [n for n in seen if n % 2 == 1] == [1, 3, 5]
+
+
+def test_work_when_a_handler_raises_releases_its_task_with_a_delay(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(3))
+
+    report = tube.work(failing(1), idle=0)
+
+    assert (report.done, report.failed, report.buried) == (2, 1, 0)
+    assert attempts(tube, TaskState.DELAYED) == {1: 1}
+
+
+def test_work_when_a_task_fails_again_delays_it_for_longer(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put("bad")
+    delays = []
+    for _ in range(3):
+        tube.work(failing("bad"), idle=0)
+        (task,) = tube.tasks_by_state(TaskState.DELAYED)
+        assert task.next_event is not None
+        delays.append((task.next_event - clock.now()).total_seconds())
+        clock.advance(delays[-1] + 0.001)
+
+    assert [round(delay) for delay in delays] == [1, 2, 4]
+
+
+def test_work_when_a_task_has_used_up_its_attempts_buries_it(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", max_attempts=2)
+    tube.put("bad")
+    tube.work(failing("bad"), idle=0)
+    clock.advance(2)
+
+    report = tube.work(failing("bad"), idle=0)
+
+    assert (report.failed, report.buried) == (1, 1)
+    assert attempts(tube, TaskState.BURIED) == {"bad": 2}
+
+
+def test_work_when_a_type_cannot_delay_waits_before_it_takes_again(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo", max_attempts=3)
+    tube.put("bad")
+    before = clock.monotonic()
+
+    report = tube.work(failing("bad"), idle=0)
+
+    assert (report.failed, report.buried) == (3, 1)
+    assert clock.monotonic() - before >= 0.9 * (1 + 2)
+
+
+def test_work_when_a_handler_raises_bury_buries_its_task_at_once(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put("bad")
+
+    def handle(_task: Task) -> None:
+        raise Bury("no such page")
+
+    report = tube.work(handle, idle=0)
+
+    assert (report.done, report.failed, report.buried) == (0, 1, 1)
+    assert attempts(tube, TaskState.BURIED) == {"bad": 1}
+
+
+def test_work_when_errors_bury_buries_what_fails(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(["good", "bad"])
+
+    report = tube.work(failing("bad"), idle=0, on_error="bury")
+
+    assert (report.done, report.failed, report.buried) == (1, 1, 1)
+
+
+def test_work_counts_its_calls_as_single_verbs_do(queue: Queue, new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(3))
+
+    tube.work(failing(1), idle=0)
+
+    assert calls(queue, tube) == {"put": 3, "take": 3, "ack": 2, "release": 1}
+
+
+# -- batches -----------------------------------------------------------------------------------------
+
+
+def test_work_when_calls_have_several_tasks_gives_lists_of_at_most_so_many(
+    new_tube: NewTube,
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(10))
+    seen: list[list[object]] = []
+
+    report = tube.work(lambda tasks: seen.append(data_of(tasks)), batch=4, idle=0)
+
+    assert report.done == 10
+    assert seen == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_work_when_a_batch_fails_finds_the_tasks_that_fail(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(16))
+
+    def handle(tasks: list[Task]) -> None:
+        if {task.data for task in tasks} & {3, 12}:
+            raise ValueError
+
+    report = tube.work(handle, batch=16, idle=0)
+
+    assert (report.done, report.failed) == (14, 2)
+    assert attempts(tube, TaskState.DELAYED) == {3: 1, 12: 1}
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_work_when_a_handler_names_failed_tasks_does_the_others(
+    new_tube: NewTube, *, raises: bool
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(8))
+    called = 0
+
+    def handle(tasks: list[Task]) -> FailedTasks:
+        nonlocal called
+        called += 1
+        failed = FailedTasks(
+            {t.task_id: Bury("gone") if t.data == 1 else "later" for t in tasks if t.data in (1, 2)}
+        )
+        if raises:
+            raise failed
+        return failed
+
+    report = tube.work(handle, batch=8, idle=0)
+
+    assert (report.done, report.failed, report.buried, called) == (6, 2, 1, 1)
+    assert attempts(tube, TaskState.BURIED) == {1: 1}
+    assert attempts(tube, TaskState.DELAYED) == {2: 1}
+
+
+# -- coroutines --------------------------------------------------------------------------------------
+
+
+def test_work_when_a_handler_is_a_coroutine_runs_so_many_at_a_time(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(12))
+    running = most = 0
+
+    async def handle(_task: Task) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    report = tube.work(handle, threads=3, idle=0)
+
+    assert report.done == 12
+    assert most == 3
+
+
+def test_work_when_a_coroutine_exceeds_its_time_limit_cancels_it(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put("long")
+    cancelled = []
+
+    async def handle(_task: Task) -> None:
+        try:
+            await asyncio.sleep(WAIT)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    report = tube.work(handle, idle=0, time_limit=0.05)
+
+    assert (report.done, report.failed, cancelled) == (0, 1, [True])
+    assert attempts(tube, TaskState.DELAYED) == {"long": 1}
+
+
+# -- leases ------------------------------------------------------------------------------------------
+
+
+def test_work_when_a_handler_outlasts_the_ttr_keeps_its_task(
+    queue: Queue, other: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=30, ttl=10_000)
+    tube.put("long")
+    ends = []
+
+    def handle(task: Task) -> None:
+        for _ in range(10):
+            before = tube.peek(task.task_id).next_event
+            clock.advance(20)
+            wait_until(lambda before=before: tube.peek(task.task_id).next_event != before)
+        ends.append(tube.peek(task.task_id))
+        assert other[tube.name].take(0) is None
+
+    report = tube.work(handle, idle=0)
+
+    assert (report.done, report.failed) == (1, 0)
+    (task,) = ends
+    assert (task.ttr, task.ttl, task.attempts) == (30, 10_000, 1)
+    assert task.next_event is not None
+    assert (task.next_event - clock.now()).total_seconds() <= 30
+    assert "touch" not in calls(queue, tube)
+
+
+def test_work_when_a_task_was_lost_counts_it_as_nothing(
+    other: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=30)
+    tube.put("slow")
+
+    def handle(task: Task) -> None:
+        other[tube.name].delete(task.task_id)
+
+    report = tube.work(handle, idle=0)
+
+    assert (report.done, report.failed, report.buried) == (0, 0, 0)
+
+
+# -- its end -----------------------------------------------------------------------------------------
+
+
+def test_work_when_stopped_finishes_what_is_in_hand_and_gives_back_the_rest(
+    queue: Queue, new_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_tube("fifottl", max_attempts=3)
+    tube.put_many(range(50))
+    stop, begun, go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def handle(_task: Task) -> None:
+        begun.set()
+        assert go_on.wait(WAIT)
+
+    working = in_background(tube.work, handle, threads=2, stop=stop)
+    assert begun.wait(WAIT)
+    stop.set()
+    wait_until(lambda: counted(queue, tube, "taken") <= 2)
+    go_on.set()
+
+    assert working.result(WAIT).done == 2
+    assert counted(queue, tube, "ready") == 48
+    assert set(attempts(tube, TaskState.READY).values()) == {0}
+
+
+def test_work_when_idle_ends_after_so_many_seconds(new_tube: NewTube, clock: ManualClock) -> None:
+    tube = new_tube("fifottl")
+    tube.put("first")
+    tube.put("later", delay=5)
+    before = clock.monotonic()
+
+    report = tube.work(lambda _: None, idle=10)
+
+    assert report.done == 2
+    assert 15 <= clock.monotonic() - before < 20
+
+
+def test_work_when_the_queue_is_closed_raises(session: Session, new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put("a")
+    opened = session()
+    mine = opened[tube.name]
+
+    with pytest.raises(QueueStateError):
+        mine.work(lambda _: opened.close(), idle=0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_work_when_a_signal_comes_ends_after_the_task_in_hand(
+    queue: Queue, new_tube: NewTube, number: int
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(20))
+    before = signal.getsignal(number)
+
+    report = tube.work(lambda _: os.kill(os.getpid(), number))
+
+    assert report.done >= 1
+    assert counted(queue, tube, "taken") == 0
+    assert report.done + counted(queue, tube, "ready") == 20
+    assert signal.getsignal(number) is before
+
+
+def test_work_when_a_second_signal_comes_gives_back_what_is_in_hand(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put("endless")
+    never = threading.Event()
+
+    def handle(_task: Task) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(0.3)
+        never.wait(WAIT)
+
+    report = tube.work(handle)
+    never.set()
+
+    assert report.done == 0
+    assert attempts(tube, TaskState.READY) == {"endless": 1}
+
+
+# -- bad input ---------------------------------------------------------------------------------------
+
+
+async def coroutine(_task: Task) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"handler": "no function"},
+        {"threads": 0},
+        {"threads": True},
+        {"batch": 0},
+        {"per_utube": 2},
+        {"idle": -1},
+        {"stop": "now"},
+        {"on_error": "retry"},
+        {"time_limit": 5},
+        {"handler": coroutine, "time_limit": 0},
+    ],
+    ids=str,
+)
+def test_work_when_an_argument_is_bad_refuses_it_and_takes_nothing(
+    queue: Queue, new_tube: NewTube, bad: dict[str, Any]
+) -> None:
+    tube = new_tube("fifottl")
+    tube.put("a")
+
+    with pytest.raises(InvalidOptionError):
+        tube.work(**{"handler": lambda _: None, "idle": 0} | bad)
+
+    assert counted(queue, tube, "ready") == 1
+
+
+def wait_until(condition: Any) -> None:
+    """Wait until something that other threads do is so."""
+    for _ in range(int(WAIT * 100)):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("it did not come to be")

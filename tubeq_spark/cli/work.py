@@ -1,0 +1,222 @@
+"""`tubeq work`: calls a function of yours for each task, in threads and processes, until it is stopped."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tubeq_spark.cli.call import Call
+from tubeq_spark.cli.exit_codes import BadUseError
+from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.program import ExitCode
+from tubeq_spark.errors import NotTakenError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.task import Task
+    from tubeq_spark.workers.loop import WorkReport
+    from tubeq_spark.workers.processes import Overdue
+
+#: Seconds between two lines that tell how far it is.
+_TELL = 10.0
+
+
+def work(
+    ctx: typer.Context,
+    tube: TubeName,
+    function: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:FUNCTION",
+            help="What to call with each task (with --batch with a list of tasks); the working "
+            "directory is on the path of modules",
+        ),
+    ],
+    threads: Annotated[int, typer.Option(min=1, help="Calls at a time in each process")] = 1,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Processes; one that dies is started again")
+    ] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Tasks of a call at most")] = 1,
+    per_utube: Annotated[int, typer.Option(min=1, help="Tasks of one sub-queue at most")] = 1,
+    idle: Annotated[
+        float | None, typer.Option(metavar="S", help="End after so many seconds without a task")
+    ] = None,
+    bury: Annotated[
+        bool, typer.Option("--bury", help="Bury what fails, instead of trying it again")
+    ] = False,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="A call that takes longer has failed: its process is killed and started again "
+            "(a coroutine is cancelled)",
+        ),
+    ] = None,
+    report_to: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Call a function for each task: ack what returns, try again later what raises.
+
+    SIGTERM and Ctrl-C end it after the calls in hand; a second one gives back what is in hand.
+    """
+    call: Call = ctx.obj
+    with call.answering():
+        handler = _loaded(function)
+    options: dict[str, Any] = {
+        "threads": threads,
+        "batch": batch,
+        "per_utube": per_utube,
+        "idle": idle,
+        "on_error": "bury" if bury else "release",
+        "time_limit": time_limit,
+    }
+    if report_to is not None:
+        _child(call, tube, handler, options, report_to)
+    elif processes > 1 or (time_limit is not None and not _cancels(handler)):
+        _show(call, tube, _parent(call, ctx, tube, processes))
+    else:
+        with call.queue(tube=tube) as queue:
+            from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
+            from tubeq_spark.workers.start import work as run  # noqa: PLC0415
+
+            ears = Ears(_teller(call))
+            _show(call, tube, run(queue.tube(tube), handler, stop=None, ears=ears, **options))
+
+
+def _loaded(function: str) -> Any:
+    """The function that MODULE:FUNCTION names.
+
+    Raises:
+        BadUseError: There is none.
+    """
+    module, _, name = function.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        msg = f"{function!r} is no MODULE:FUNCTION that can be imported: {error}"
+        raise BadUseError(msg) from error
+    return found
+
+
+def _cancels(handler: Any) -> bool:
+    from tubeq_spark.workers.handlers import is_async  # noqa: PLC0415  calls that need none are quick
+
+    return is_async(handler)
+
+
+def _teller(call: Call) -> Callable[[WorkReport], None]:
+    """What tells now and then how far it is."""
+    told = 0.0
+
+    def tell(report: WorkReport) -> None:
+        nonlocal told
+        if report.seconds - told >= _TELL:
+            told = report.seconds
+            call.tell(_sentence(report))
+
+    return tell
+
+
+def _sentence(report: WorkReport) -> str:
+    return (
+        f"{report.done:,} done, {report.failed:,} failed, {report.buried:,} buried "
+        f"in {report.seconds:,.1f} s"
+    )
+
+
+def _show(call: Call, tube: str, report: WorkReport) -> None:
+    found = {
+        "tube": tube,
+        "done": report.done,
+        "failed": report.failed,
+        "buried": report.buried,
+        "seconds": round(report.seconds, 3),
+    }
+    call.show(found, _sentence(report))
+    if not report.done and not report.failed:
+        raise typer.Exit(ExitCode.NOTHING)
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+
+def _parent(call: Call, ctx: typer.Context, tube: str, processes: int) -> WorkReport:
+    """Run the same command in children."""
+    from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
+    from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
+    from tubeq_spark.workers.stopping import Stop  # noqa: PLC0415
+
+    def give_back(child: Overdue) -> None:
+        with call.queue(child.session, tube=tube) as queue:
+            source = queue.tube(tube)
+            for task_id in (*child.overdue, *child.held):
+                try:
+                    source.release(task_id)
+                except NotTakenError:
+                    continue
+
+    with call.answering():
+        stop = Stop(None, threading.Event())
+        run = Processes(
+            [*_command(ctx), "--report-to"],
+            processes,
+            stop=stop,
+            clock=SystemClock(),
+            give_back=give_back,
+            told=_teller(call),
+        )
+        try:
+            with stop.on_signals():
+                return run.run()
+        except ChildFailedError as error:
+            raise typer.Exit(error.code) from None
+
+
+def _command(ctx: typer.Context) -> list[str]:
+    """This call, as a child repeats it."""
+    return [sys.executable, "-m", "tubeq_spark.cli", *sys.argv[1:]]
+
+
+def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: int) -> None:
+    """Work in a child, and tell the parent."""
+    parent = os.getppid()
+    stop = threading.Event()
+
+    def write(said: dict[str, Any]) -> None:
+        try:
+            os.write(pipe, f"{json.dumps(said)}\n".encode())
+        except BrokenPipeError:
+            stop.set()
+
+    def tell(report: WorkReport) -> None:
+        if os.getppid() != parent:
+            # The parent was killed: nobody would start this process anew, or end it.
+            stop.set()
+        write({name: getattr(report, name) for name in ("done", "failed", "buried", "seconds")})
+
+    with call.queue(tube=tube) as queue:
+        from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
+        from tubeq_spark.workers.start import work as run  # noqa: PLC0415
+
+        def overdue(late: Sequence[Task], held: Sequence[Task]) -> None:
+            write(
+                {
+                    "session": str(queue.session_uuid),
+                    "overdue": [task.task_id for task in late],
+                    "held": [task.task_id for task in held],
+                }
+            )
+            # It is killed by its parent, and must not end anything in between.
+            threading.Event().wait()
+
+        tell(run(queue.tube(tube), handler, stop=stop, ears=Ears(tell, overdue), **options))

@@ -1,0 +1,161 @@
+"""Calls a program's handler, and says what became of each task. No tube is touched here."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from tubeq_spark.task import Task
+
+    #: What a program gives `Tube.work`: a function of a task or, with `batch > 1`, of a list of tasks.
+    Handler: TypeAlias = Callable[[Any], object] | Callable[[Any], Awaitable[object]]
+
+log = logging.getLogger(__name__)
+
+
+class Bury(Exception):  # noqa: N818  (it is raised to say what becomes of a task; nothing failed)
+    """Raised by a handler of `Tube.work`: bury this task at once, with this reason."""
+
+
+class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
+    """Raised or returned by a handler of several tasks: these failed, all others are done.
+
+    Attributes:
+        reasons: By task id an exception or a text. `Bury` as the reason buries the task at once.
+    """
+
+    def __init__(self, reasons: Mapping[int, BaseException | str]) -> None:
+        """Name the tasks that failed, each with its reason."""
+        super().__init__(f"{len(reasons)} tasks failed")
+        self.reasons = dict(reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A task that a handler failed at, and why."""
+
+    task: Task
+    reason: BaseException | str
+
+    @property
+    def buries(self) -> bool:
+        """Whether the handler asked to bury it."""
+        return isinstance(self.reason, Bury)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a handler has made of some tasks."""
+
+    done: list[Task] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        """Add what became of other tasks."""
+        self.done += other.done
+        self.failed += other.failed
+
+
+def is_async(handler: Handler) -> bool:
+    """Whether a handler is a coroutine function, as a function or as an object that is called."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004  (it is looked at, not called)
+    )
+
+
+def check(handler: object, time_limit: float | None) -> None:
+    """Refuse a handler that `Tube.work` cannot call.
+
+    Raises:
+        InvalidOptionError: It cannot be called, or has a time limit that nothing could keep.
+    """
+    if not callable(handler):
+        msg = f"handler must be a function of a task: {handler!r}"
+        raise InvalidOptionError(msg)
+    if time_limit is not None and not is_async(handler):
+        msg = (
+            "time_limit needs an async handler, or processes (tubeq work --processes): "
+            "a thread that runs a function cannot be ended"
+        )
+        raise InvalidOptionError(msg)
+
+
+class Calls:
+    """Calls a handler with one task, or with several."""
+
+    def __init__(self, handler: Handler, *, single: bool, time_limit: float | None = None) -> None:
+        """Call `handler` with a task (`single`), or with a list of them, for so many seconds at most."""
+        self._handler: Any = handler
+        self._single = single
+        self._time_limit = time_limit
+
+    def call(self, tasks: Sequence[Task]) -> Outcome:
+        """Call the handler; of tasks that it fails at as a whole, find those that it fails at."""
+        try:
+            result = self._handler(self._argument(tasks))
+        except Exception as error:  # noqa: BLE001  (whatever the handler fails with is its own)
+            return self._parts(error, tasks) or self._each(tasks)
+        return _outcome(tasks, result)
+
+    async def call_async(self, tasks: Sequence[Task]) -> Outcome:
+        """The same for a coroutine function; a call that takes too long is cancelled."""
+        limit = asyncio.timeout(self._time_limit)
+        try:
+            async with limit:
+                result = await self._handler(self._argument(tasks))
+        except Exception as raised:  # noqa: BLE001  (whatever the handler fails with is its own)
+            error: Exception = raised
+            if limit.expired():
+                error = TimeoutError(f"it took longer than {self._time_limit:g} s")
+            found = self._parts(error, tasks)
+            if found is None:
+                found = Outcome()
+                for half in _halves(tasks):
+                    found.add(await self.call_async(half))
+            return found
+        return _outcome(tasks, result)
+
+    def _argument(self, tasks: Sequence[Task]) -> Task | list[Task]:
+        return tasks[0] if self._single else list(tasks)
+
+    def _parts(self, error: Exception, tasks: Sequence[Task]) -> Outcome | None:
+        """What an error says of the tasks; `None`: one of several was bad, and it is not known which."""
+        if isinstance(error, FailedTasks):
+            return _outcome(tasks, error)
+        if len(tasks) > 1:
+            return None
+        (task,) = tasks
+        log.warning("task %d failed at attempt %d: %r", task.task_id, task.attempts, error)
+        return Outcome(failed=[Failure(task, error)])
+
+    def _each(self, tasks: Sequence[Task]) -> Outcome:
+        found = Outcome()
+        for half in _halves(tasks):
+            found.add(self.call(half))
+        return found
+
+
+def _halves(tasks: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Task]]:
+    middle = len(tasks) // 2
+    return tasks[:middle], tasks[middle:]
+
+
+def _outcome(tasks: Sequence[Task], result: object) -> Outcome:
+    """What a handler that came to its end has said: all is done, but for what it names."""
+    reasons = result.reasons if isinstance(result, FailedTasks) else {}
+    strange = reasons.keys() - {task.task_id for task in tasks}
+    if strange:
+        log.warning("a handler named tasks that it was not given: %s", sorted(strange))
+    return Outcome(
+        [task for task in tasks if task.task_id not in reasons],
+        [Failure(task, reasons[task.task_id]) for task in tasks if task.task_id in reasons],
+    )

@@ -1,0 +1,267 @@
+"""The loop of `Tube.work`: takes tasks ahead, hands them to a pool, and settles together what has ended.
+
+One thread, the caller's, makes all commits: it acks what has ended and takes the next tasks in one
+exchange. While that runs, calls go on with what was taken ahead. Stopped anywhere: what is held comes back
+when its lease ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules.microseconds import US, to_us
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.task import Task
+    from tubeq_spark.workers.handlers import Failure
+    from tubeq_spark.workers.pools import Pool
+    from tubeq_spark.workers.retries import Retries
+    from tubeq_spark.workers.source import Source
+    from tubeq_spark.workers.stopping import Stop
+
+log = logging.getLogger(__name__)
+
+#: Tasks that are taken ahead at most.
+MOST_AHEAD = 1_000
+#: Seconds between two looks at what is not told: the event of the program, the time.
+LOOK = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """What a call of `Tube.work` has done.
+
+    Attributes:
+        done: Tasks that were acked.
+        failed: Times that a handler failed at a task.
+        buried: Tasks that are buried since: by `Bury`, by `on_error="bury"`, or at `max_attempts`.
+        seconds: How long it worked, by the queue's clock.
+    """
+
+    done: int = 0
+    failed: int = 0
+    buried: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is done at a time, and when it ends.
+
+    Attributes:
+        calls: Calls at a time.
+        batch: Tasks of a call at most.
+        ahead: Tasks that may be taken ahead at most.
+        idle: Seconds without a task after which the loop ends; `None`: it does not.
+        poll: Seconds between two looks at a tube that had nothing, while calls run.
+        time_limit: Seconds for which a call in a thread may run; `None`: no limit.
+    """
+
+    calls: int
+    batch: int
+    ahead: int
+    idle: float | None
+    poll: float
+    time_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ears:
+    """Who is told of a loop while it runs.
+
+    Attributes:
+        progress: Called with what was done so far, a few times a second.
+        overdue: Called with the tasks of calls that have run for too long, and all others in hand. It ends the
+            process.
+    """
+
+    progress: Callable[[WorkReport], object] = lambda _: None
+    overdue: Callable[[Sequence[Task], Sequence[Task]], object] = lambda *_: None
+
+
+class Loop:
+    """One call of `Tube.work`. For one thread."""
+
+    def __init__(
+        self,
+        source: Source,
+        pool: Pool,
+        retries: Retries,
+        stop: Stop,
+        limits: Limits,
+        clock: Clock,
+        ears: Ears,
+    ) -> None:
+        """Work on tasks of `source` in `pool`, until `stop` or `limits` say that it ends."""
+        self._source = source
+        self._pool = pool
+        self._retries = retries
+        self._stop = stop
+        self._limits = limits
+        self._clock = clock
+        self._ears = ears
+        self._began = clock.monotonic()
+        #: In a call, or waiting for one, by id.
+        self._in_hand: dict[int, Task] = {}
+        #: Ended, and not settled yet.
+        self._done: list[Task] = []
+        self._failed: list[Failure] = []
+        #: How many are taken ahead: twice as many as have ended while the last commit was made.
+        self._size = 0
+        #: When there was a task last, and before when not to look for one, to take one, to renew leases.
+        self._seen = self._next_look = self._resumes = self._next_renewal = clock.monotonic()
+        self._counts = {"done": 0, "failed": 0, "buried": 0}
+
+    def run(self) -> WorkReport:
+        """Work until it ends."""
+        while self._step():
+            self._ears.progress(self._report())
+        return self._report()
+
+    def _report(self) -> WorkReport:
+        return WorkReport(**self._counts, seconds=self._clock.monotonic() - self._began)
+
+    def _step(self) -> bool:
+        """Settle what has ended, take and hand out the next tasks, and wait; False: it is over."""
+        self._collect()
+        stopping = self._stop.is_asked
+        if self._stop.is_urgent:
+            self._give_back_unbegun()
+            self._settle(0)
+            self._source.release(list(self._in_hand.values()))
+            return False
+        if stopping:
+            self._give_back_unbegun()
+        self._settle(0 if stopping else self._wanted())
+        self._renew()
+        self._end_overdue()
+        if self._in_hand or self._done or self._failed:
+            self._wait_for_calls()
+            return True
+        return not stopping and self._wait_for_tasks()
+
+    # -- what has ended ----------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        self._pool.woken.clear()
+        for outcome in self._pool.ended():
+            for task in [*outcome.done, *(failure.task for failure in outcome.failed)]:
+                self._in_hand.pop(task.task_id, None)
+            self._done += outcome.done
+            self._failed += outcome.failed
+            self._counts["failed"] += len(outcome.failed)
+            self._seen = self._clock.monotonic()
+
+    def _settle(self, wanted: int) -> None:
+        """Ack and release what has ended, and take up to `wanted` tasks."""
+        if self._failed:
+            buried, self._failed = self._source.fail(self._failed)
+            self._counts["buried"] += buried
+            if self._retries.pause:
+                self._resumes = self._clock.monotonic() + self._retries.pause
+                self._retries.pause, wanted = 0.0, 0
+        ended = len(self._done) // self._limits.batch
+        self._size = min(max(2 * ended, self._size // 2), self._limits.ahead)
+        if self._done:
+            acked, self._done, taken = self._source.finish(self._done, wanted)
+            self._counts["done"] += len(acked)
+            if wanted:
+                self._took(taken, wanted)
+        elif wanted:
+            self._took(self._source.take(wanted), wanted)
+
+    # -- what comes next ---------------------------------------------------------------------
+
+    def _wanted(self) -> int:
+        if self._clock.monotonic() < max(self._next_look, self._resumes):
+            return 0
+        return max(0, self._most - len(self._in_hand))
+
+    @property
+    def _most(self) -> int:
+        """How many tasks are to be in hand: those of all calls, and those that are taken ahead."""
+        return self._limits.calls * self._limits.batch + self._size
+
+    def _took(self, tasks: Sequence[Task], wanted: int) -> None:
+        """Hand out what was taken."""
+        now = self._clock.monotonic()
+        if tasks:
+            self._seen = now
+        if len(tasks) < wanted:
+            # There is no more for now; calls that end meanwhile are settled without a look.
+            self._next_look = now + self._limits.poll
+        self._in_hand.update((task.task_id, task) for task in tasks)
+        for start in range(0, len(tasks), self._limits.batch):
+            self._pool.submit(tasks[start : start + self._limits.batch])
+
+    def _give_back_unbegun(self) -> None:
+        """Give back what was taken ahead: it is as if it had never been taken."""
+        tasks = self._pool.withdraw()
+        self._source.give_back([self._in_hand.pop(task.task_id, task) for task in tasks])
+
+    def _renew(self) -> None:
+        """Renew the leases of all that is held, where one of them is half over."""
+        now_us = to_us(self._clock.now())
+        held = [*self._in_hand.values(), *self._done, *(f.task for f in self._failed)]
+        if all(_left_us(task, now_us) > 0 for task in held):
+            return
+        now = self._clock.monotonic()
+        if now < self._next_renewal:
+            return
+        self._next_renewal = now + self._limits.poll
+        lasting = {task.task_id: task for task in self._source.renew(held)}
+        self._in_hand = {i: lasting[i] for i in self._in_hand if i in lasting}
+        # Whether these were lost is found out when they are settled.
+        self._done = [lasting.get(task.task_id, task) for task in self._done]
+        self._failed = [
+            replace(failure, task=lasting.get(failure.task.task_id, failure.task))
+            for failure in self._failed
+        ]
+
+    def _end_overdue(self) -> None:
+        """Tell of calls that have run for too long."""
+        if self._limits.time_limit is None:
+            return
+        late = [task for unit in self._pool.late(self._limits.time_limit) for task in unit]
+        if late:
+            # What no call has begun, and what has ended, is nobody's business any more.
+            self._give_back_unbegun()
+            self._settle(0)
+            ids = {task.task_id for task in late}
+            self._ears.overdue(late, [t for t in self._in_hand.values() if t.task_id not in ids])
+
+    # -- waiting -----------------------------------------------------------------------------
+
+    def _wait_for_tasks(self) -> bool:
+        """Nothing is in hand: wait in the tube, as a take does; False: it was idle for long enough."""
+        now = self._clock.monotonic()
+        if self._resumes > now:
+            self._clock.sleep(min(LOOK, max(self._resumes - now, 0.001)))
+            return True
+        idle, waits = self._limits.idle, LOOK
+        if idle is not None:
+            waits = min(waits, max(0.0, self._seen + idle - now))
+        wanted = self._most
+        tasks = self._source.take(wanted, waits)
+        self._took(tasks, wanted)
+        return bool(tasks) or idle is None or self._clock.monotonic() - self._seen < idle
+
+    def _wait_for_calls(self) -> None:
+        """Wait until a call ends, and no longer than until there is something else to do."""
+        now_us = to_us(self._clock.now())
+        waits = [LOOK, *(_left_us(task, now_us) / US for task in self._in_hand.values())]
+        if len(self._in_hand) < self._most and not self._stop.is_asked:
+            waits.append(self._next_look - self._clock.monotonic())
+        self._pool.woken.wait(max(min(waits), 0.001))
+
+
+def _left_us(task: Task, now_us: int) -> float:
+    """Microseconds until half of a task's ttr is left of its lease; infinite where it does not end."""
+    if task.next_event is None or task.ttr is None:
+        return float("inf")
+    return to_us(task.next_event) - task.ttr / 2 * US - now_us

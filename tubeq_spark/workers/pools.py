@@ -1,0 +1,168 @@
+"""Runs calls of a handler side by side: in threads, or in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from tubeq_spark.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tubeq_spark.task import Task
+    from tubeq_spark.workers.handlers import Calls, Outcome
+
+T = TypeVar("T")
+#: Handlers run in real time, whatever the clock of the queue is.
+_clock = SystemClock()
+
+
+class Pool(Protocol):
+    """Runs some calls at a time; the others wait for their turn."""
+
+    #: Set when a call has ended, or by whoever wants the loop to look around.
+    woken: threading.Event
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Have a call made once there is a turn for it."""
+        ...
+
+    def withdraw(self) -> list[Task]:
+        """The tasks of all calls that have not begun; they never will."""
+        ...
+
+    def ended(self) -> list[Outcome]:
+        """What has ended since this was asked last."""
+        ...
+
+    def late(self, seconds: float) -> list[Sequence[Task]]:
+        """The tasks of each call that has run for longer than so many seconds."""
+        ...
+
+    def close(self) -> None:
+        """Begin no more calls; those that run are not waited for."""
+        ...
+
+
+def _all_of(queue: SimpleQueue[T]) -> list[T]:
+    """What is in a queue by now."""
+    found = []
+    while True:
+        try:
+            found.append(queue.get_nowait())
+        except Empty:
+            return found
+
+
+class Threads:
+    """Threads, each of which runs one call at a time. They end with the process at the latest."""
+
+    def __init__(self, calls: Calls, threads: int) -> None:
+        """Start them."""
+        self.woken = threading.Event()
+        self._calls = calls
+        self._units: SimpleQueue[Sequence[Task] | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self._threads = threads
+        #: What runs, and since when.
+        self._running: dict[int, tuple[float, Sequence[Task]]] = {}
+        for number in range(threads):
+            # A handler that hangs must not keep the process from ending after a second signal.
+            threading.Thread(target=self._run, name=f"tubeq-worker-{number}", daemon=True).start()
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Have a call made once there is a turn for it."""
+        self._units.put(tasks)
+
+    def withdraw(self) -> list[Task]:
+        """The tasks of all calls that have not begun; they never will."""
+        return [task for unit in _all_of(self._units) for task in unit or ()]
+
+    def ended(self) -> list[Outcome]:
+        """What has ended since this was asked last."""
+        return _all_of(self._outcomes)
+
+    def close(self) -> None:
+        """Begin no more calls; those that run are not waited for."""
+        for _ in range(self._threads):
+            self._units.put(None)
+
+    def late(self, seconds: float) -> list[Sequence[Task]]:
+        """The tasks of each call that has run for longer than so many seconds."""
+        latest = _clock.monotonic() - seconds
+        return [tasks for began, tasks in list(self._running.values()) if began < latest]
+
+    def _run(self) -> None:
+        thread = threading.get_ident()
+        while (tasks := self._units.get()) is not None:
+            self._running[thread] = _clock.monotonic(), tasks
+            self._outcomes.put(self._calls.call(tasks))
+            del self._running[thread]
+            self.woken.set()
+
+
+class EventLoop:
+    """An event loop in a thread of its own, for handlers that are coroutine functions."""
+
+    def __init__(self, calls: Calls, most: int) -> None:
+        """Start it, for so many calls at a time."""
+        self.woken = threading.Event()
+        self._calls = calls
+        self._most = most
+        self._running = 0
+        self._lock = threading.Lock()
+        self._units: deque[Sequence[Task]] = deque()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._serve, name="tubeq-worker", daemon=True).start()
+
+    def submit(self, tasks: Sequence[Task]) -> None:
+        """Have a call made once there is a turn for it."""
+        with self._lock:
+            self._units.append(tasks)
+            begins = self._running < self._most
+            self._running += begins
+        if begins:
+            asyncio.run_coroutine_threadsafe(self._run(), self._loop)
+
+    def withdraw(self) -> list[Task]:
+        """The tasks of all calls that have not begun; they never will."""
+        with self._lock:
+            units, self._units = self._units, deque()
+        return [task for unit in units for task in unit]
+
+    def ended(self) -> list[Outcome]:
+        """What has ended since this was asked last."""
+        return _all_of(self._outcomes)
+
+    def late(self, seconds: float) -> list[Sequence[Task]]:
+        """None: a coroutine that takes too long is cancelled."""
+        return []
+
+    def close(self) -> None:
+        """Begin no more calls; those that run are not waited for."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left))
+        self._loop.close()
+
+    async def _run(self) -> None:
+        """Make calls until none waits."""
+        while True:
+            with self._lock:
+                if not self._units:
+                    self._running -= 1
+                    return
+                tasks = self._units.popleft()
+            self._outcomes.put(await self._calls.call_async(tasks))
+            self.woken.set()

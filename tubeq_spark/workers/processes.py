@@ -1,0 +1,215 @@
+"""Several processes that work one tube off: started, started again when they die, and asked to end.
+
+Each child writes lines of JSON to a pipe: what it has done so far, or that a handler has run for too long. A
+child of the latter kind is killed first; then what it held is given back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import subprocess
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.workers.loop import LOOK, WorkReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.workers.stopping import Stop
+
+log = logging.getLogger(__name__)
+
+#: Seconds before a child that died is started again; they double while it dies at once.
+_FIRST, _MOST = 1.0, 60.0
+#: The exit code of a child that no new start can help: bad use, or a tube that is gone.
+BAD_USE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A child whose handler has run for too long.
+
+    Attributes:
+        session: Its session.
+        overdue: Ids of the tasks that were in that handler.
+        held: Ids of all other tasks that it holds.
+    """
+
+    session: str
+    overdue: Sequence[int]
+    held: Sequence[int]
+
+
+@dataclass(eq=False)
+class _Child:
+    process: subprocess.Popen[bytes]
+    pipe: int
+    began: float
+    report: WorkReport = field(default_factory=WorkReport)
+    text: bytes = b""
+    overdue: Overdue | None = None
+
+
+class ChildFailedError(Exception):
+    """A child ended in a way that no new start can help; it has said why.
+
+    Attributes:
+        code: Its exit code.
+    """
+
+    def __init__(self, code: int) -> None:
+        """Carry the exit code."""
+        super().__init__(f"a worker process ended with {code}")
+        self.code = code
+
+
+class Processes:
+    """Children of this process that run one command. For one thread."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        count: int,
+        *,
+        stop: Stop,
+        clock: Clock,
+        give_back: Callable[[Overdue], None],
+        told: Callable[[WorkReport], object],
+    ) -> None:
+        """Prepare to run `command` so many times; the number of its pipe is put at the end of it.
+
+        Args:
+            command: What each child runs.
+            count: How many run at a time.
+            stop: Ends them, as it ends a loop.
+            clock: Real time.
+            give_back: Gives back what a child held that was killed.
+            told: Called with what all have done so far.
+        """
+        self._command = command
+        self._count = count
+        self._stop = stop
+        self._clock = clock
+        self._give_back = give_back
+        self._told = told
+        self._children: list[_Child] = []
+        self._selector = selectors.DefaultSelector()
+        #: Of children that have ended.
+        self._before = WorkReport()
+        self._wait = _FIRST
+        #: When to start children that are missing, for each of them.
+        self._starts: list[float] = []
+        self._signals = 0
+
+    def run(self) -> WorkReport:
+        """Run them until all have ended.
+
+        Raises:
+            ChildFailedError: One ended in a way that no new start can help.
+        """
+        began = self._clock.monotonic()
+        self._starts = [began] * self._count
+        try:
+            while self._starts or self._children:
+                self._start()
+                self._read()
+                self._signal()
+                for child in list(self._children):
+                    self._look_after(child)
+                self._told(self._report(began))
+        finally:
+            for child in self._children:
+                child.process.terminate()
+            for child in self._children:
+                child.process.wait()
+                os.close(child.pipe)
+            self._selector.close()
+        return self._report(began)
+
+    def _start(self) -> None:
+        now = self._clock.monotonic()
+        if self._stop.is_asked:
+            self._starts.clear()
+        due = [moment for moment in self._starts if moment <= now]
+        self._starts = [moment for moment in self._starts if moment > now]
+        for _ in due:
+            pipe, theirs = os.pipe()
+            process = subprocess.Popen([*self._command, str(theirs)], pass_fds=[theirs])  # noqa: S603
+            os.close(theirs)
+            os.set_blocking(pipe, False)
+            child = _Child(process, pipe, now)
+            self._selector.register(pipe, selectors.EVENT_READ, child)
+            self._children.append(child)
+
+    def _read(self) -> None:
+        """Read what the children say, and wait a moment for it."""
+        if not self._children:
+            self._clock.sleep(LOOK)
+            return
+        for key, _ in self._selector.select(LOOK):
+            self._hear(key.data)
+
+    def _hear(self, child: _Child) -> None:
+        try:
+            child.text += os.read(child.pipe, 65_536)
+        except BlockingIOError:
+            return
+        *lines, child.text = child.text.split(b"\n")
+        for line in lines:
+            said: dict[str, Any] = json.loads(line)
+            if "session" in said:
+                child.overdue = Overdue(said["session"], said["overdue"], said["held"])
+                child.process.kill()
+            else:
+                child.report = WorkReport(**said)
+
+    def _signal(self) -> None:
+        """Hand on what this process was asked for."""
+        asked = 2 if self._stop.is_urgent else int(self._stop.is_asked)
+        while self._signals < asked:
+            self._signals += 1
+            for child in self._children:
+                child.process.terminate()
+
+    def _look_after(self, child: _Child) -> None:
+        """Forget a child that has ended, and plan the start of another one in its place."""
+        code = child.process.poll()
+        if code is None:
+            return
+        self._hear(child)
+        self._selector.unregister(child.pipe)
+        os.close(child.pipe)
+        self._children.remove(child)
+        self._before = _sum([self._before, child.report])
+        now = self._clock.monotonic()
+        if child.overdue is not None:
+            log.warning(
+                "a worker process was killed: tasks %s took too long", child.overdue.overdue
+            )
+            self._give_back(child.overdue)
+            failed = len(child.overdue.overdue)
+            self._before = _sum([self._before, WorkReport(failed=failed)])
+            self._starts.append(now)
+        elif code == BAD_USE:
+            raise ChildFailedError(code)
+        elif code > BAD_USE or code < 0:
+            self._wait = _FIRST if now - child.began > _MOST else min(2 * self._wait, _MOST)
+            log.warning("a worker process died (%d); another begins in %g s", code, self._wait)
+            self._starts.append(now + self._wait)
+
+    def _report(self, began: float) -> WorkReport:
+        found = _sum([self._before, *(child.report for child in self._children)])
+        return WorkReport(found.done, found.failed, found.buried, self._clock.monotonic() - began)
+
+
+def _sum(reports: Sequence[WorkReport]) -> WorkReport:
+    return WorkReport(
+        sum(report.done for report in reports),
+        sum(report.failed for report in reports),
+        sum(report.buried for report in reports),
+    )

@@ -1,0 +1,160 @@
+"""The tube of a loop of work: takes, settles and renews tasks, and goes on where one of them is lost."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import CommitUnknownError, ConflictError, NotTakenError, StoreError
+from tubeq_spark.task import TaskState
+from tubeq_spark.workers.handlers import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tubeq_spark.task import Task
+    from tubeq_spark.tube import Tube
+    from tubeq_spark.workers.retries import Retries
+
+log = logging.getLogger(__name__)
+
+
+class Source:
+    """One tube, as a loop of work uses it. For one thread."""
+
+    def __init__(self, tube: Tube, per_utube: int, retries: Retries) -> None:
+        """Take from a tube; `retries` says what becomes of tasks that failed."""
+        self._tube = tube
+        self._per_utube = per_utube
+        self._retries = retries
+        #: Tasks that an ack may have removed, of which nobody could tell.
+        self._perhaps: set[int] = set()
+
+    def take(self, count: int, timeout: float = 0) -> list[Task]:
+        """Take up to so many tasks; none where the storage fails for a moment, or rivals come first."""
+        try:
+            return self._tube.take_many(count, timeout=timeout, per_utube=self._per_utube)
+        except (ConflictError, CommitUnknownError, StoreError) as error:
+            _require_passing(error)
+            log.warning("%s: no task was taken: %s", self._tube.name, error)
+            return []
+
+    def finish(self, done: Sequence[Task], count: int) -> tuple[list[Task], list[Task], list[Task]]:
+        """Ack tasks, and take up to so many.
+
+        Returns:
+            What was acked, what has to be acked later, and what was taken. Tasks in neither of the first two
+            were lost: their leases had ended.
+        """
+        ids = [task.task_id for task in done]
+        try:
+            if count:
+                taken = self._tube.exchange(ack=ids, take=count, per_utube=self._per_utube)
+            else:
+                taken = []
+                self._tube.ack_many(ids)
+        except NotTakenError:
+            return (*self._finish_each(done), [])
+        except (ConflictError, CommitUnknownError, StoreError) as error:
+            _require_passing(error)
+            log.warning("%s: %d tasks are not acked yet: %s", self._tube.name, len(ids), error)
+            if isinstance(error, CommitUnknownError):
+                self._perhaps |= set(ids)
+            return [], list(done), []
+        return list(done), [], taken
+
+    def _finish_each(self, done: Sequence[Task]) -> tuple[list[Task], list[Task]]:
+        """Ack tasks one by one, since not all are held any more."""
+        acked, later = [], []
+        for task in done:
+            try:
+                self._tube.ack(task.task_id)
+            except NotTakenError:
+                if task.task_id in self._perhaps:
+                    acked.append(task)
+                else:
+                    log.warning("task %d was lost: its lease ended before its ack", task.task_id)
+            except (ConflictError, CommitUnknownError, StoreError) as error:
+                _require_passing(error)
+                later.append(task)
+                if isinstance(error, CommitUnknownError):
+                    self._perhaps.add(task.task_id)
+            else:
+                acked.append(task)
+            self._perhaps.discard(task.task_id) if task not in later else None
+        return acked, later
+
+    def fail(self, failures: Sequence[Failure]) -> tuple[int, list[Failure]]:
+        """Release tasks that failed, or bury them.
+
+        Returns:
+            How many are buried by now, and those that have to be released or buried later.
+        """
+        buried, later = 0, list[Failure]()
+        for (buries, delay), group in self._retries.fates(failures).items():
+            settle = self._tube.bury_many if buries else self._releasing(delay)
+            for settled in self._settled(settle, group, later):
+                buried += settled.state is TaskState.BURIED
+        return buried, later
+
+    def _releasing(self, delay: float) -> Callable[[list[int]], list[Task]]:
+        return lambda ids: self._tube.release_many(ids, delay=delay)
+
+    def _settled(
+        self,
+        settle: Callable[[list[int]], list[Task]],
+        group: list[Failure],
+        later: list[Failure],
+    ) -> list[Task]:
+        """Settle failed tasks together, or each for itself where not all are held any more."""
+        try:
+            return settle([failure.task.task_id for failure in group])
+        except NotTakenError:
+            if len(group) > 1:
+                return [task for one in group for task in self._settled(settle, [one], later)]
+            log.warning("task %d was lost: its lease ended", group[0].task.task_id)
+        except (ConflictError, CommitUnknownError, StoreError) as error:
+            _require_passing(error)
+            log.warning("%s: %d failed tasks are held yet: %s", self._tube.name, len(group), error)
+            later += group
+        return []
+
+    def give_back(self, tasks: Sequence[Task]) -> None:
+        """Give back tasks that no handler has begun: they are ready, and were never taken."""
+        self._without_lost(tasks, self._tube._give_back)  # noqa: SLF001  (the loop is a part of the tube)
+
+    def release(self, tasks: Sequence[Task]) -> None:
+        """Give back tasks that handlers may still be at."""
+        self._without_lost(tasks, self._tube.release_many)
+
+    def renew(self, tasks: Sequence[Task]) -> list[Task]:
+        """Renew the leases of tasks; returns those that are held still, with their new leases."""
+        return self._without_lost(tasks, self._tube._renew)  # noqa: SLF001  (as above)
+
+    def _without_lost(
+        self, tasks: Sequence[Task], verb: Callable[[list[int]], list[Task]]
+    ) -> list[Task]:
+        """Run a verb on tasks together, or on each for itself where not all are held any more."""
+        if not tasks:
+            return []
+        try:
+            return verb([task.task_id for task in tasks])
+        except NotTakenError:
+            if len(tasks) > 1:
+                return [after for task in tasks for after in self._without_lost([task], verb)]
+            log.warning("task %d was lost: its lease ended", tasks[0].task_id)
+            return []
+        except (ConflictError, CommitUnknownError, StoreError) as error:
+            _require_passing(error)
+            log.warning("%s: %d tasks stay as they are: %s", self._tube.name, len(tasks), error)
+            return list(tasks)
+
+
+def _require_passing(error: Exception) -> None:
+    """Raise what does not pass by itself.
+
+    Raises:
+        StoreError: As given.
+    """
+    if isinstance(error, StoreError) and not error.passes:
+        raise error

@@ -1,0 +1,67 @@
+"""Starts a loop of work: checks its arguments, and puts its parts together."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from tubeq_spark.rules import arguments, validation
+from tubeq_spark.workers.handlers import Calls, check, is_async
+from tubeq_spark.workers.loop import MOST_AHEAD, Ears, Limits, Loop, WorkReport
+from tubeq_spark.workers.pools import EventLoop, Threads
+from tubeq_spark.workers.retries import Retries
+from tubeq_spark.workers.source import Source
+from tubeq_spark.workers.stopping import Stop
+
+if TYPE_CHECKING:
+    import threading
+
+    from tubeq_spark.tube import Tube
+    from tubeq_spark.workers.handlers import Handler
+
+_ON_ERROR = ("release", "bury")
+
+
+def work(  # noqa: PLR0913  (the contract)
+    tube: Tube,
+    handler: Handler,
+    *,
+    threads: int,
+    batch: int,
+    per_utube: int,
+    idle: float | None,
+    stop: threading.Event | None,
+    on_error: str,
+    time_limit: float | None,
+    ears: Ears | None = None,
+) -> WorkReport:
+    """Work a tube off; see `Tube.work`. With `ears` a time limit holds for functions, too: they end the process."""
+    ctx = tube._ctx  # noqa: SLF001  (the loop is a part of the tube)
+    check(handler, None if ears else time_limit)
+    if time_limit is not None:
+        validation.lease("time_limit", time_limit)
+    if on_error not in _ON_ERROR:
+        validation.refuse("on_error", on_error, f"one of {', '.join(_ON_ERROR)}")
+    if stop is not None and not hasattr(stop, "is_set"):
+        validation.refuse("stop", stop, "a threading.Event")
+    limits = Limits(
+        validation.count("threads", threads, least=1),
+        validation.count("batch", batch, least=1),
+        MOST_AHEAD,
+        None if idle is None else validation.seconds("idle", idle),
+        ctx.queue.config.poll_first,
+        time_limit,
+    )
+    arguments.take_request("batch", limits.batch, per_utube, ctx.driver)
+    ctx.queue.require_running()
+    calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
+    pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
+    retries = Retries(tube, buries=on_error == "bury", uniform=random.random)
+    ends = Stop(stop, pool.woken)
+    try:
+        with ends.on_signals():
+            source = Source(tube, per_utube, retries)
+            clock = ctx.queue.clock
+            return Loop(source, pool, retries, ends, limits, clock, ears or Ears()).run()
+    finally:
+        pool.close()

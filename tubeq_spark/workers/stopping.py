@@ -1,0 +1,51 @@
+"""How a loop of work is asked to end: by an event of its program, or by signals."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """Whether a loop is to end after the tasks in hand, or at once."""
+
+    def __init__(self, event: threading.Event | None, woken: threading.Event) -> None:
+        """Listen to an event of the program; `woken` is set when a signal comes."""
+        self._event = event
+        self._woken = woken
+        self._signals = 0
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether to take no more tasks."""
+        return self._signals > 0 or (self._event is not None and self._event.is_set())
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether to give back what is in hand: a second signal came."""
+        return self._signals > 1
+
+    @contextmanager
+    def on_signals(self) -> Iterator[None]:
+        """Listen to SIGTERM and Ctrl-C for a block, where this is the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._came) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _came(self, _number: int, _frame: FrameType | None) -> None:
+        self._signals += 1
+        self._woken.set()
