@@ -40,7 +40,7 @@ ON = {
     "test_tarantool15": ENGINES[:2],
     "test_typed": ENGINES,
     "test_unreadable": ENGINES[:2],
-    "test_work": ENGINES[:2],
+    "test_work": ENGINES,
 }
 
 
