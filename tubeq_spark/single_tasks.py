@@ -69,7 +69,7 @@ class SingleTasks(ABC):
 
         Raises:
             InvalidOptionError: A bad timeout.
-            QueueStateError: The queue was closed meanwhile.
+            QueueStateError: The queue was closed while the call waited.
             ConflictError: Others came first until the retries were used up.
             StoreError: The storage failed, and still did at the last look.
 
@@ -97,7 +97,7 @@ class SingleTasks(ABC):
             The task, in state done.
 
         Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
+            NotTakenError: This session does not hold it, or its ttr has passed.
 
         Commits: 1, a deletion of the lease segment's partition when it holds nothing else, else a
         MERGE; shared with acks of other threads. Conflicts only with whoever ends this lease.
@@ -115,7 +115,7 @@ class SingleTasks(ABC):
             The task: ready, delayed, or buried when it reached `max_attempts`.
 
         Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
+            NotTakenError: This session does not hold it, or its ttr has passed.
             InvalidOptionError: `delay` is bad, or the type has none.
 
         Commits: 1. Conflicts only with whoever ends this lease. Natively it compacts at times, as `put`.
