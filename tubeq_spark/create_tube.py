@@ -1,4 +1,4 @@
-"""Creating a tube: what every queue object is asked in the same words."""
+"""The method `create_tube`, which all queue classes share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class CreatesTubes(ABC, Generic[T]):
-    """A queue object that makes tubes of a kind."""
+    """A queue class that creates tubes."""
 
     def create_tube(  # noqa: PLR0913  (the contract)
         self,
@@ -36,41 +36,42 @@ class CreatesTubes(ABC, Generic[T]):
         max_attempts: int | None = None,
         change_feed: bool = False,
     ) -> T:
-        """Create a tube, and its Delta table under its name.
+        """Create a tube, with a Delta table of the same name.
 
         Args:
             name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; unique without regard to case.
             type: Name of a driver.
-            if_not_exists: Return the tube of this name and type if there is one.
-            temporary: Drop it when this queue closes, or its session is found dead.
+            if_not_exists: Whether to return an existing tube of this name and type.
+            temporary: Whether to drop the tube when this queue closes, or when its session is dead.
             on_task_change: See `Tube.on_task_change`.
             pri: Default priority of its tasks.
-            ttl: Default life in seconds, >= 0.
+            ttl: Default time to live in seconds, >= 0.
             ttr: Default time to run in seconds, > 0; the task's ttl by default.
             delay: Default delay in seconds, >= 0.
-            capacity: Tasks it may hold (limfifottl).
+            capacity: Most tasks that it may hold (limfifottl).
             storage_mode: `"default"` or `"ready_buffer"` (utube types).
             schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
-                `VARIANT` need a Spark session. Its columns have other names than those of a batch and
-                of a put's options.
-            max_attempts: Bury a task instead of readying it after so many takes, 1 to 2147483647.
-            change_feed: Keep Delta's change data feed. It needs a Spark session, which then runs the
-                row verbs of this tube, whatever the queue's engine is.
+                `VARIANT` need a Spark session. Its columns must not have the names of a batch's
+                columns or of a put's options.
+            max_attempts: Bury a task instead of making it ready again after this many takes, 1 to
+                2147483647.
+            change_feed: Enable Delta's change data feed. It needs a Spark session. Spark then runs
+                the row verbs of this tube, also with the native engine.
 
         Returns:
             The tube.
 
         Raises:
             InvalidOptionError: A bad name, type, option or value; nothing was written.
-            TubeExistsError: The name is in use (with `if_not_exists`: by another type).
-            StoreError: Something else is in the place of its table, or it needs Spark and there is no
-                session; no tube was made.
+            TubeExistsError: A tube has this name (with `if_not_exists`: a tube of another type).
+            StoreError: Another table or file is in the place of its table, or it needs Spark and
+                the queue has no session; no tube was created.
 
-        Commits: the creation of the table, then 1 to the registry. Where the name was in use before,
-        2 to the registry, and in between 1 to the table that the earlier tube left, 2 when its change
-        feed is switched; if it stops there, whoever uses the name next goes on. A temporary tube needs
-        a lease: at most 1 to the sessions. Conflicts with other creations and drops, and is then
-        retried.
+        Commits: the creation of the table, then 1 to the registry. If a dropped tube had the name,
+        2 to the registry, and in between 1 to the table of the earlier tube, or 2 if its change
+        feed is switched on or off; if this is interrupted, the next program that uses the name
+        finishes it. A temporary tube needs a lease: at most 1 to the sessions. Conflicts with other
+        creations and drops, and is retried.
         """
         options = {
             "if_not_exists": if_not_exists,
@@ -90,4 +91,4 @@ class CreatesTubes(ABC, Generic[T]):
 
     @abstractmethod
     def _create(self, name: str, type: str, options: Mapping[str, Any]) -> T:
-        """Create a tube, by options that were not looked at yet."""
+        """Create a tube from options that are not checked yet."""

@@ -1,16 +1,18 @@
-"""What programs around a queue share: their settings, how they run and end, a stream that ticks.
+"""Functions for programs around a queue: settings, exit codes, sessions, a stream that ticks.
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
-- `run_program` ends whatever its work raises with one sentence and an `ExitCode`, the same numbers
-  for all programs; `BadUseError` is for what its user can mend; `note` says such sentences, and
-  `open_spark` gives the session, embedded or of a Connect server, and `quiet_loggers` keeps its log
-  of failed statements to those who ask for it;
-- `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
-  `is_classic` is true (a Spark Connect server runs it in a process of its own);
-- `reason_of` says in one line what an error is, of Spark's with its cause;
-- `how_to_install` is the command for extras of this package, from where it came.
+- `run_program` runs a program's work. If the work raises, it prints one sentence and returns an
+  `ExitCode`; all programs have the same codes. Raise `BadUseError` for errors that the user can
+  correct. `note` prints a sentence on standard error. `open_spark` returns a Spark session, local
+  or of a Connect server. `quiet_loggers` hides the log of failed statements unless the user asks
+  for it;
+- `start_ticking` starts a streaming query that calls a function at each tick, on a session for
+  which `is_classic` is true (a Spark Connect server runs it in a separate process);
+- `reason_of` returns an error as one line, for errors of Spark with the cause;
+- `how_to_install` returns the command that installs extras, from the source that the package was
+installed from.
 
-A program whose queue needs no Spark (`Defaults.needs_spark`) imports no pyspark with this module.
+This module imports pyspark only for a queue that needs Spark (`Defaults.needs_spark`).
 """
 
 from __future__ import annotations

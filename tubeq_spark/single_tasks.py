@@ -1,4 +1,4 @@
-"""The verbs on one task: each is the one on many, with one."""
+"""The verbs on one task: each calls the verb on many tasks with one task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SingleTasks"]
 
 
 class SingleTasks(ABC):
-    """What every tube does with one task."""
+    """The methods of a tube for one task."""
 
     def put(
         self,
@@ -33,24 +33,25 @@ class SingleTasks(ABC):
 
         Args:
             data: Any JSON value, with lists and dicts at most 200 deep; with a `schema`, a dict or
-                Row of it, whose values are stored as Spark's INSERT stores them, or refused.
+                Row with its columns. Values are stored as Spark's INSERT stores them, or refused.
             pri: 0 (the highest) ... 2147483647.
-            ttl: Life in seconds from now, >= 0; a hundred years or more is unlimited.
-            ttr: Seconds that a taker may hold it, > 0; the ttl by default.
-            delay: Seconds before it can be taken, >= 0; added to its life.
+            ttl: Time to live in seconds from now, >= 0; a hundred years or more is unlimited.
+            ttr: Seconds for which a consumer may hold it, > 0; the ttl by default.
+            delay: Seconds before it can be taken, >= 0; added to its ttl.
             utube: Its sub-queue.
-            timeout: Seconds to wait for room in a limfifottl tube; 0 elsewhere.
+            timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
 
         Returns:
-            The task, ready or delayed; `None` when the tube stayed full for `timeout`.
+            The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds.
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
-            CommitUnknownError: The answer was lost; it may be there.
+            CommitUnknownError: The answer was lost; the task may have been added.
 
-        Commits: 1, an insert-only MERGE into a segment of its own. Conflicts with nothing; in a tube
-        with a capacity with other puts, never with takes and acks. Natively one in some dozens makes
-        one more, which compacts small segments, conflicts with takes of these, and yields to them.
+        Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing; in a tube with
+        a capacity with other puts, but never with takes and acks. On the native engine one put in
+        some dozens also compacts small segments, in a commit of its own. That commit conflicts with
+        takes of these segments, and takes win.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
         tasks = self.put_many([data], timeout=timeout, **options)
@@ -60,29 +61,29 @@ class SingleTasks(ABC):
         """Take the next task.
 
         Args:
-            timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait. An object store that
-                fails for a moment is waited for, too.
+            timeout: Seconds to wait for a task; `None` waits for ever, 0 does not wait. The call
+                also waits while an object store fails for a moment.
 
         Returns:
-            The task, held by this session for its ttr, of which most is left when it is handed out
-            (`next_event`); `None` when there was none.
+            The task, which this session holds until `next_event`, for most of its ttr; `None` if
+            none was ready.
 
         Raises:
             InvalidOptionError: A bad timeout.
             QueueStateError: The queue was closed while the call waited.
-            ConflictError: Others came first until the retries were used up.
-            StoreError: The storage failed, and still did at the last look.
+            ConflictError: The take lost conflicts until its retries were used up.
+            StoreError: The storage failed, also at the last attempt.
 
-        A task that cannot be handed out (data that Python cannot hold, which some other program has
-        written) is buried instead, with its reason in the log, and the next one is taken. Verbs that
-        return such a task give its text as `data`, or `None` with a `schema`.
+        If another program has written a payload that Python cannot represent, the take buries the
+        task, logs the reason, and takes the next one. Verbs that return such a task set its `data`
+        to the text, or to `None` with a `schema`.
 
-        Commits: 1, none when nothing is ready; one more when it meets leases that have ended, or
-        tasks that it buries, and one to `_tubeq_sessions` with a session's first take and in the
-        second half of its lease. One more where the commit took more than a quarter of a ttr: it
-        renews the leases. Where it goes on being so slow, leases are made longer by as much as
-        takes take, five minutes at most. Conflicts only with takes (and compactions) of tasks in
-        the same segment; never with a put.
+        Commits: 1, none if no task is ready. One more if it finds leases that have ended, or tasks
+        to bury. One more to `_tubeq_sessions` in the first take of a session and in the second half
+        of the session's lease. One more, which renews the leases, if the commit took more than a
+        quarter of a ttr. If takes stay so slow, leases are made longer by the time that takes need,
+        five minutes at most. Conflicts only with takes (and compactions) of tasks in the same
+        segment; never with a put.
         """
         tasks = self.take_many(1, timeout=timeout)
         return tasks[0] if tasks else None
@@ -99,8 +100,8 @@ class SingleTasks(ABC):
         Raises:
             NotTakenError: This session does not hold it, or its ttr has passed.
 
-        Commits: 1, a deletion of the lease segment's partition when it holds nothing else, else a
-        MERGE; shared with acks of other threads. Conflicts only with whoever ends this lease.
+        Commits: 1, a deletion of the lease segment's partition if it has no other task, else a
+        MERGE; shared with acks of other threads. Conflicts only with commits that end this lease.
         """
         return self.ack_many([task_id])[0]
 
@@ -109,21 +110,22 @@ class SingleTasks(ABC):
 
         Args:
             task_id: A task held by this session.
-            delay: Seconds before it is ready again, >= 0; added to its life. Needs a type with ttl.
+            delay: Seconds before it is ready again, >= 0; added to its ttl. Needs a type with ttl.
 
         Returns:
-            The task: ready, delayed, or buried when it reached `max_attempts`.
+            The task: ready, delayed, or buried if it has reached `max_attempts`.
 
         Raises:
             NotTakenError: This session does not hold it, or its ttr has passed.
-            InvalidOptionError: `delay` is bad, or the type has none.
+            InvalidOptionError: `delay` is bad, or the type has no delays.
 
-        Commits: 1. Conflicts only with whoever ends this lease. Natively it compacts at times, as `put`.
+        Commits: 1. Conflicts only with commits that end this lease. On the native engine it
+        sometimes compacts, as `put`.
         """
         return self.release_many([task_id], delay=delay)[0]
 
     def bury(self, task_id: int) -> Task:
-        """Set a task aside until it is kicked; from any state, by anybody.
+        """Set a task aside until it is kicked; in any state, by any session.
 
         Args:
             task_id: Any task of the tube.
@@ -134,13 +136,13 @@ class SingleTasks(ABC):
         Raises:
             TaskNotFoundError: There is no such task.
 
-        Commits: 1, none when it is buried already. Conflicts with whatever else changes a task of
-        the same segment. Natively it compacts at times, as `put`.
+        Commits: 1, none if it is already buried. Conflicts with other commits that change tasks of
+        the same segment. On the native engine it sometimes compacts, as `put`.
         """
         return self.bury_many([task_id])[0]
 
     def delete(self, task_id: int) -> Task:
-        """Remove a task; from any state, by anybody.
+        """Remove a task; in any state, by any session.
 
         Args:
             task_id: Any task of the tube.
@@ -151,7 +153,7 @@ class SingleTasks(ABC):
         Raises:
             TaskNotFoundError: There is no such task.
 
-        Commits: 1. Conflicts with whatever else changes a task of the same segment.
+        Commits: 1. Conflicts with other commits that change tasks of the same segment.
         """
         return self.delete_many([task_id])[0]
 

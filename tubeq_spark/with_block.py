@@ -1,4 +1,4 @@
-"""What leaving a `with` block does to a batch: what is left of it is acked, or released on an exception."""
+"""A batch as a context manager: leaving it acks the remaining tasks, an exception releases them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class WithBlock(ABC):
 
     @abstractmethod
     def ack(self) -> int:
-        """Remove what is left of it for good."""
+        """Ack the remaining tasks."""
 
     @abstractmethod
     def release(self) -> int:
-        """Give what is left of it back."""
+        """Release the remaining tasks."""
 
     @property
     @abstractmethod
     def _is_left(self) -> bool:
-        """Whether anything is left of it."""
+        """Whether tasks remain in the batch."""
 
     def __enter__(self) -> Self:
         return self
@@ -36,6 +36,6 @@ class WithBlock(ABC):
         if error_type is None:
             self.ack()
         else:
-            # When the lease has ended the tasks are back in the tube; the error is the story.
+            # If a lease has ended, the tasks are ready again; raise the error of the block.
             with contextlib.suppress(NotTakenError):
                 self.release()
