@@ -134,7 +134,7 @@ class SingleTasks(ABC):
             The task, buried.
 
         Raises:
-            TaskNotFoundError: There is no such task.
+            TaskNotFoundError: No task has this id.
 
         Commits: 1, none if it is already buried. Conflicts with other commits that change tasks of
         the same segment. On the native engine it sometimes compacts, as `put`.
@@ -151,7 +151,7 @@ class SingleTasks(ABC):
             The task, in state done.
 
         Raises:
-            TaskNotFoundError: There is no such task.
+            TaskNotFoundError: No task has this id.
 
         Commits: 1. Conflicts with other commits that change tasks of the same segment.
         """

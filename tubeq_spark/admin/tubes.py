@@ -174,7 +174,7 @@ def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: 
     """The tube of exactly this name; one that is being created is finished first.
 
     Raises:
-        TubeNotFoundError: There is none, or it is being dropped.
+        TubeNotFoundError: No tube has this name, or it is being dropped.
     """
     found = registry.find(name)
     if found is not None and found.name == name and found.status is TubeStatus.CREATING:

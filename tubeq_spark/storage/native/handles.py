@@ -79,7 +79,7 @@ class Table:
         """The newest version, as this process reads it by itself; `None`: the library has to.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: The table does not exist.
         """
         local = self._local
         if local is None:
@@ -141,7 +141,7 @@ class Table:
         """The table's newest version, to be read within a block that takes a moment only.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: The table does not exist.
         """
         with self._newest(shares=not self.is_far) as newest:
             yield newest
@@ -151,7 +151,7 @@ class Table:
         """The newest version, for a query to know its files; on an object store the query needs a `reader`.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: The table does not exist.
         """
         with self._newest(shares=True) as newest:
             yield newest
@@ -186,7 +186,7 @@ class Table:
         After a block that has committed, the log is kept short.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: The table does not exist.
         """
         with self._writing.lock, self.expected():
             newest = self._renewed()
@@ -219,7 +219,7 @@ class Table:
         A snapshot that was taken before does not notice by itself that its table was removed.
 
         Raises:
-            TableNotFoundError: There is none any more.
+            TableNotFoundError: The table no longer exists.
         """
         try:
             yield

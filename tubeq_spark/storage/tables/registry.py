@@ -115,7 +115,7 @@ class Registry(SystemTable):
         """The tube of exactly this name.
 
         Raises:
-            TubeNotFoundError: There is none, or it is being dropped.
+            TubeNotFoundError: No tube has this name, or it is being dropped.
         """
         return self.as_live(name, self.find(name))
 
