@@ -1,4 +1,4 @@
-"""Checks the tables of a location: of a queue that is open, or of one that may not open any more."""
+"""Checks the tables of a location, for an open queue or for one that no longer opens."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Closes a queue: gives back what its session holds, and does what it can where Spark is gone.
+"""Closes a queue: releases the tasks of its session, as far as possible if Spark is lost.
 
-A queue object that nobody has any more is closed in the same way, by the thread of its heart. So what is
-needed for that keeps no queue object, tube or batch alive: it has the records of tubes, and makes of these
-what it needs.
+If nobody refers to a queue object any more, the thread of its heart closes it in the same way. So
+the objects that this needs refer to no queue object, tube or batch: they have the records of tubes,
+and open the tubes from these.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Removes dead files: those that no kept version of a table needs, and the directories that they leave.
+"""Removes dead files, which no kept version of a table needs, and their empty directories.
 
-No verb needs it to be right, and it yields to whoever commits first.
+No verb depends on it, and it gives up if another commit comes first.
 """
 
 from __future__ import annotations

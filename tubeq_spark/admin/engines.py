@@ -1,4 +1,4 @@
-"""Chooses what runs the row verbs of a queue: the native engine where it is safe, else Spark."""
+"""Chooses the engine of a queue's row verbs: the native engine if it is safe, else Spark."""
 
 from __future__ import annotations
 

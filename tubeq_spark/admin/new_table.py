@@ -1,12 +1,13 @@
-"""The table of a new tube: made, and made to fit where an earlier tube of that name left one.
+"""Creates the table of a new tube, or adapts the table that an earlier tube of that name left.
 
-Where a name was never in use, its table is made first, and the tube is registered as live if the table
-fits it: nobody replaces a table but for a registered tube. Else the tube is registered as *creating*,
-the table is made to fit, and then the tube becomes live. Stopped in between, whoever comes upon the
-name goes on: each step may be done again.
+If the name was never used, the table is created first, and the tube is registered as live if the
+table fits it: a table is replaced only for a registered tube. Otherwise the tube is registered as
+*creating*, its table is adapted, and then the tube becomes live. If this is interrupted, the next
+program that uses the name goes on; each step may be repeated.
 
-The commit that fits a table bears the tube's id, which grows with each tube, as a transaction id. So of
-several who do it one does, and one that was paused and comes after a later tube does nothing.
+The commit that adapts a table has the tube's id as a transaction id. Ids of tubes only grow. So if
+several programs do it, one commit succeeds, and a paused program that commits after a later tube
+changes nothing.
 """
 
 from __future__ import annotations

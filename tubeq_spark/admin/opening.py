@@ -1,4 +1,4 @@
-"""Opens a queue: makes what a queue object shares with all its tubes, at a location that is open."""
+"""Opens a queue: creates the objects that a queue object shares with its tubes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One pass over all tubes: writes down timeouts, frees what dead sessions hold, tidies up."""
+"""One sweep of all tubes: writes states that time has changed, frees dead sessions' tasks, tidies."""
 
 from __future__ import annotations
 

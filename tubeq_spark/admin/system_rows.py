@@ -1,6 +1,6 @@
-"""Removes rows of `_tubeq_sessions` that newer ones have replaced, and those of sessions that have ended.
+"""Removes replaced rows, and rows of ended sessions, from `_tubeq_sessions`.
 
-No verb needs it to be right, and it yields to whoever commits first.
+No verb depends on it, and it gives up if another commit comes first.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """Creates, opens and drops tubes.
 
-create: check, make the table, register (the commit that decides who creates); where the name was in
-use before, register, make the table fit, set live (see `new_table`). Stopped in between, whoever comes
-upon the name goes on. Rows carry the tube's id, so leftovers of an earlier tube are never seen.
-drop: the registry says dropping; all rows are deleted and a tombstone is left, unless one is taken;
-the registry says dropped. Stopped in between, the next sweep or creation under that name goes on.
+create: check, create the table, register the tube (this commit decides which program creates it).
+If the name was used before: register, adapt the table, set the tube live (see `new_table`). If it
+is interrupted, the next program that uses the name goes on. Rows have the tube's id, so verbs never
+see rows of an earlier tube.
+
+drop: set the registry to dropping; delete all rows and leave a tombstone, unless a task is taken;
+set the registry to dropped. If it is interrupted, the next sweep or creation under that name goes
+on.
 """
 
 from __future__ import annotations

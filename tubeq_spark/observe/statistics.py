@@ -1,4 +1,4 @@
-"""Statistics: how many tasks there are, in which state, and how often the verbs were called."""
+"""Statistics: the number of tasks in each state, and the number of calls of each verb."""
 
 from __future__ import annotations
 

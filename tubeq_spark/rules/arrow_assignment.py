@@ -1,4 +1,4 @@
-"""Columns of Arrow as a typed payload's columns store them: what `payload_values` says, all rows at once."""
+"""Assigns Arrow columns to the columns of a typed payload, by the rules of `payload_values`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Arrow's columns hold: types that stand for one another, and values that Python cannot hold."""
+"""Values in Arrow columns: equivalent types, and values that Python cannot represent."""
 
 from __future__ import annotations
 

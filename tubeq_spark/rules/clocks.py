@@ -1,4 +1,4 @@
-"""How far a host's clock may be from a store's, and what is said of one that is further off."""
+"""How far a host's clock may differ from a store's, and the message if it differs by more."""
 
 from __future__ import annotations
 

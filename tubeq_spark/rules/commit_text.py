@@ -1,8 +1,9 @@
-"""Tells whether the text of a commit is as it was written: nothing of it may be missing.
+"""Checks that the text of a commit is complete.
 
-A crash, a full disk or a copy may leave a commit file empty or cut. A cut in the middle of a line is no
-JSON. After a cut at the end of a line the rest would be read as a whole commit, which may remove rows and
-not add what takes their place. So the first line of our commits tells how much follows.
+A crash, a full disk or a copy may leave a commit file empty or cut. A line that is cut in the
+middle is not JSON. If the file is cut at the end of a line, the rest looks like a complete commit,
+which may remove rows without adding their replacements. So the first line of our commits says how
+much follows.
 """
 
 from __future__ import annotations

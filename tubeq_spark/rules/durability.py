@@ -1,4 +1,4 @@
-"""When a commit to local files is on the disk: before its verb answers, within a second, or some time."""
+"""When a commit to local files is on the disk: before its verb returns, within a second, or later."""
 
 from __future__ import annotations
 

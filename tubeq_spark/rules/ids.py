@@ -1,9 +1,10 @@
-"""Generates numbers that are unique for ever: task ids, and segments that rows are moved to.
+"""Generates numbers that are never used twice: task ids, and segments for moved rows.
 
-A tick is `milliseconds since 2024 * 4096 + position`: 53 bits that only grow. A producer owns a
-slot of 10 bits, so `id = milliseconds << 22 | slot << 12 | position` orders tasks by time and keeps
-two producers apart. Segments of puts are named by their first task's id (positive), all segments
-that rows are moved to by a negative number from the same arithmetic, so both can never meet.
+A tick is `milliseconds since 2024 * 4096 + position`: 53 bits that only grow. A producer has a slot
+of 10 bits, so `id = milliseconds << 22 | slot << 12 | position` orders tasks by time, and two
+producers never get the same id. The segment of a put has the id of its first task (positive). The
+segments for moved rows have negative numbers from the same arithmetic, so both kinds are always
+different.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Checks a column of JSON texts as `json_payload` checks one: the same verdict, for many at once.
+"""Checks a column of JSON texts by the rules of `json_payload`, many texts at once.
 
-Arrow's parser reads all texts in one go: objects as they are, others as a value of an object and as an
-item of a list. Only what is valid JSON as well to Python, and still would not come back as it is, needs a look by itself:
-pairs of surrogates that may be torn, numbers that may be too large, nesting that may be too deep.
-Where Arrow's parser does not get through, every text is looked at by itself.
+Arrow's parser reads all texts at once: objects directly, other values as a value of an object and
+as an item of a list. Only some texts that are also valid JSON for Python, but might not come back
+equal, are checked one by one: those with surrogates that may be unpaired, numbers that may be too
+large, or nesting that may be too deep. If Arrow's parser fails, every text is checked by itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lease durations: they count from when a take has its tasks, not from when it was decided."""
+"""Lease durations, which count from the time when a take has its tasks, not from its decision."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The state machine of a task: which verb leads from state to state, and what time alone changes.
+"""The state machine of a task: the transitions by verbs, and those by time.
 
-Pure data and functions: the verbs, the MERGE conditions (rendered by `storage.tables.predicates`), the
-sweeper, the tests and the diagram in ARCHITECTURE.md all read these tables.
+These tables are pure data and functions. The verbs, the MERGE conditions (rendered by
+`storage.tables.predicates`), the sweeper, the tests and the diagram in ARCHITECTURE.md all use
+them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judges the log of a table by what was read of it: which versions can be read, and what stands in the way."""
+"""Finds damage in the log of a table: which versions can be read, and what prevents the others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Sessions and number slots as plain data: who is a member of which, and whose lease lasts.
+"""Sessions and id slots as plain data: the members of each session, and whether its lease lasts.
 
-Also what a session asks of the tables that it is kept in: those of a location, or of a place in memory.
+It also declares the methods that a session needs of its storage: the tables of a location, or a
+store in memory.
 """
 
 from __future__ import annotations

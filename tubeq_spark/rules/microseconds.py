@@ -1,7 +1,7 @@
-"""Moments and durations as whole microseconds, with `None` for never.
+"""Times and durations as integer microseconds, with `None` for never.
 
-Everything inside the package counts in microseconds since 1970 (UTC); seconds and datetimes
-exist only at the public edge.
+All code inside the package counts in microseconds since 1970 (UTC). Only public functions have
+seconds and datetimes.
 """
 
 from __future__ import annotations

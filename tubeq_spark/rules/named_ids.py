@@ -1,4 +1,4 @@
-"""The tasks that a program names when it settles a part of a batch: rows with `task_id`, or ids."""
+"""The tasks that a program passes to settle a part of a batch: rows with `task_id`, or ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks what a queue is asked for (new tubes, types, settings) before anything is done."""
+"""Checks arguments of a queue (new tubes, types, settings) before anything is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which a tube hands out its tasks, and positions in it."""
+"""The order in which a tube's tasks are taken, and positions in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The types of a typed payload's columns: as Arrow has them, and as messages name them."""
+"""The types of a typed payload's columns: Arrow types and their names in messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Values of Python as a typed payload's columns store them: the same, another form of it, or refused.
+"""Converts Python values for the columns of a typed payload, or refuses them.
 
-What is stored is what Spark's INSERT stores by its ANSI store assignment, and equal to what was given; a
-float in a FLOAT column is rounded to it. All else is refused, also where an INSERT would convert: that
-would lose digits or a time, or depend on a time zone that nobody has named.
+The stored value is that which Spark's INSERT stores by its ANSI store assignment, and it equals the
+given value; only a float in a FLOAT column is rounded. All other values are refused, also some that
+an INSERT would convert, because the conversion would lose digits or a time, or would depend on a
+time zone that is not given.
 """
 
 from __future__ import annotations

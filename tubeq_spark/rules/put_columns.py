@@ -1,4 +1,4 @@
-"""The columns of a put of rows: which there are, and what their values may be."""
+"""The columns of a put of rows, and their allowed values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""An Arrow table that is put: its columns checked, and what its rows are stored as, all at once.
+"""Checks the columns of an Arrow table that is put, and computes the stored columns.
 
-The same rules as for a put of single items (`options`) and of a DataFrame, applied to columns.
+These are the rules of a put of single items (`options`) and of a DataFrame, applied to whole
+columns.
 """
 
 from __future__ import annotations

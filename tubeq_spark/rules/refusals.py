@@ -1,4 +1,4 @@
-"""Makes the errors that the queue on Spark and the one in memory share, with the same texts."""
+"""Makes the errors that the real queue and the queue in memory share, with the same texts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a statement makes of stored rows, as data: which rows, and what becomes of them.
+"""The changes of stored rows by a statement, as data: which rows, and their new values.
 
-A verb says it by these classes, once. Storage renders them for its engine; `of` applies one to a row
-in Python, for what a verb returns and for the queue in memory. A test compares the two over a grid of
-rows.
+A verb describes its change once, by these classes. Storage renders them for its engine. `of`
+applies a change to a row in Python, for the tasks that a verb returns and for the queue in memory.
+A test compares both for a grid of rows.
 """
 
 from __future__ import annotations

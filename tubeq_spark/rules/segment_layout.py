@@ -1,7 +1,7 @@
-"""Spreads the rows of a put over segments, so that later takes meet in few of them.
+"""Spreads the rows of a put over segments, so that later takes conflict in few of them.
 
-Segments are bounded, and in tubes with sub-queues a large put is split by them: whoever takes one
-sub-queue then neither reads nor rewrites the others, and conflicts with nobody.
+Segments have a limited size. In tubes with sub-queues a large put is split by sub-queue: a take of
+one sub-queue then neither reads nor rewrites the others, and does not conflict with takes of these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes one sentence of the many lines with which a request to an object store failed, and says what helps."""
+"""Turns the many lines of a failed request to an object store into one sentence with a hint."""
 
 from __future__ import annotations
 

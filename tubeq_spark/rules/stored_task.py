@@ -1,4 +1,4 @@
-"""A task as it is stored: what verbs and time change, and what programs see a `Task` of."""
+"""A task as a stored row: the values that verbs and time change, and its conversion to `Task`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The row of a new task, and what time has made of one that nobody has written down."""
+"""The row of a new task, and the effective row of a task whose state time has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of single arguments: every refusal names the argument, the value and what is allowed."""
+"""Checks of single arguments: every error names the argument, the value and the allowed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a tube's payload is stored: JSON text, or the columns of its schema."""
+"""The stored form of a tube's payload: JSON text, or the columns of its schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contexts that verbs work with: what a queue object shares, and what belongs to one tube."""
+"""The contexts of verbs: the shared objects of a queue object, and those of one tube."""
 
 from __future__ import annotations
 

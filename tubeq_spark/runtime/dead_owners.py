@@ -1,4 +1,4 @@
-"""Decides whether the owner of tasks, or of a temporary tube, is dead: only with a dead mark."""
+"""Decides whether the owner of tasks, or of a temporary tube, is dead, which needs a dead mark."""
 
 from __future__ import annotations
 

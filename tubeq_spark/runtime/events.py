@@ -1,4 +1,4 @@
-"""Counts what happens to the tasks of a tube, and tells the callback of `on_task_change`."""
+"""Counts the changes of a tube's tasks, and calls the callback of `on_task_change`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit: what waits while one commit runs shares the next one."""
+"""Group commit: calls that wait while one commit runs share the next one."""
 
 from __future__ import annotations
 

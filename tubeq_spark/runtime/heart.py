@@ -1,4 +1,4 @@
-"""The heart of a session: a thread that beats until the session ends, or its queue object is forgotten."""
+"""The heart of a session: a thread that beats until the session ends or nobody has its queue."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Remembers the tasks that this queue object has taken: it saves reads; the table has the truth.
+"""Remembers the tasks that this queue object has taken, to save reads. The table decides.
 
 A lease segment is written once, and its rows leave it all at once (rule 3 of ARCHITECTURE.md,
-"Segments"). So its members, once known, are remembered unchanged until a statement was seen to end
-it, or are forgotten together: what is remembered is never less than what is there. A lease that
-ends takes no row out of its lease segment. A verb that finds its memory wrong forgets it and reads
-the tube. Only the current epoch's lease segments are remembered, so a session that died cannot act
-on what it held before.
+"Segments"). So its tasks are remembered unchanged until a statement ends the segment, or they are
+forgotten together: the remembered tasks are never fewer than the stored ones. A lease that ends
+takes no row out of its lease segment. If a verb finds that the remembered tasks are wrong, it
+forgets them and reads the tube. Only lease segments of the current epoch are remembered, so a
+session that died cannot change tasks that it held before.
 """
 
 from __future__ import annotations

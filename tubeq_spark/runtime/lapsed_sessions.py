@@ -1,8 +1,8 @@
-"""Which sessions' leases are over, by what was last read of them: what they hold counts as ready.
+"""The sessions whose leases have ended, by the last read; their tasks count as ready.
 
-A session that is known to live until a moment cannot be over before it, so it is not asked for again
-until then; one that has just begun is not known. So the sessions are read anew when a known lease has
-ended, and else so often as `interval` says, where anything was written meanwhile.
+If a session is known to live until some time, its lease cannot end before that, so it is not read
+again until then. A session that has just begun is not known yet. So the sessions are read again
+when a known lease has ended, and otherwise once in `interval`, if anything was written meanwhile.
 """
 
 from __future__ import annotations

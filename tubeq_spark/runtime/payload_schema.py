@@ -1,4 +1,4 @@
-"""The columns of a typed payload, from the DDL that a tube was created with; by Spark's own types."""
+"""The columns of a typed payload as Spark types, from the DDL of the tube."""
 
 from __future__ import annotations
 

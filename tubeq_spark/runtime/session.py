@@ -1,4 +1,4 @@
-"""The session of a queue object: its lease, its heartbeat, its numbers."""
+"""The session of a queue object: its lease, its heartbeat, its ids."""
 
 from __future__ import annotations
 

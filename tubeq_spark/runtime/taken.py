@@ -1,4 +1,4 @@
-"""What a take has taken: its rows, or a leased batch whose rows were not read."""
+"""The result of a take: its rows, or a leased batch whose rows were not read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes of which nobody could tell whether they were committed: looked for until they are found."""
+"""Takes whose commit is unknown: searches for their lease segments until it is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a verb waits for tasks or for room: by the clock of its queue, and until something changes."""
+"""Waits for tasks or free capacity, by the clock of the queue, until something changes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Tells a waiting verb that another process has committed to its tube, by one look at a name in the log.
+"""Tells a waiting verb that another process has committed to its tube, by the next name in the log.
 
-On local files the next version has a name that is known before it is there. So a wait can ask for it many
-times a second, and looks at the tube only after a commit that can have changed what it waits for.
+On local files the name of the next version is known in advance. So a waiting verb can check many
+times a second whether this file exists, and reads the tube only after a commit that may matter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Makes Arrow arrays of Python's values without asking pandas whether it knows them.
+"""Makes Arrow arrays of Python values without importing pandas.
 
-`pyarrow` imports pandas, where that is installed, to convert the first value of a process: 80 MB and a
-third of a second for a worker that never sees a DataFrame. The arrays of `arro3`, which `deltalake`
-brings along, are made without; `pyarrow` takes them as they are.
+If pandas is installed, `pyarrow` imports it to convert the first value of a process: 80 MB and a
+third of a second for a worker that never uses a DataFrame. `arro3`, which comes with `deltalake`,
+makes arrays without it, and `pyarrow` uses these arrays without a copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a verb has chosen to change, as a tube's statements are told. Plain data."""
+"""The rows that a verb has chosen to change, as arguments of a tube's statements. Plain data."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The one loop that commits: read, decide, write, and find out what became of it.
+"""The commit loop: read, decide, write, and find out whether the commit succeeded.
 
-An attempt has three outcomes. *Committed*: the decision's result is handed out. *Conflicted* (or
-refused by one of our own guards): the whole attempt begins anew on fresh state. *Unknown*: the
-table's history is searched for the statement's operation id before anything else is done.
+An attempt has three outcomes. *Committed*: the loop returns the result of the decision.
+*Conflicted* (or one of our own guards has failed): the loop starts the whole attempt again on fresh
+state. *Unknown*: the loop first searches the table's history for the statement's operation id.
 """
 
 from __future__ import annotations

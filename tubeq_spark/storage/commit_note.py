@@ -1,4 +1,4 @@
-"""What a commit says of itself in the history of its table: which verb, which session, of how many tasks."""
+"""The note of a commit in the history of its table: its verb, its session, its number of tasks."""
 
 from __future__ import annotations
 

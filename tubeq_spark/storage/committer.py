@@ -1,8 +1,8 @@
-"""The JVM that commits for a process, as it is noted beside a lock file while it may commit.
+"""The JVM that commits for a process, noted beside a lock file while it may commit.
 
-A lock file is held by Python, and let go the moment that Python is killed; its JVM lives on for a
-while, a Spark Connect server as long as it likes, and a statement that runs there still commits. So
-whoever has the lock next must know whether somebody may be committing all the same.
+Python holds the lock file, and releases it at the moment when Python is killed. Its JVM lives for a
+while longer, a Spark Connect server for as long as it likes, and a statement that runs there still
+commits. So the next holder of the lock must know whether another JVM may still be committing.
 """
 
 from __future__ import annotations

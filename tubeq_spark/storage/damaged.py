@@ -1,4 +1,4 @@
-"""Refuses a table that is damaged, by the name of the file: nobody reads on as if nothing were missing."""
+"""Refuses a damaged table with an error that names the file, so that no verb skips missing data."""
 
 from __future__ import annotations
 

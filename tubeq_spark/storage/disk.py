@@ -1,4 +1,4 @@
-"""Writes files and directories from the memory of the system to the disk, and names mounts."""
+"""Syncs files and directories to the disk, and finds the mount of a path."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Removes the directories of segments that have no file any more.
+"""Removes the directories of segments that contain no file any more.
 
-Each put and each take makes a segment, and with it a directory that VACUUM leaves when its files are gone.
-Numbers of segments are used once, so nobody writes to an old one again; the tombstones of drops are in
-segment 0, which stays.
+Each put and each take makes a segment with its directory, and VACUUM leaves the empty directory.
+The number of a segment is never used again, so nobody writes to an old directory. Tombstones of
+drops are in segment 0, whose directory stays.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How many tasks a commit brings to their end, and where the log of a table keeps their total.
+"""Counts the tasks that a commit ends, and their total in the log of a table.
 
-A commit of the native engine has the new total in a `txn` action of Delta: it is there with the commit or
-not at all, checkpoints keep it, and a snapshot has it without a read. A MERGE of Spark can have none that
-other commits would not conflict with. There the note says how many tasks end by it, and whoever sweeps adds
-what the notes tell to a total of its own. Both totals have the tube's id in their names: a table that is
-used for a new tube of the same name begins at zero.
+A commit of the native engine has the new total in a `txn` action of Delta: it is written with the
+commit or not at all, checkpoints keep it, and a snapshot has it without a read. In a MERGE of Spark
+such an action would conflict with other commits. So its note has the number of ended tasks, and a
+sweep adds these numbers to a separate total. Both totals have the tube's id in their names, so they
+begin at zero in a table that is used for a new tube of the same name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What the log of a tube's table tells of tasks that have come to their end: totals, and notes of Spark.
+"""The totals of ended tasks and the notes of Spark in the log of a tube's table.
 
-A note of a commit of Spark counts until somebody has added it to the total of the notes, in a commit that
-says up to which version it has read. That may be a version before its own: others commit meanwhile.
+A note of a commit of Spark counts until a sweep has added it to the total of the notes. The commit
+of the sweep says up to which version it has read the notes. That may be a version before its own,
+because others commit meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the queue asks of an engine: run queries and statements on Delta tables, and tell what became of them."""
+"""The interface of an engine: it runs queries and statements, and reports their outcome."""
 
 from __future__ import annotations
 

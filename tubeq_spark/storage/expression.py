@@ -1,7 +1,7 @@
-"""Expressions over the columns of a table, as data with operators: what conditions and new values are made of.
+"""Expressions over the columns of a table, as data with operators: conditions and new values.
 
-An engine has a renderer for them: Spark's writes SQL, the native engine evaluates them over Arrow columns.
-The set of nodes is closed, and each renderer goes through all of it.
+Each engine has a renderer for them: that of Spark writes SQL, the native engine evaluates them over
+Arrow columns. The set of nodes is closed, and each renderer handles all of them.
 
     t = row("t")
     (t.state == "~") & (t.next_event <= at(now_us))

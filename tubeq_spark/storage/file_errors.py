@@ -1,4 +1,4 @@
-"""Makes of what the system says of a file one of our errors, with its path, its cause and what helps."""
+"""Turns an error of the system for a file into a `StoreError` with path, cause and hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories of this host where lock files or hard links guard nothing, as they are on file systems of their own."""
+"""Local directories where lock files or hard links do not work, because they are object stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a queue lives: a path or URI, or a schema of a catalog."""
+"""The location of a queue: a path or URI, or a schema of a catalog."""
 
 from __future__ import annotations
 

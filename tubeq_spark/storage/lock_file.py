@@ -1,13 +1,15 @@
-"""The file that keeps processes apart, and the line of those that wait for it.
+"""The lock file between processes, and the line of processes that wait for it.
 
-Who asks again at once would always be faster than those that wait. So processes wait in line, at a
-second file beside the lock file: its first alone waits for the lock file, and lets the next one come
-up when it has that. Both waits are the system's, which wakes whoever is next; where there are no such
-waits the lock file is asked for now and then. The first in line has time to prepare for what it will do.
+A process that asks again at once would always be faster than the waiting ones. So processes wait in
+line, at a second file beside the lock file. Only the first in line waits for the lock file, and
+when it has the lock, it lets the next one move up. Both waits are those of the operating system,
+which wakes the next process; if the system has no such waits, the process polls the lock file. The
+first in line has time to prepare its work.
 
-Each change of hands costs the next one a look at what the others committed. So a process that mostly
-asks again at once keeps the lock file for a moment after each release, until it has had it for so long
-that the line goes on: of programs that run one verb after the other each runs a few.
+After each change of the holder, the new one must read the commits of the others. So a process that
+mostly asks again at once keeps the lock file for a moment after each release, until it has had it
+for long enough. If several programs run one verb after the other, each runs a few verbs before the
+next program has its turn.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Table locks keep writers apart: threads of a process by a lock, processes by a lock file.
+"""Table locks for writers: a lock between threads of a process, a lock file between processes.
 
-Hadoop's rename on a local file system overwrites, so two processes could both commit one version
-and one of them would lose its tasks without a word. Every write to a `file:` table therefore holds
-the table's lock file.
+Hadoop's rename on a local file system overwrites. So two processes could both commit the same
+version, and one of them would lose its tasks without an error. Therefore every write to a `file:`
+table holds the table's lock file.
 
-The lock file is Python's, the commit may be a JVM's, which may outlive its Python. So beside the lock
-file stands, while a statement runs, which JVM may be committing; who finds that another one did not
-come to its end waits until that JVM is gone. What commits in the very process that has the lock file
-ends with it: it is not noted.
+Python holds the lock file, but a JVM may make the commit, and it may live longer than its Python.
+So while a statement runs, a note beside the lock file names the JVM that may be committing. A
+process that finds the note of another JVM waits until that JVM has ended. A commit by the process
+that holds the lock file ends with this process, so it needs no note.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Tells whether a process of this host reads a location by Spark, which needs its logs for longer.
 
-Spark lists a table's log, and reads what it has listed when it plans a statement, which may take long.
-So a queue object that hands out frames, or whose verbs Spark runs, holds a file together with all others
-that do, until it is closed; who wants to shorten a log finds out by trying to have that file alone. The
-system lets go of it when a process ends, however that ends.
+Spark lists a table's log and reads the listed files when it plans a statement, which may take long.
+So a queue object that returns DataFrames, or whose verbs Spark runs, holds a shared lock on a file
+until it is closed. A process that wants to shorten a log tries to get this lock exclusively. The
+system releases the lock when a process ends in any way.
 """
 
 from __future__ import annotations

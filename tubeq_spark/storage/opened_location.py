@@ -1,4 +1,4 @@
-"""A location that was opened: where it really is, and how its writers are kept apart."""
+"""An opened location: its resolved path, and the locks of its writers."""
 
 from __future__ import annotations
 

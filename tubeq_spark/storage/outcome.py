@@ -1,4 +1,4 @@
-"""What is known of a statement, or a read, that an engine failed with, whichever engine it was."""
+"""The outcome of a failed statement or read, for all engines."""
 
 from __future__ import annotations
 

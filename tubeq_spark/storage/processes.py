@@ -1,4 +1,4 @@
-"""Asks the operating system about processes: which host this is, and what runs on it."""
+"""Asks the operating system about processes: the id of this host, and which processes run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The identity of a put of a DataFrame, by which a repetition adds nothing."""
+"""The identity of a put by key or stream, which makes a repetition add nothing."""
 
 from __future__ import annotations
 

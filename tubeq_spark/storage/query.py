@@ -1,4 +1,4 @@
-"""Queries over one table, as data; each engine answers them in its own way."""
+"""Queries over one table, as data; each engine runs them in its own way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a tube between Arrow and Python: how they are read, and how new ones are written."""
+"""Converts rows of a tube between Arrow and Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells which statements run for long: their files, not in the log yet, must not be removed."""
+"""Finds statements that run for long: VACUUM must not remove their uncommitted files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reads of a tube tell of its segments. Plain data."""
+"""Results of reads about the segments of a tube. Plain data."""
 
 from __future__ import annotations
 

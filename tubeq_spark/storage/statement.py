@@ -1,4 +1,4 @@
-"""What a verb has committed: a statement or an append, and how many rows it changed. Plain data."""
+"""Statements and appends that verbs commit, and the number of changed rows. Plain data."""
 
 from __future__ import annotations
 

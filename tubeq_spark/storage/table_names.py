@@ -1,4 +1,4 @@
-"""Names of tables as the engines know them: in a catalog, or by a path."""
+"""Names of tables for the engines: in a catalog, or by a path."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Runs verbs where no interrupt can strike: in another thread, for which the main thread waits.
+"""Runs verbs in another thread, where no interrupt can strike, while the main thread waits.
 
-Python raises `KeyboardInterrupt`, and whatever else a signal handler raises, between any two bytecodes of
-the main thread, and in no other thread. So a verb that the main thread calls runs in a thread of this
-module. An interrupt ends the wait, not the verb: the verb begins nothing new, ends what it has sent, and
-undoes what nobody will get (`if_interrupted`). The main thread waits for that, until a second interrupt,
-or for `PATIENCE` seconds; then the verb ends in the background. Verbs of other threads run where they are
-called.
+Python raises `KeyboardInterrupt`, and other exceptions of signal handlers, between any two
+bytecodes of the main thread, and in no other thread. So a verb that the main thread calls runs in a
+thread of this module. An interrupt ends the wait, not the verb: the verb begins nothing new,
+finishes what it has sent, and undoes results that nobody will get (`if_interrupted`). The main
+thread waits for that until a second interrupt, or for `PATIENCE` seconds; then the verb ends in the
+background. Verbs of other threads run in these threads.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Which programs may commit to a location, where the storage does not keep two kinds of them apart.
+"""Which engine may commit to a location, if the storage does not detect conflicts between both.
 
-On S3 a commit of Spark goes through a table of DynamoDB, or through nothing that is safe, and one of
-the native engine through a conditional put: neither sees the other's, so one would overwrite the
-other's commit. There a location says at its creation who commits in it. Local files have the lock
-file, and other object stores refuse to overwrite a version, whoever comes second.
+On S3 a commit of Spark goes through a table of DynamoDB (or is not safe at all), and a commit of
+the native engine uses a conditional put. Neither sees the other, so one would overwrite the other.
+On such storage the location records at its creation which engine commits to it. Local files have
+the lock file, and other object stores refuse to overwrite a version, for both engines.
 """
 
 from __future__ import annotations

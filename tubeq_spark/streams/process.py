@@ -1,7 +1,7 @@
-"""process: gives a tube's tasks to a handler, batch by batch, at each tick of a streaming query.
+"""process: passes a tube's tasks to a handler, batch by batch, at each tick of a streaming query.
 
-The tube is the only state: what a handler did not finish is in the tube, held until its lease ends or
-given back. A query that is started anew, with or without its checkpoint, goes on from there.
+All state is in the tube: tasks that a handler did not finish are held until their lease ends, or
+released. A restarted query, with or without its checkpoint, goes on from there.
 """
 
 from __future__ import annotations

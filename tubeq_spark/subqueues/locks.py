@@ -1,9 +1,10 @@
-"""Locks sub-queues before their tasks are taken, and frees them after these were given back.
+"""Locks sub-queues before their tasks are taken, and frees them after the tasks were given back.
 
-take: (orphans among the chosen: fence their take ids, look again,) lock the sub-queues, *then* read
-their heads, then take those. Giving back: the tube first; then whoever sees no task left under the
-take id removes the lock, by its take id. Stopped anywhere, at most an orphaned lock is left: one
-without tasks, which the next take of that sub-queue takes over, and a sweep removes.
+take: fence the take ids of orphans among the chosen sub-queues and read them again, lock the
+sub-queues, *then* read their first tasks, then take these. To give tasks back: change the tube
+first; then the verb that finds no task left under the take id removes the lock, by its take id. An
+interruption leaves at most an orphan, a lock without tasks. The next take of that sub-queue takes
+it over, and a sweep removes it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shares out sub-queues among the calls of a take: which each gets, and how many tasks of each."""
+"""Distributes sub-queues among the calls of a take: which sub-queues, and how many tasks of each."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Locks sub-queues for a take, before it takes: choose, fence orphans, lock; and the undoing.
+"""Locks sub-queues before a take: choose, fence orphans, lock; and undoes this.
 
-Between the locking and the MERGE that takes nobody else takes from these sub-queues, unless the
-take id was fenced; then the MERGE fails. When it does, the sub-queues are freed and all begins
-anew. When it moves only some of several tasks of a sub-queue, because a compaction or a sweep moved
-others, these go back first.
+Between the lock and the MERGE of the take no other take takes from these sub-queues, unless the
+take id was fenced; then the MERGE fails, the sub-queues are freed, and the take starts again. If
+the MERGE moves only some of several tasks of a sub-queue, because a compaction or a sweep moved
+others, these tasks are released first.
 """
 
 from __future__ import annotations

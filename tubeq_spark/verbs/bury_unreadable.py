@@ -1,9 +1,9 @@
-"""Sets aside, before a take, the tasks whose payload cannot be handed out.
+"""Buries, before a take, tasks whose payload Python cannot represent.
 
 A put refuses such payloads, so they were written by SQL or by an earlier version. They are buried
-while they are candidates, before anything is taken: a commit of its own. Stopped before it, nothing
-happened; stopped after it, they are buried and nothing is taken. A rival that moves one of them first
-makes the take read its candidates anew.
+while they are candidates, before anything is taken, by a separate commit. If the take is
+interrupted before this commit, nothing has changed; after it, the tasks are buried and nothing is
+taken. If another commit moves one of them first, the take reads its candidates again.
 """
 
 from __future__ import annotations

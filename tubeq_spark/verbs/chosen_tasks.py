@@ -1,8 +1,9 @@
-"""What a take has chosen: rows that were read, or segments of which only counts were read.
+"""The tasks that a take has chosen: rows, or segments with counts of rows.
 
-Both tell the same of themselves, so that a take is one algorithm for single tasks and for batches: how
-many tasks they are, where they are, and what a call holds once the statement has moved them: as they
-were chosen or, where a rival moved some of them first, as it is read back.
+Both classes have the same methods, so a take is one algorithm for single tasks and for batches: how
+many tasks there are, in which segments, and the result of a call after the statement has moved
+them. The result are the chosen tasks, or, if other commits moved some of them first, the rows that
+are read back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Keeps a tube's table small: merges tiny segments, removes leftovers of drops.
 
-Steps: read which segments, one statement that moves or removes their rows. Stopped before it: nothing
-happened. No other verb needs it to be right, and it yields to whoever commits first.
+Steps: read the segments, one statement that moves or removes their rows. If it is interrupted
+before the statement, nothing has changed. No other verb depends on it, and it gives up if another
+commit comes first.
 """
 
 from __future__ import annotations

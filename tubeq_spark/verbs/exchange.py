@@ -1,4 +1,4 @@
-"""exchange: ack tasks and take the next, in one commit where whole lease segments are acked."""
+"""exchange: ack tasks and take the next ones, in one commit if whole lease segments are acked."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Applies timeouts: ended leases, delays and lives, and what dead sessions hold.
+"""Writes ended leases, delays and ttls, and releases the tasks of dead sessions.
 
-Each is one guarded MERGE over literal segments, decided on a fresh read. Stopped before it:
-nothing is written, and every verb still judges by the effective state. Stopped after it: done, but
-its counts are lost with the process. A rival that writes the same down first makes the guard (or
-the conflict check) refuse, and the next reading finds nothing left to do.
+Each is one guarded MERGE over literal segments, decided on a fresh read. If it is interrupted
+before the MERGE, nothing is written, and every verb still computes effective states. If it is
+interrupted after it, the states are written, but its counts of calls are lost with the process. If
+another commit writes the same states first, the guard (or the conflict check) fails, and the next
+read finds nothing left to do.
 """
 
 from __future__ import annotations

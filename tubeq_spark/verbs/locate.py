@@ -1,9 +1,8 @@
-"""Locates named tasks, and what else is in their lease segments: remembered, or read.
+"""Locates named tasks and the other tasks in their lease segments: remembered, or read.
 
-A statement that settles some tasks of a lease segment moves the rest of it, so it has to know all
-of it. What is remembered of a lease segment saves the reading, and no more: a MERGE that goes by it
-names every task, and fails as a whole when a task is missing from the lease segment, or the lease
-segment holds one more.
+A statement that settles some tasks of a lease segment moves the others, so it must know all of
+them. Remembered tasks only save the read: a MERGE that relies on them names every task, and fails
+as a whole if a task is missing from the lease segment, or if the segment has one more.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""put and put_many: insert new tasks, into segments that no other put uses.
+"""put and put_many: insert new tasks into segments that no other put uses.
 
-Steps: reserve ids (a commit only when the slot's bound is reached), one insert-only MERGE.
-Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there. On the
-native engine a put merges tiny segments at times, by a commit of its own that follows.
-Others' commits cannot disturb it: its segments are named by numbers that are its own. In a tube with a
-capacity it reads what is stored before, and another put in between makes it begin anew.
+Steps: reserve ids (a commit only when the range of the slot is used up), one insert-only MERGE. If
+it is interrupted before the MERGE, only ids are lost; after it, the tasks are there. On the native
+engine a put sometimes merges tiny segments, by a separate commit after it. Other commits do not
+affect a put, because only it uses the numbers of its segments. In a tube with a capacity it first
+reads the number of stored tasks, and starts again if another put commits in between.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""put_arrow: an Arrow table becomes tasks in one commit; nothing goes through Python row by row.
+"""put_arrow: an Arrow table becomes tasks in one commit, without Python code for each row.
 
-Steps: check all columns and values, count the rows by sub-queue, then as `put_rows` says. Ids follow
-the order of the rows.
+Steps: check all columns and values, count the rows by sub-queue, then the steps of `put_rows`. Ids
+follow the order of the rows.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """put_df: a DataFrame of any size becomes tasks in one commit, and is never collected.
 
-Steps: one counting pass (rows and bad values of each partition), a look whether the tube is still
-there, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
-id). Ids follow the order of partitions; a DataFrame that yields other rows when written than when counted fails the put, so ids
-never overlap. The append is blind to a drop that lands between the look and itself: its rows are
-gone with the tube then, as if they had been put just before.
+Steps: one counting pass (rows and bad values of each partition), a check that the tube still
+exists, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
+id). Ids follow the order of partitions. If a DataFrame has another number of rows when it is
+written than when it is counted, the put fails, so ids never overlap. The append does not read the
+tombstone of a drop that commits between the check and the append. Its rows are then dropped with
+the tube, as if they had been put just before.
 """
 
 from __future__ import annotations

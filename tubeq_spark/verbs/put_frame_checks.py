@@ -1,6 +1,6 @@
-"""Checks a DataFrame that is put: its columns, and its values by SQL conditions.
+"""Checks the columns and values of a DataFrame that is put, by SQL conditions.
 
-What is checked here could not be handed out later: a put by objects refuses it in Python, a put of
+These checks find values that no take could return. A put of objects makes them in Python, a put of
 a DataFrame in the pass that counts its rows.
 """
 

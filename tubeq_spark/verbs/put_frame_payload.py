@@ -1,6 +1,6 @@
-"""Checks the payload's columns of a DataFrame, and gives them the types that they are stored in.
+"""Checks the payload columns of a DataFrame, and converts them to the stored types.
 
-What `payload_values` says of single values is said here of types, and by SQL conditions of values.
+It has the rules of `payload_values` for types, and as SQL conditions for values.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the rows that a put of a DataFrame writes: numbered, and spread over segments.
 
-All of it is expressions that the executors evaluate; only counts have come to the driver.
+These are expressions that the executors evaluate; the driver has only counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Puts counted rows, of a DataFrame or an Arrow table, in one commit: the steps that both share.
 
-Steps: a look whether the tube is still there (only before an append, which is blind to a drop),
-reserve ids, one statement. Stopped before it: ids are lost, nothing else.
+Steps: check that the tube still exists (only before an append, which does not read a tombstone),
+reserve ids, one statement. If it is interrupted before the statement, only ids are lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading a tube: one task, all of a state, all as a DataFrame, its history."""
+"""Reads a tube: one task, all tasks in a state, all as a DataFrame, its history."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """Renews the leases of a slow take, and undoes a take that would be out of order.
 
-A lease counts from the take's decision, and the commit takes its time. So after the commit a take looks
-at the clock: where most of a ttr is not left any more, it renews its leases by one more guarded commit
-(`outlast`). Nobody has seen the tasks by then. Stopped before it: they belong to the session for what is
-left of their leases. A rival who has written down that they ended, and may have taken them, makes the
-guard refuse; then what is left is looked for, and renewed. The session's own lease must last, too: who
-finds it dead gives back all that it holds.
+A lease counts from the take's decision, and the commit takes time. So after the commit a take reads
+the clock. If less than most of a ttr is left, it renews its leases by one more guarded commit
+(`outlast`), before the tasks are returned. If it is interrupted before that, the tasks belong to
+the session until their leases end. If another commit has written that the leases ended, and may
+have taken the tasks, the guard fails; then the take reads which tasks remain, and renews their
+leases. The session's own lease must last, too: if the session is dead, the take releases all of its
+tasks.
 
-Where others moved tasks away between the reading and the statement, and these are ready still, what was
-taken would come before them. It goes back (`give_back`), and the take begins anew.
+If other commits moved tasks away between the read and the statement, and these tasks are still
+ready, the taken tasks would come before them. The take releases its tasks (`give_back`) and starts
+again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""ack, release, touch, bury, delete, kick: change or remove tasks that are stored.
+"""ack, release, touch, bury, delete, kick: change or remove stored tasks.
 
-Each is one statement over literal segments (`settlement`), which fails where a lease segment holds more
-than is remembered of it. Stopped before the statement: nothing happened. Stopped after: done. A rival
-that moved the rows first makes the statement find nothing; then all is read anew.
+Each is one statement over literal segments (`settlement`), which fails if a lease segment has more
+tasks than were remembered. If a verb is interrupted before the statement, nothing has changed;
+after it, the change is done. If another commit moves the rows first, the statement finds nothing,
+and the verb reads again.
 """
 
 from __future__ import annotations

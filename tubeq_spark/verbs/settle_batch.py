@@ -1,8 +1,9 @@
-"""ack, release, bury, touch of a batch: as `settle`, of what is left of one take, without its ids.
+"""ack, release, bury, touch of a batch: as `settle`, but for the rest of one take, without its ids.
 
-What was taken together is one lease segment, unless others took some of it out; then it is looked for.
-When the first lease has ended nothing can be settled any more: what is held in longer leases goes back
-at once. Stopped before the statement: nothing happened. Stopped after it: done.
+The tasks of one take are one lease segment, unless other verbs took some of them out; then the verb
+searches for the rest. When the first lease has ended, no task can be settled any more: tasks with
+longer leases are released at once. If the verb is interrupted before the statement, nothing has
+changed; after it, the change is done.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The statement that settles tasks: removes them, or makes something else of them.
+"""The statement that settles tasks: it removes or changes them.
 
-The tasks are named by their ids (`settle`) or are what is left of a batch (`settle_batch`). A whole lease
-segment is removed by deleting its partition: it is there as it was made, or gone. All else is a guarded
-MERGE over literal segments that changes every task selected or none; the rows of a lease segment that
-are not selected move to a fresh lease segment with it.
+The tasks are named by their ids (`settle`) or are the rest of a batch (`settle_batch`). A whole
+lease segment is removed by deleting its partition: it is either complete or already gone. All other
+changes are a guarded MERGE over literal segments, which changes all selected tasks or none. It also
+moves the rows of a lease segment that are not selected to a fresh lease segment.
 """
 
 from __future__ import annotations

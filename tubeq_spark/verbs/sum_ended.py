@@ -1,7 +1,7 @@
-"""Adds up the tasks that commits of Spark have ended by their notes, before these leave the log.
+"""Adds up the tasks that commits of Spark have ended, from their notes, before these leave the log.
 
-One append without rows, which conflicts with nothing but another sum. Stopped before it, the notes are
-added up by the next one; stopped after it, they are in the total.
+It is one append without rows, which conflicts only with another sum. If it is interrupted before
+the append, the next sum adds up the notes; after it, they are in the total.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """take: move the next tasks, in order, to a lease segment, where this session holds them.
 
-Steps: make sure of the session's lease (at most one commit, none as a rule), choose the tasks, one
-MERGE that moves them. What is chosen first and what has to be done before differs in tubes with
-sub-queues (`take_subqueues`) and without (`take_in_order`); what is read of the tasks differs for
-single tasks and for batches (`chosen_tasks`). Stopped before the MERGE: nothing happened. Stopped after
-it: the tasks belong to the session until their ttr, or the session's end, gives them back.
-Another take that commits between the choice and the MERGE leaves fewer rows to match (segments only
-lose rows), and what was moved is read back; one that commits during the MERGE conflicts, and all
-begins anew.
+Steps: make sure of the session's lease (at most one commit, usually none), choose the tasks, one
+MERGE that moves them. Tubes with sub-queues (`take_subqueues`) and without (`take_in_order`) choose
+tasks in different ways. Takes of single tasks and of batches read different data of the tasks
+(`chosen_tasks`). If a take is interrupted before the MERGE, nothing has changed. After it, the
+tasks belong to the session until their ttr or the session ends.
+
+If another take commits between the choice and the MERGE, fewer rows match, because segments only
+lose rows, and the moved tasks are read back. If it commits during the MERGE, the MERGE conflicts,
+and the take starts again.
 """
 
 from __future__ import annotations

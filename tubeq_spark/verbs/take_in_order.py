@@ -1,7 +1,7 @@
-"""Takes in tubes without sub-queues: what comes first in the order goes to a fresh lease segment.
+"""Takes in tubes without sub-queues: the first tasks in the order move to a fresh lease segment.
 
-Leases that have ended are written down first, by a commit of their own, so that what they held stands
-in its place again.
+Ended leases are written first, by a separate commit, so that their tasks are back in their places
+in the order.
 """
 
 from __future__ import annotations

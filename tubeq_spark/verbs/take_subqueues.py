@@ -1,11 +1,11 @@
 """Takes in tubes with sub-queues: one holder at a time for each, strictly in order.
 
-Steps: make sure of the session's lease, choose free sub-queues by their heads, fence orphans among
-them, lock them (a commit to `_tubeq_taken_utubes`), read their heads again, one MERGE that takes them
-(`verbs/acquire_subqueues.py` has what comes before it and what undoes it). An exchange does the ack in
-the same MERGE, and the sub-queues that it goes on with stay locked; those that it does not go on with
-are freed after it. Stopped before the MERGE, a lock without tasks is left; stopped after it, the locks
-of what does not go on.
+Steps: make sure of the session's lease, choose free sub-queues by their first tasks, fence orphans
+among them, lock them (a commit to `_tubeq_taken_utubes`), read their first tasks again, one MERGE
+that takes these (`verbs/acquire_subqueues.py` has the steps before it and their undoing). An
+exchange acks in the same MERGE. The sub-queues that it continues stay locked, and it frees the
+others afterwards. If it is interrupted before the MERGE, locks without tasks are left; after it,
+the locks of the sub-queues that are not continued.
 """
 
 from __future__ import annotations

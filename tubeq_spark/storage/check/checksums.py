@@ -1,4 +1,4 @@
-"""Hadoop's checksums beside the files of a log: Spark reads no file that has another one."""
+"""Hadoop's checksum files in a log: Spark refuses to read a file whose checksum differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the data files of a table are there as they were written, and which tasks are in them."""
+"""Checks that the data files of a table are complete, and finds the tasks in them."""
 
 from __future__ import annotations
 

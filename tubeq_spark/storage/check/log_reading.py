@@ -1,4 +1,4 @@
-"""Reads the whole log of a table for what it is, without stopping at what is damaged."""
+"""Reads the whole log of a table without stopping at damaged files."""
 
 from __future__ import annotations
 

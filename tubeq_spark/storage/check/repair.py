@@ -1,4 +1,4 @@
-"""Repairs a table: what is damaged is moved aside or taken out of the table, never overwritten."""
+"""Repairs a table: moves damaged files aside or out of the table, and overwrites nothing."""
 
 from __future__ import annotations
 

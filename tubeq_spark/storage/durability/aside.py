@@ -1,4 +1,4 @@
-"""Moves files of a log aside, where no reader looks, and has the log name the checkpoint to begin with."""
+"""Moves files of a log aside, where no reader finds them, and sets the checkpoint to begin with."""
 
 from __future__ import annotations
 

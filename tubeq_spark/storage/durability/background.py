@@ -1,4 +1,4 @@
-"""Writes tables to the disk once a second while there are commits, where no verb waits for that."""
+"""Syncs tables to the disk once a second while there are commits for which no verb waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads a commit file of a log as a whole, and refuses one of which something is missing."""
+"""Reads a commit file of a log completely, and refuses an incomplete one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the files that a log names are there as they were written: a power cut leaves some empty or cut."""
+"""Checks that the files in a log exist in full length: a power cut leaves some empty or cut."""
 
 from __future__ import annotations
 

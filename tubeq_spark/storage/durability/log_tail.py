@@ -1,7 +1,7 @@
-"""Reads the end of a log as a power cut may leave it, and finds the last version that is whole.
+"""Reads the end of a log after a power cut, and finds the last complete version.
 
-A version is whole when its commit can be read, all versions before it can, and each file that is part of
-the table at it is there in its full length. A file that a later version has removed may be gone.
+A version is complete if its commit and all commits before it can be read, and if each file of the
+table at this version exists in full length. A file that a later version has removed may be missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Makes tables usable after a power cut: what a cut has left half written at the end of a log is moved aside.
+"""Repairs tables after a power cut: moves incomplete commits at the end of a log aside.
 
-Each process looks once at each table, when it first uses it. The mark beside the table's lock tells
-whether the system, or the mount, was started anew since somebody synced the log; then the end of the log
-is read. Else the newest commit is looked at.
+Each process checks each table once, when it first uses it. The mark beside the table's lock tells
+whether the system or the mount was restarted since the log was last synced. If so, the process
+reads the end of the log; otherwise it reads only the newest commit.
 """
 
 from __future__ import annotations

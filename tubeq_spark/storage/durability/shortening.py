@@ -1,4 +1,4 @@
-"""Shortens the log of a table on local files: what lies before a checkpoint that is on the disk goes."""
+"""Shortens the log of a table on local files: removes commits before a synced checkpoint."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The mark beside a table's lock file: up to which version its log was synced, and since which boot.
+"""The mark beside a table's lock file: the last synced version of its log, and the boot id.
 
-Whoever has synced a version writes it down here, for the other processes of this host. The mark need not
-be on the disk itself: after a power cut it may be an older one, which claims less.
+A process that has synced a version writes it to this file, for the other processes of the host. The
+mark itself need not be synced: after a power cut it may be older and then claims less.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How far the log of a table on local files is on the disk, and the syncs that a commit waits for.
+"""How far the log of a table on local files is synced, and the syncs for which a commit waits.
 
-A version counts as synced once the contents of its data files and of its commit file, the names of
-both and the same of all versions before it are on the disk. Whoever commits syncs what others have left
-behind as well, since a version is worth no more than the ones that it stands on.
+A version is synced when the contents and names of its data files and of its commit file are on the
+disk, and those of all versions before it. A process that commits also syncs what others have not
+synced, because a version is lost if an earlier one is lost.
 """
 
 from __future__ import annotations

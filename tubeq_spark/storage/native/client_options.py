@@ -1,4 +1,4 @@
-"""What the client of an object store is told: time limits by default, and which requests it may repeat."""
+"""The options of the object store client: default time limits, and which requests it may repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of columns: rows as a table has them or as Python does, and no column converted that need not be."""
+"""Converts column types between tables and Python, without converting columns that need it not."""
 
 from __future__ import annotations
 

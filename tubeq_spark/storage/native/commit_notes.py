@@ -1,4 +1,4 @@
-"""What commits say of themselves, where both engines read it: the note, what changed, the marker."""
+"""The texts in commits that both engines read: the note, the changes, the marker."""
 
 from __future__ import annotations
 

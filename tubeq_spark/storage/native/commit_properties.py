@@ -1,4 +1,4 @@
-"""What the library is told with a commit: what the commit says of itself, and how often it may be tried."""
+"""The options of a commit for the library: its user metadata, and its number of attempts."""
 
 from __future__ import annotations
 

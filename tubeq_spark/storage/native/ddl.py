@@ -1,4 +1,4 @@
-"""Reads columns in DDL into the form in which Delta keeps them."""
+"""Reads columns in DDL into Delta's schema JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognises conflicts and lost answers: the only place that names errors of the library."""
+"""Recognises conflicts and lost answers; no other module names errors of the library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files may have rows of a condition, by the least and the greatest values of their columns."""
+"""Finds the files that may have rows for a condition, by the bounds of their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables that this process has open: their snapshots, one to read and one to write."""
+"""The open tables of this process: their snapshots, one for reads and one for writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs statements and appends on a table whose log this process writes by itself: one commit, or none."""
+"""Runs statements and appends on a table whose log this process writes: each is one commit or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps a table small and tells how large it is: dead files, checkpoints, its history."""
+"""Maintains and measures tables: dead files, checkpoints, history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Creates tables as Spark's CREATE TABLE makes them: same columns, properties and protocol."""
+"""Creates tables like Spark's CREATE TABLE: same columns, properties and protocol."""
 
 from __future__ import annotations
 

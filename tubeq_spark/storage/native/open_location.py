@@ -1,4 +1,4 @@
-"""Opening a location without Spark: its tables are made if need be."""
+"""Opens a location without Spark, and creates its tables if they are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of the options for object stores: the library takes others without a word."""
+"""Checks the names of options for object stores, because the library silently ignores unknown ones."""
 
 from __future__ import annotations
 

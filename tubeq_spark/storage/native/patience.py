@@ -1,4 +1,4 @@
-"""Repeats requests to an object store that failed in a way that passes, where the client below does not."""
+"""Repeats requests to an object store after errors that pass, if the client does not repeat them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The columns of a typed payload without Spark, from the DDL that a tube was created with."""
+"""The columns of a typed payload without Spark, from the DDL of the tube."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reads the rows of a few small files without a query: to plan one takes longer than to read them.
+"""Reads the rows of a few small files without a query, because planning one takes longer.
 
-What was read is kept for a while: a file is never changed, and what a take chooses from is what its
-statement changes next.
+The rows are cached for a while: a file never changes, and the statement of a take changes the rows
+from which the take has chosen.
 """
 
 from __future__ import annotations

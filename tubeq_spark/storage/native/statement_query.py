@@ -1,4 +1,4 @@
-"""The query by which DataFusion applies a statement: the clause for each row, and the row after it."""
+"""The DataFusion query that applies a statement: the clause for each row, and the new row."""
 
 from __future__ import annotations
 

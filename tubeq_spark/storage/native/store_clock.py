@@ -1,6 +1,7 @@
-"""How far the clock of an object store is from this host's, by the header that each of its answers has.
+"""Measures the clock of an object store against this host's, by the Date header of an answer.
 
-The library shows no headers. So this asks by itself, without credentials: also a refusal has the moment.
+The library does not expose headers. So this module sends its own request, without credentials: a
+refusal has the header, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads single files of a table's directory, wherever that is."""
+"""Reads single files of a table's directory, on any storage."""
 
 from __future__ import annotations
 

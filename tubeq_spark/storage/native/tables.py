@@ -1,4 +1,4 @@
-"""Makes, changes and measures Delta tables by the library."""
+"""Creates, changes and measures Delta tables by the library."""
 
 from __future__ import annotations
 

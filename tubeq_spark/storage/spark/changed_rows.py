@@ -1,9 +1,9 @@
-"""Counts what a commit changed in the table itself, where its history does not say.
+"""Counts the rows that a commit has changed from the table itself, if its history has no counts.
 
 A history without metrics (`spark.databricks.delta.history.metricsEnabled=false`, or a DELETE of
-files without statistics) tells that a statement landed, but not what it did. The version that it made
-and the one before it do. This reads both, narrow columns only, which is much; it is for answers that
-were lost.
+files without statistics) tells that a statement succeeded, but not how many rows it changed. This
+module reads the version of the statement and the one before it. It reads only narrow columns, but
+that is still much, so it is used only after lost answers.
 """
 
 from __future__ import annotations

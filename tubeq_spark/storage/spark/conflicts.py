@@ -1,4 +1,4 @@
-"""Recognises conflicts and lost answers: the only place that names errors of Delta and Spark."""
+"""Recognises conflicts and lost answers; no other module names errors of Delta and Spark."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reads totals and notes of ended tasks by Spark, from the log of a table on whatever storage.
+"""Reads totals and notes of ended tasks by Spark, from the log of a table on any storage.
 
-No query of Delta tells the versions under application ids, so the files of the log are read: the last
-checkpoints first, then the commits. Where a catalog keeps a table's directory to itself, the history is
-all there is: notes, as far back as it is kept.
+No query of Delta shows transaction ids of applications, so this module reads the files of the log:
+the last checkpoints first, then the commits. If a catalog does not show the directory of a table,
+only the history is left: notes, as far back as it is kept.
 """
 
 from __future__ import annotations

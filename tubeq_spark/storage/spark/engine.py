@@ -1,4 +1,4 @@
-"""The seam to Spark for the queue's own tables: run a query, run a statement, read a history."""
+"""The Spark engine: runs queries and statements on the queue's tables, and reads their history."""
 
 from __future__ import annotations
 

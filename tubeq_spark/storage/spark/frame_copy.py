@@ -1,11 +1,11 @@
-"""A DataFrame that has the same rows in the same partitions however often it is read.
+"""Copies a DataFrame so that every read has the same rows in the same partitions.
 
-A put reads its DataFrame twice, to count the rows of each partition and to write them with their
-numbers. Where rows are exchanged between partitions the two readings differ: a sort draws a sample
-anew for the bounds of its partitions, adaptive execution and the choice of a join go by sizes, and
-counting needs fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the
-executors' disks, and both passes read these. What is only filtered, projected and spread evenly is
-read twice.
+A put reads its DataFrame twice: to count the rows of each partition, and to write them with their
+ids. If the plan has a shuffle, the two reads can differ: a sort draws new samples for the bounds of
+its partitions, adaptive execution and the choice of a join depend on sizes, and counting needs
+fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the executors' disks,
+and both passes read these. A DataFrame that is only filtered, projected and spread evenly is read
+twice.
 """
 
 from __future__ import annotations

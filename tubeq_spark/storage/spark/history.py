@@ -1,4 +1,4 @@
-"""Reads the history of a table: its commits by what they say of themselves."""
+"""Reads the history of a table with the notes of its commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a classic Spark session allows, by its JVM: a quiet start, its running query."""
+"""Functions that only a classic Spark session allows, through its JVM: a quiet start, its queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opening a location: its tables are made if need be, its safety is looked at."""
+"""Opens a location with Spark: creates missing tables, and checks that its storage is safe."""
 
 from __future__ import annotations
 

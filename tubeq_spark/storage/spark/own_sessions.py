@@ -1,10 +1,11 @@
-"""The Spark sessions that a queue has for itself, so that it need not change the caller's.
+"""The queue's own Spark sessions, so that it need not change the caller's session.
 
-They know what the caller's session knows, credentials and catalog included, but for a few settings:
-`OWN_SETTINGS`. One interprets its plans, which is cheaper for a few rows, and one compiles them, which
-is cheaper for many: collecting file statistics alone doubles a write of 100,000 rows. A classic session
-makes them by `newSession`, which leaves nothing behind; Spark Connect, from 4.1 on, by `cloneSession`,
-and there they are released when the queue closes. Where neither is to be had it is the caller's.
+They share the credentials, the catalog and the settings of the caller's session, except
+`OWN_SETTINGS`. One session interprets its plans, which is faster for a few rows, and one compiles
+them, which is faster for many: without compilation file statistics alone double the time of a write
+of 100,000 rows. A classic session makes them by `newSession`, which needs no cleanup. Spark
+Connect, from 4.1 on, makes them by `cloneSession`, and they are released when the queue closes. If
+neither works, the queue uses the caller's session.
 """
 
 from __future__ import annotations

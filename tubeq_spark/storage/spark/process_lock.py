@@ -1,8 +1,8 @@
-"""Keeps other processes from a table while threads of this one write to it side by side.
+"""Keeps other processes from a table, while threads of this process write to it in parallel.
 
-For tables that are not the queue's. A write to those may take as long as the work whose results it
-stores, so threads must not wait for each other: within one JVM Delta keeps their commits apart by
-itself. The lock file and the note beside it are those of a `TableLock`.
+It is for tables of programs, not of the queue. A write to such a table may take as long as the work
+whose results it stores, so threads must not wait for each other; within one JVM Delta itself
+detects their conflicts. The lock file and the note beside it are those of a `TableLock`.
 """
 
 from __future__ import annotations

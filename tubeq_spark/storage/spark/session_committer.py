@@ -1,4 +1,4 @@
-"""Which JVM commits for a Spark session."""
+"""Finds the JVM that commits for a Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session settings that a queue wants, each with its reason, and a check of a given session."""
+"""The recommended session settings, each with its reason, and a check of a given session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes, changes and measures Delta tables through Spark."""
+"""Creates, changes and measures Delta tables through Spark."""
 
 from __future__ import annotations
 

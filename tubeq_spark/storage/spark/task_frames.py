@@ -1,4 +1,4 @@
-"""A tube as DataFrames, in the program's session: what is in it, what a take has, what was committed."""
+"""A tube as DataFrames in the program's session: its tasks, a batch, its commits."""
 
 from __future__ import annotations
 

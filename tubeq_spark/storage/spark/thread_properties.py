@@ -1,4 +1,4 @@
-"""What Spark goes by that belongs to a thread: job group, scheduler pool, tags."""
+"""Properties of a thread that Spark uses: job group, scheduler pool, tags."""
 
 from __future__ import annotations
 

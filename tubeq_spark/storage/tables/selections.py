@@ -1,4 +1,4 @@
-"""Selections: how many of some rows each segment holds, and the last of them, without their rows."""
+"""Selections: for each segment the number of selected rows and the last of them, without the rows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Sessions, their leases and counters: `_tubeq_sessions`.
 
-A heartbeat is a blind append, so a hundred of them never conflict; of one member's rows the one
-with the highest `seq` counts. What must be exclusive (a dead mark) is a MERGE over the
-literal bucket that all its rivals read.
+A heartbeat is an append that reads nothing, so a hundred heartbeats never conflict; of the rows of
+one member the one with the highest `seq` counts. A change that must be exclusive (a dead mark) is a
+MERGE over the literal bucket, which all competing commits read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The statements that take from sub-queues, and the fence around them: each is one commit.
 
-A take writes to the lease segment that its take id names. Whoever takes over an orphaned utube lock
-*fences* its take id first, by a row in a segment of its own, which the take with that id reads. So
-the take of a consumer that was paused between its two commits fails, however late it comes.
+A take writes to the lease segment with the number of its take id. A verb that takes over an
+orphaned utube lock first *fences* its take id, by a row in a separate segment, which the take with
+that id reads. So the MERGE of a take that was paused between its two commits fails, however late it
+comes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tube's table as its statements see it: name, id, order, and positions in the order."""
+"""The table of a tube for its statements: name, id, order, and positions in the order."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """The statements that change a tube's table: each is one commit.
 
-What keeps the statements simple and safe (ARCHITECTURE.md, "Segments"):
+These rules make the statements simple and safe (ARCHITECTURE.md, "Segments"):
 
 - every row that a statement changes moves to a fresh segment; other rows of its segment stay;
-- so a segment only loses rows, and a predicate over it can never match more than was decided;
-- a *lease segment* (the segment that a take moved rows to) is written once and leaves as a whole:
-  whoever takes a row out of it moves all the rest to a fresh lease segment, so that the owner's
-  DELETE of the partition finds everything or nothing.
+- so a segment only loses rows, and a predicate over it can never match more rows than the verb has
+  read;
+- a *lease segment* (the segment to which a take moves rows) is written once and removed as a whole:
+  a statement that takes a row out of it moves all the others to a fresh lease segment, so that the
+  owner's DELETE of the partition finds all of its tasks or none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Utube locks, the rows of `_tubeq_taken_utubes`: which take may hold a sub-queue.
 
-A lock says that the take with this id may hold tasks of a utube; the tube says whether it does.
-It is written before the tasks are taken and removed after they are given back, so that a utube is
-never held without a lock; a lock without tasks is an orphan, which whoever meets it takes over.
+A lock says that the take with this id may hold tasks of a sub-queue; the tube shows whether it
+does. The lock is written before the tasks are taken and removed after they are given back, so a
+sub-queue is never held without a lock. A lock without tasks is an orphan, which the next take of
+the sub-queue takes over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Notes for VACUUM in `_tubeq_sessions`: when it ran, and who asks it to wait."""
+"""Notes for VACUUM in `_tubeq_sessions`: the times of its runs, and requests to delay it."""
 
 from __future__ import annotations
 

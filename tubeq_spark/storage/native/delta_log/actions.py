@@ -1,4 +1,4 @@
-"""What a commit of a Delta log says, line by line: the actions of Delta's protocol."""
+"""The lines of a commit in a Delta log: the actions of Delta's protocol."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where a reader of a log begins: at the newest checkpoint that is whole, or at the first commit.
+"""Finds where to begin reading a log: at the newest complete checkpoint, or at the first commit.
 
-The log is listed once. The file that names the last checkpoint is a hint to other readers: it may be older
-than the log, or name what is not there.
+It lists the log once. `_last_checkpoint` is only a hint for other readers: it may be older than the
+log, or name a missing file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The bounds of a column in the statistics of a file: what is no greater and no less than its values.
+"""The bounds of a column in the statistics of a file: no value is below or above them.
 
-Where a column has values and no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
-the file, whether or not the nulls are counted. So a long text is cut, as Spark and the library do.
+If a column has values but no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
+the file, whether or not the NULLs are counted. So a long text gets shortened bounds, as Spark and
+the library write them.
 """
 
 from __future__ import annotations

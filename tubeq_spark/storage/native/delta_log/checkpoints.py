@@ -1,7 +1,8 @@
-"""Writes checkpoints: all that a log says of a table at a version, so that readers begin there.
+"""Writes checkpoints: the whole state of a table at a version, so that readers can begin there.
 
-What a checkpoint says of files that are gone, which VACUUM asks for, is copied from the last one, as long
-as it is kept. So its cost grows with them, and checkpoints of a table with many are further apart.
+A checkpoint also lists removed files, which VACUUM needs. They are copied from the last checkpoint
+until their retention ends. So checkpoints of a table with many removed files cost more, and are
+written less often.
 """
 
 from __future__ import annotations

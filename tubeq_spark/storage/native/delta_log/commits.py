@@ -1,4 +1,4 @@
-"""Writes the next version of a log: as a whole, and only where it is not there yet."""
+"""Writes the next version of a log completely, and only if it does not exist yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes rows into files of a table, one a partition, with the statistics by which they are skipped."""
+"""Writes rows into data files, one for each partition, with statistics for file skipping."""
 
 from __future__ import annotations
 

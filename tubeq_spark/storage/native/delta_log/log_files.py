@@ -1,17 +1,17 @@
-"""The log of a table on local files: whether it has a newer version, and that it stays short.
+"""Finds newer versions in the log of a table on local files, and keeps the log short.
 
-Each look of Spark's, and many a call of the library, lists the whole log, so a log that grows makes them
-slower. What the library does about that, a look at all files of the log after each commit, costs more
-than the rest of a commit. So here the committing process shortens the log now and then, under the table's lock, which keeps out all
-other writers and their own cleaning. On other storage the listing begins at a version: there the library
-cleans by the table's own retention, now and then as well.
+Spark, and many calls of the library, list the whole log, so a growing log makes them slower. The
+library's own cleaning reads all names in the log after each commit, which takes longer than the
+rest of a commit. So the committing process itself shortens the log from time to time, under the
+table's lock, which excludes all other writers and their cleaning. On other storage a listing can
+begin at a version: there the library cleans, by the table's own retention, also from time to time.
 
-What is removed lies before a checkpoint that stays, in the order of versions. It is older than anybody
-needs: writers hold the lock from their reading to their commit; readers without Spark keep a version in
-memory, and need the log while they open a table or move on; one that was paused just then, for longer
-than the newest part of the log covers, tries again. Spark needs it while it plans a statement, which
-may take long: where a process of this host reads by Spark, more stays. Who wants to look back has asked
-for a longer retention than the default, or for a feed of changes: there all stays as long as that says.
+The removed files are before a checkpoint that stays. Nobody needs them: writers hold the lock from
+their read to their commit. Readers without Spark keep a version in memory, and need the log while
+they open a table or move to a newer version; if they were paused for longer than the kept part of
+the log covers, they try again. Spark needs the log while it plans a statement, which may take long:
+if a process of this host reads by Spark, more is kept. If a tube has a longer retention than the
+default, or a change feed, the log is kept for all of that time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Durations among the properties of a table."""
+"""Reads durations from the properties of a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A version of a table: its files, its columns, and which versions of applications are in it."""
+"""A version of a table: its files, its columns, and its transaction ids of applications."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A table on local files whose log this process reads and writes by itself.
+"""A table on local files whose log this process reads and writes itself.
 
-The library takes some milliseconds to move a snapshot on by a version, to plan a commit and to look
-through the log, and more memory than all the rest of a worker. A queue's tables are plain, and their
-writers are kept apart by a lock: what is committed is the very next version, or nothing. So its log is
-read and written here. A table that wants more than a plain one is the library's.
+The library needs some milliseconds to update a snapshot by one version, to plan a commit and to
+list the log, and more memory than the rest of a worker. The tables of a queue use no special
+features, and a lock allows only one writer, so a commit becomes the next version or fails.
+Therefore this module reads and writes their logs. Tables with further features are left to the
+library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Single files of a log: what a commit says, and what a checkpoint does."""
+"""Reads single files of a log: commits and checkpoints."""
 
 from __future__ import annotations
 
