@@ -1,4 +1,4 @@
-"""Local directories where lock files or hard links do not work, because they are object stores."""
+"""Refuses local directories where lock files or hard links do not work."""
 
 from __future__ import annotations
 
