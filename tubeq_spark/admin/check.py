@@ -40,7 +40,7 @@ def check(opened: OpenedLocation, *, repair: bool, accept_loss: bool) -> CheckRe
 
 
 def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
-    """A location as it is found without an engine; `None`: it is in a catalog, or not on local files.
+    """Find a location without an engine; `None` if it is in a catalog or not on local files.
 
     Raises:
         InvalidOptionError: It is no location.

@@ -59,7 +59,7 @@ def remove_dead_files(
     last_us: int | None,
     tried_us: int | None = None,
 ) -> bool:
-    """Remove the files that no kept version needs, when it was not done for long enough.
+    """Remove files that no kept version needs, if it is time for that.
 
     Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
     Databricks' predictive optimization for one, and Delta refuses a VACUUM by anybody else.
@@ -125,7 +125,7 @@ def _is_due(
 
 
 def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) -> bool:
-    """Remove a table's dead files; False when that is left to another sweeper, who is at it."""
+    """Remove a table's dead files; False if another sweeper is doing it."""
     if queue.engine.tables.is_catalog_managed(name):
         log.info("%s is left to its catalog, which alone may remove its dead files", name)
         return True
@@ -140,7 +140,7 @@ def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) 
 
 
 def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
-    """Let files of a table on local files go, where a power cut must not bring back what needs them."""
+    """Sync a table on local files first, so that a power cut does not bring back removed files."""
     tables = queue.engine.tables
     if tables.property(name, LOG_CLEANUP) != "false":
         # Tables of earlier versions leave it to Delta, which syncs nothing before.
@@ -149,10 +149,10 @@ def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
 
 
 def _were_removed(queue: QueueContext, tables: Tables, before_us: int) -> bool:
-    """Whether all dead files are gone: those that were old enough at some time, and there are no others."""
+    """Whether no dead files are left: all were old enough before, and no others came."""
     return all(queue.engine.tables.last_write(name) < before_us for name, _ in tables.names)
 
 
 def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
-    """Make all writes to a table that were begun before now fail; False when a rival is at it."""
+    """Make all running writes to a table fail; False if another program does that now."""
     return queue.engine.tables.set_property(table, FENCE, str(now_us))

@@ -51,7 +51,7 @@ class Engines:
     spark: SparkEngine | None
 
     def close(self) -> None:
-        """Release what they hold."""
+        """Release their resources."""
         self.rows.close()
         if self.spark is not None and self.spark is not self.rows:
             self.spark.close()
@@ -63,7 +63,7 @@ def engines_of(
     wanted: object,
     storage_options: Mapping[str, str] | None,
 ) -> Engines:
-    """The engines for a location. No commit, and nothing is read of it.
+    """Choose the engines for a location, without a commit or a read.
 
     Args:
         spark: The program's session, if it has one.
@@ -93,7 +93,7 @@ def engines_of(
 
 
 def needs_spark(text: object, wanted: object = "auto") -> bool:
-    """Whether a queue takes a Spark session; a program that has none yet need not start one else.
+    """Whether a queue needs a Spark session; otherwise a program need not start one.
 
     Nothing is read. Where the native engine was asked for and cannot work this is no, too: opening
     the queue says why it cannot.
@@ -118,7 +118,7 @@ def needs_spark(text: object, wanted: object = "auto") -> bool:
 def open_location(
     engines: Engines, text: object, config: QueueConfig, *, create: bool
 ) -> OpenedLocation:
-    """Make sure of the system tables of a location.
+    """Open a location, and create missing system tables.
 
     Raises:
         QueueNotFoundError: There is no queue, and `create` is False.
@@ -160,7 +160,7 @@ def _chosen(
 
 
 def _asked(wanted: object) -> str:
-    """The engine that was asked for, by the program or, where it does not say, the environment."""
+    """The engine that the program or the environment asks for."""
     if wanted not in ENGINES:
         refuse("engine", wanted, f"one of {', '.join(ENGINES)}")
     if wanted != "auto":
@@ -177,7 +177,7 @@ def _by_itself(
     storage_options: Mapping[str, str] | None,
     why_not: str | None,
 ) -> str:
-    """What "auto" means in a program with a session."""
+    """The engine for "auto" in a program with a session."""
     if why_not is None and storage_options is None:
         why_not = _why_not_unasked(spark, location)
     if why_not is None:
@@ -188,7 +188,7 @@ def _by_itself(
 
 
 def _why_not_native(spark: SparkSession | None, location: Location) -> str | None:
-    """Why the native engine cannot work at a location; `None` when it can."""
+    """Why the native engine cannot work at a location; `None` if it can."""
     if importlib.util.find_spec(_LIBRARY) is None:
         return f"without Spark the library {_LIBRARY} is needed: {how_to_install('native')}"
     if location.in_catalog:
@@ -211,7 +211,7 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
 
 
 def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | None:
-    """Why the native engine is not taken where nobody asked for it."""
+    """Why "auto" does not choose the native engine."""
     if local_directory(location.text) is None:
         return "the native engine needs storage_options to reach it, or engine='native'"
     if spark is not None:

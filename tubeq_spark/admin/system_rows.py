@@ -36,7 +36,7 @@ def compact_rows(queue: QueueContext, survey: Survey) -> None:
 
 
 def compact_rows_at_times(queue: QueueContext) -> None:
-    """Remove replaced rows where no sweep has done it: on engines that can count the files cheaply.
+    """Remove replaced rows without a sweep, on engines that count files without a query.
 
     What fails here is left to a sweep. At most two commits.
     """

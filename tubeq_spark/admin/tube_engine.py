@@ -16,7 +16,7 @@ __all__ = ["for_tube", "require_writable"]
 
 
 def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueContext:
-    """The queue as a tube's verbs use it.
+    """The queue context for the verbs of a tube.
 
     Args:
         queue: The queue object.

@@ -72,7 +72,7 @@ def is_live(record: TubeRecord) -> bool:
 
 
 def context_of(tube: Tube) -> TubeContext:
-    """The context inside a tube."""
+    """The context of a tube."""
     return tube._ctx  # noqa: SLF001  (the façade keeps it from programs, not from the package)
 
 
@@ -84,7 +84,7 @@ def check_new(
     *,
     in_replicaset: bool,
 ) -> NewTube:
-    """Check what `create_tube` was given.
+    """Check the arguments of `create_tube`.
 
     Raises:
         InvalidOptionError: Any of it is bad.
@@ -106,7 +106,7 @@ def create(
     if_not_exists: bool,  # noqa: FBT001  (as the verb has it)
     owner: str | None = None,
 ) -> tuple[TubeRecord, bool]:
-    """Make a tube's table and register it, or find the tube that is there.
+    """Create a tube's table and register it, or find the existing tube.
 
     Args:
         queue: The queue object.
@@ -156,7 +156,7 @@ def create(
 def _known(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str
 ) -> TubeRecord | None:
-    """The live tube of a name, after what was stopped has been finished, and what is over ended."""
+    """Find the live tube of a name, after interrupted creations and drops are finished."""
     dead = DeadOwners(queue, queue.now_us())
     while True:
         known = registry.find(name)
@@ -174,7 +174,7 @@ def _known(
 
 
 def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str) -> TubeRecord:
-    """The tube of exactly this name; one that is being created is finished first.
+    """Find the tube of exactly this name; finish its creation if that was interrupted.
 
     Raises:
         TubeNotFoundError: No tube has this name, or it is being dropped.
@@ -190,7 +190,7 @@ def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: 
 def make_context(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> TubeContext:
-    """Everything the verbs need of a tube.
+    """Create the objects that the verbs of a tube need.
 
     Raises:
         InvalidOptionError: Its type is not known here.
@@ -261,7 +261,7 @@ def drop(
 def end_temporary(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> bool:
-    """Drop a temporary tube whose session has ended, with whatever others hold of it.
+    """Drop a temporary tube whose session has ended, with all its tasks.
 
     Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`, and a
     release of what is held.
@@ -301,7 +301,7 @@ def end_temporaries(
 
 
 def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None:
-    """Empty a tube that is being dropped, and take it out of the registry.
+    """Remove all rows of a tube that is being dropped, and then the tube from the registry.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube is live again.
@@ -315,7 +315,7 @@ def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None
 
 
 def _undo_drop(registry: Registry, record: TubeRecord) -> bool:
-    """Make a tube live again whose tasks are taken; False where a sweep has drained it by now.
+    """Make a tube with taken tasks live again; False if a sweep has emptied it meanwhile.
 
     Whoever else found it busy may have done so first: then it lives, too.
     """
@@ -328,7 +328,7 @@ def _undo_drop(registry: Registry, record: TubeRecord) -> bool:
 
 
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
-    """Remove a drained tube from the registry: the tombstone in its table has decided.
+    """Remove an emptied tube from the registry; the tombstone in its table is committed.
 
     The table stays, in a catalog too: by now it may belong to a new tube of that name.
     """
@@ -340,7 +340,7 @@ def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> N
 def finish_stopped(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, records: Iterable[TubeRecord]
 ) -> None:
-    """Go on with creations and drops that were stopped."""
+    """Finish interrupted creations and drops."""
     for record in records:
         try:
             if record.status is TubeStatus.DROPPING:
@@ -354,7 +354,7 @@ def finish_stopped(
 def finish_drop(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> None:
-    """Go on with a drop; when tasks are taken the tube is live again, as `drop` would have it."""
+    """Finish a drop; if tasks are taken, make the tube live again, as `drop` does."""
     ctx = make_context(queue, opened, registry, record)
     now_us = queue.now_us()
     expire.end_due(ctx, now_us)

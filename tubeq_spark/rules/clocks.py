@@ -9,7 +9,7 @@ _MOST = 1.0
 
 
 def told_drift(seconds: float | None) -> str | None:
-    """What to say of a store's clock that is so far ahead of this host's, or behind it.
+    """The message for a store's clock that differs from this host's by too much.
 
     `None`: nothing, as that is not far, or is not known.
     """

@@ -44,22 +44,22 @@ _REMOVED = (
 
 
 def following(rest: bytes) -> dict[str, int]:
-    """What the first line tells of the lines that follow it."""
+    """The text in the first line about the following lines."""
     return {"lines": rest.count(b"\n"), "bytes": len(rest)}
 
 
 def is_ours(text: bytes) -> bool:
-    """Whether a commit tells how much follows its first line, so that its counts need not be looked at."""
+    """Whether the first line has the length, so that file counts need not be checked."""
     return _OURS.match(text) is not None
 
 
 def told_in(text: bytes) -> tuple[bytes, bytes]:
-    """The lines in which a commit of another writer may tell of itself: the first one and the last one."""
+    """The lines of another writer's commit that may have its `commitInfo`: first and last."""
     return text.partition(b"\n")[0], text.rpartition(b"\n")[2]
 
 
 def fault_of(text: bytes) -> str:
-    """Why the text of a commit cannot be all that was written; empty: it may be.
+    """Why the text of a commit is incomplete; empty if it may be complete.
 
     It is as cheap as each read of a commit asks: only the first line and the last one are looked at.
     """
@@ -80,12 +80,12 @@ def fault_of(text: bytes) -> str:
 
 
 def changes_in(text: bytes) -> int:
-    """How many files of changes, for who follows a table's change feed, a commit adds."""
+    """How many files for the change feed a commit adds."""
     return text.count(_CHANGE) + text.startswith(_CHANGE[1:])
 
 
 def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, changes: int = 0) -> str:
-    """Why a commit of another writer must lack lines, by what it tells of itself; empty: it need not.
+    """Why another writer's commit lacks lines, by its `commitInfo`; empty if it may not.
 
     Args:
         info: Its `commitInfo`.
@@ -108,7 +108,7 @@ def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, change
 
 
 def _number(value: object) -> int:
-    """A metric as a number; what is none says nothing."""
+    """A metric as a number; other values count as unknown."""
     try:
         return int(value)  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError):

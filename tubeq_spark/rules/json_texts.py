@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 
 def bad_texts(column: pa.ChunkedArray) -> int:
-    """How many texts of a column are NULL, or nothing that a put of the value would store."""
+    """How many texts of a column are NULL or would be refused by a put."""
     texts = column.drop_null()
     bad: int = len(column) - len(texts)
     if not len(texts):
@@ -43,7 +43,7 @@ def bad_texts(column: pa.ChunkedArray) -> int:
 
 
 def is_utf8(column: pa.ChunkedArray) -> bool:
-    """Whether all texts of a column are UTF-8, as Arrow takes for granted and nobody checks."""
+    """Whether all texts of a column are UTF-8; Arrow assumes it without a check."""
     try:
         column.cast(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
@@ -59,7 +59,7 @@ def _is_payload(text: bytes) -> bool:
 
 
 def _suspicious(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which valid texts need a look by themselves."""
+    """The valid texts that must be checked one by one."""
     found = pc.match_substring_regex(texts, _SUSPICIOUS)
     lengths = pc.binary_length(texts)
     if pc.max(lengths).as_py() < _DIGITS:
@@ -70,7 +70,7 @@ def _suspicious(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _are_parsed(texts: pa.ChunkedArray) -> bool:
-    """Whether each text is one JSON value; False where the parser cannot tell, too."""
+    """Whether each text is one JSON value; False also if the parser cannot tell."""
     size = pc.sum(pc.binary_length(texts)).as_py()
     rows = max(1, _PART * len(texts) // max(size, 1))
     parts = range(0, len(texts), rows)

@@ -26,7 +26,7 @@ _SEGMENT_BYTES = 16 << 20
 
 
 def hash_of(utube: str | None) -> int:
-    """The hash that sub-queues are spread by; in SQL `crc32(CAST(utube AS BINARY))`."""
+    """The hash by which sub-queues are spread; in SQL `crc32(CAST(utube AS BINARY))`."""
     return zlib.crc32((utube or "").encode("utf-8", "surrogatepass"))
 
 
@@ -64,7 +64,7 @@ class Spread:
 
 
 def within(sizes: Iterable[tuple[int, int]], each: int, most: int) -> list[int]:
-    """The first segments that are small, and small together.
+    """The first segments that are small, each and together.
 
     Args:
         sizes: Segments and their sizes, in order.
@@ -94,7 +94,7 @@ def rows_of(size: int, count: int, total_bytes: int) -> int:
 
 
 def spread(counts: Mapping[int, int], size: int, least: int) -> Spread:
-    """Decide on the segments of a put.
+    """Choose the segments of a put.
 
     A group's rows are assumed to lie evenly among the others: then no segment has more than `size`
     rows. Of n rows sorted by sub-queue one may have up to the square root of n * size.

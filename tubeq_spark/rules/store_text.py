@@ -67,7 +67,7 @@ _HELP = (
 
 
 def chained(text: str) -> str | None:
-    """All causes in one line, and what helps, if it is known; `None`: the text has no such lines."""
+    """All causes in one line, with a hint if known; `None` if the text has no such lines."""
     if _ARROW not in text:
         return None
     parts = [_said(part) for part in _NUMBER.sub(r"\1 ", _COLOUR.sub("", text)).split(_ARROW)]
@@ -84,7 +84,7 @@ def chained(text: str) -> str | None:
 
 
 def _said(part: str) -> str:
-    """What one of the lines says; of an answer in XML its code and its message."""
+    """The message of one line; for an answer in XML its code and message."""
     code, message = _CODE.search(part), _MESSAGE.search(part)
     if code is None:
         plain = " ".join(part.split())

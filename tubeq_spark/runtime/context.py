@@ -59,14 +59,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, weakref_slot=True)
 class QueueLife:
-    """The state of a queue object, which all that is made of it shares, and which is gone with the last of it."""
+    """The state of a queue object, shared by all its objects and collected with the last one."""
 
     state: QueueState = QueueState.INIT
 
 
 @dataclass(slots=True)
 class QueueContext:
-    """Shared by all tubes of one queue object."""
+    """The objects that all tubes of one queue object share."""
 
     engine: Engine
     #: For DataFrames of programs; `None` where there is no Spark session.
@@ -95,7 +95,7 @@ class QueueContext:
     checked: dict[int, int] = field(default_factory=dict)
 
     def now_us(self) -> int:
-        """The moment of an operation."""
+        """The time of an operation."""
         return to_us(self.clock.now())
 
     @property
@@ -108,7 +108,7 @@ class QueueContext:
         self.life.state = state
 
     def through_spark(self) -> QueueContext:
-        """The same, with Spark for row verbs, too.
+        """The same context with Spark for row verbs.
 
         Raises:
             StoreError: There is no Spark session.
@@ -119,15 +119,15 @@ class QueueContext:
         return replace(self, engine=spark, loop=loop, once=loop.impatient())
 
     def read_only(self, why: str) -> QueueContext:
-        """The same, with row verbs that are refused, and why."""
+        """The same context, but row verbs are refused with this reason."""
         return replace(self, loop=self.loop.refusing(why), once=self.once.refusing(why))
 
     def for_its_heart(self) -> QueueContext:
-        """The same for what outlives the queue object: it does not keep that alive."""
+        """The same context without a reference to the queue object, for its heart."""
         return replace(self, life=QueueLife(QueueState.RUNNING))
 
     def require_spark(self) -> SparkEngine:
-        """What makes DataFrames of the queue's tables.
+        """The Spark engine, which makes DataFrames of the queue's tables.
 
         Raises:
             StoreError: There is no Spark session.
@@ -138,7 +138,7 @@ class QueueContext:
         return self.spark
 
     def require_spark_loop(self) -> CommitLoop:
-        """What commits DataFrames.
+        """The Spark engine for commits of DataFrames.
 
         Raises:
             StoreError: There is no Spark session, or Spark must not commit here.
@@ -156,7 +156,7 @@ class QueueContext:
         on_spark: bool = False,
         then: Callable[[], object] | None = None,
     ) -> T:
-        """Run a verb such that an interrupt of the main thread leaves nothing half done.
+        """Run a verb so that an interrupt of the main thread leaves nothing half done.
 
         Args:
             verb: What to run.
@@ -188,7 +188,7 @@ class QueueContext:
 
 @contextmanager
 def left_out(queue: QueueContext, name: str) -> Iterator[None]:
-    """Run a block about one of many tubes: one that cannot be read is told of in the log.
+    """Run a block for one of many tubes; if the tube cannot be read, log a warning.
 
     Raises:
         StoreError: It is not the tube, but Spark that cannot be reached.
@@ -245,7 +245,7 @@ class TubeContext:
 
     @property
     def max_attempts(self) -> int | None:
-        """After so many takes a task is buried instead of readied."""
+        """The number of takes after which a task is buried."""
         return self.record.options.max_attempts
 
     @property
@@ -255,11 +255,11 @@ class TubeContext:
 
     @property
     def callback(self) -> Callback | None:
-        """What is called for changes made through this queue object."""
+        """The callback for changes through this queue object."""
         return self.events.callback
 
     def seen(self, row: StoredTask, now_us: int, over: Collection[str]) -> StoredTask | None:
-        """A row as if what time has changed were written down; `None`: its life is over.
+        """A row with its effective state; `None` if its ttl has ended.
 
         Args:
             row: The row.
@@ -271,13 +271,13 @@ class TubeContext:
         return row.seen_at(now_us, self.max_attempts)
 
     def count(self, event: str, tasks: int, done: int = 0) -> None:
-        """Count an event of tasks whose rows nobody holds."""
+        """Count an event of tasks that nobody holds."""
         self.events.count(event, tasks, done)
 
     def happened(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
-        """Count an event, tell the callback of it later (`tell`), and return the tasks."""
+        """Count an event, keep it for the callback, and return the tasks."""
         return self.events.happened(event, rows, state)
 
     def remember(self, event: str, tasks: Iterable[Task]) -> None:
@@ -298,7 +298,7 @@ class TubeContext:
 
 
 def perform(ctx: TubeContext, verb: Callable[[], T], *, on_spark: bool = False) -> T:
-    """Run a verb of a tube as a program called it: refuse it where it cannot be, tell what happened.
+    """Run a verb of a tube: refuse it if it is not allowed, then call the callback.
 
     An interrupt leaves nothing of it half done (`uninterrupted`).
 

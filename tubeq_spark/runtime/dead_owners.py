@@ -17,7 +17,7 @@ __all__ = ["DeadOwners"]
 
 
 class _Judge(Protocol):
-    """What a queue object judges by."""
+    """The parts of a queue object that it needs."""
 
     @property
     def config(self) -> QueueConfig: ...
@@ -30,7 +30,7 @@ class _Judge(Protocol):
 
 
 class DeadOwners:
-    """Judges owners at one moment; the sessions are read once, when the first is judged."""
+    """Judges owners at one time; it reads the sessions once, for the first owner."""
 
     def __init__(
         self, queue: _Judge, now_us: int, views: Mapping[str, SessionView] | None = None
@@ -48,7 +48,7 @@ class DeadOwners:
         self._dead: set[str] = set()
 
     def is_dead(self, owner: str) -> bool:
-        """Whether an owner (session and epoch) bears the dead mark, or gets it now.
+        """Whether an owner (session and epoch) has the dead mark, or gets it now.
 
         What was read may be old, and not know a session that has just begun. It only ever spares a
         commit: who is not seen alive gets the mark by a statement that reads its session's rows in

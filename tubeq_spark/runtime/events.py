@@ -31,13 +31,13 @@ class TubeEvents:
         self._happened: deque[tuple[Task, str]] = deque()
 
     def count(self, event: str, tasks: int, done: int = 0) -> None:
-        """Count an event of so many tasks, so many of which came to their end by it."""
+        """Count an event of `count` tasks, `done` of which it has ended."""
         self._counters.add(self._tube_id, event, tasks, done)
 
     def happened(
         self, event: str, rows: Iterable[StoredTask], state: TaskState | None = None
     ) -> list[Task]:
-        """Count an event, tell the callback of it later (`tell`), and return the tasks."""
+        """Count an event, keep it for the callback, and return the tasks."""
         rows = list(rows)
         tasks = [row.task(state) for row in rows]
         done = 0
@@ -51,7 +51,7 @@ class TubeEvents:
         return tasks
 
     def released(self, after: Iterable[StoredTask]) -> list[Task]:
-        """Count and tell that tasks were given back, some of them worn out."""
+        """Count released tasks, some of which are buried, and keep the events for the callback."""
         after = list(after)
         self.happened("bury", [row for row in after if row.state is TaskState.BURIED])
         return self.happened("release", after)
@@ -59,7 +59,7 @@ class TubeEvents:
     def written_down(
         self, row: StoredTask, now_us: int, max_attempts: int | None, *, counted: bool = True
     ) -> list[str]:
-        """Count and tell what time had done to a row that was changed before anyone wrote it down.
+        """Count events by time of a row that was changed before they were stored.
 
         Returns:
             The events.
@@ -78,7 +78,7 @@ class TubeEvents:
             self._happened.extend((task, event) for task in tasks)
 
     def tell(self) -> None:
-        """Call the callback for what has happened; outside all locks, so it may use the queue."""
+        """Call the callback for the kept events, outside all locks, so it may use the queue."""
         while True:
             try:
                 task, event = self._happened.popleft()

@@ -26,7 +26,7 @@ __all__ = ["HeldTasks"]
 
 
 class HeldTasks:
-    """Held tasks by tube and id, and the lease segments they sit in."""
+    """Held tasks by tube and id, and their lease segments."""
 
     def __init__(self) -> None:
         """Hold nothing."""
@@ -40,7 +40,7 @@ class HeldTasks:
         self._lock = threading.Lock()
 
     def add(self, tube_id: int, rows: Iterable[StoredTask]) -> None:
-        """Remember whole lease segments that were just made.
+        """Remember whole new lease segments.
 
         Args:
             tube_id: The tube.
@@ -62,7 +62,7 @@ class HeldTasks:
             )
 
     def add_batch(self, take_id: int, until: int | None) -> None:
-        """Remember a batch, and when its first lease ends."""
+        """Remember a batch, and the end of its first lease."""
         with self._lock:
             self._batches[take_id] = until
 
@@ -72,20 +72,20 @@ class HeldTasks:
             self._batches.pop(take_id, None)
 
     def find(self, tube_id: int, ids: Sequence[int]) -> list[StoredTask] | None:
-        """The rows of these tasks; `None` when any is not remembered."""
+        """The rows of these tasks; `None` if one of them is not remembered."""
         with self._lock:
             rows = [self._rows.get((tube_id, task_id)) for task_id in ids]
         found = [row for row in rows if row is not None]
         return found if len(found) == len(rows) else None
 
     def members(self, lease_segment: int) -> list[int] | None:
-        """The ids of all tasks in a lease segment; `None` when it is not remembered."""
+        """The ids of all tasks in a lease segment; `None` if it is not remembered."""
         with self._lock:
             keys = self._lease_segments.get(lease_segment)
             return None if keys is None else [task_id for _, task_id in keys]
 
     def left(self, tube_id: int, ids: Iterable[int], moves: Mapping[int, int]) -> None:
-        """Some tasks were seen to leave their lease segments, and the rest of those to move.
+        """Record that some tasks left their lease segments, and the others moved.
 
         Args:
             tube_id: The tube.
@@ -109,7 +109,7 @@ class HeldTasks:
                 self._loose.pop(key, None)
 
     def touched(self, tube_id: int, after: StoredTask, moves: Mapping[int, int]) -> None:
-        """A held task has a longer lease, and its lease segment has moved with all that is in it.
+        """Record a longer lease of a held task, whose lease segment has moved as a whole.
 
         Of a task that is not remembered only the lease is: another may have taken it, or a batch.
 
@@ -135,7 +135,7 @@ class HeldTasks:
                 self._loose[key] = after.next_event
 
     def compare(self, tube_id: int, task_id: int, stored: StoredTask | None, *, held: bool) -> None:
-        """Forget the lease segment of a task that is not where it is remembered.
+        """Forget the lease segment of a task that was not found there.
 
         Args:
             tube_id: The tube.
@@ -154,7 +154,7 @@ class HeldTasks:
                 self._loose[key] = stored.next_event
 
     def forget(self, lease_segments: Iterable[int]) -> None:
-        """Forget lease segments that are not where they were; their tasks may be held."""
+        """Forget lease segments that were not found; their tasks may still be held."""
         with self._lock:
             for lease_segment in lease_segments:
                 self._forget(lease_segment)
@@ -177,7 +177,7 @@ class HeldTasks:
                 self._pop(lease_segment)
 
     def clear(self) -> None:
-        """Forget all: the session's epoch is over."""
+        """Forget all, because the session's epoch has ended."""
         with self._lock:
             self._rows.clear()
             self._lease_segments.clear()
@@ -185,7 +185,7 @@ class HeldTasks:
             self._loose.clear()
 
     def any_at(self, now_us: int) -> bool:
-        """Whether anything is held in a lease that lasts."""
+        """Whether a held task has a lease that has not ended."""
         with self._lock:
             self._loose = {k: end for k, end in self._loose.items() if not due(end, now_us)}
             return (

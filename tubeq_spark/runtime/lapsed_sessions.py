@@ -23,7 +23,7 @@ _YOUNG_US = 1_000_000
 
 
 class LapsedSessions:
-    """What a queue object knows of the sessions of others; safe to use from many threads."""
+    """The known ends of other sessions' leases; thread-safe."""
 
     def __init__(
         self,
@@ -56,19 +56,19 @@ class LapsedSessions:
         self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
 
     def owners(self, now_us: int) -> tuple[str, ...]:
-        """Owners whose leases are over, as far as is known; what they hold is ready."""
+        """Owners whose leases have ended, as far as known; their tasks are ready."""
         return tuple(sorted(owner for owner, _ in self._over(now_us)))
 
     def are_new(self, tube: int, now_us: int) -> bool:
-        """Whether a session is over whose tasks in a tube nobody has looked for."""
+        """Whether a session has ended whose tasks in a tube were not searched yet."""
         return not self._over(now_us) <= self._looked[tube]
 
     def looked(self, tube: int, now_us: int) -> None:
-        """Note that what sessions which are over held in a tube was released."""
+        """Record that the tasks of ended sessions in a tube were released."""
         self._looked[tube] = self._over(now_us)
 
     def _over(self, now_us: int) -> frozenset[tuple[str, int]]:
-        """Owners that are over, and until when they had a lease: they may come back with another."""
+        """Ended owners with the ends of their leases; they may get a new lease."""
         with self._lock:
             if self._is_old(now_us):
                 self._read(now_us)

@@ -41,7 +41,7 @@ _LONG, _ASKED = 300.0, 1_200.0
 
 
 class Session:
-    """One queue object's membership of a session, and the number slot that it leases."""
+    """The membership of a queue object in a session, and the id slot that it leases."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Session:
         held_tasks: HeldTasks,
         running: LongStatements,
     ) -> None:
-        """Begin a session of its own; nothing is written before it is needed.
+        """Begin a new session; nothing is written before it is needed.
 
         Args:
             sessions: Where sessions are written.
@@ -104,23 +104,23 @@ class Session:
 
     @property
     def owner(self) -> str:
-        """What a taken task's row says of its holder."""
+        """The owner in the row of a taken task."""
         return f"{self.uuid}/{self.epoch}"
 
     @property
     def announced(self) -> bool:
-        """Whether others may have joined."""
+        """Whether other queue objects may have joined."""
         return self._announced
 
     @property
     def registered(self) -> bool:
-        """Whether the session was ever written down."""
+        """Whether the session was ever written."""
         return self._registered
 
     # -- lease --------------------------------------------------------------------------------
 
     def hold(self) -> str:
-        """Make sure of a lease that lasts before a take, and return the owner to write.
+        """Make sure of a lasting lease before a take, and return the owner to write.
 
         No commit in the first half of a lease; else one, and two when the session was found dead.
         What is taken late in a lease would be lost before the next beat comes.
@@ -167,7 +167,7 @@ class Session:
         return row
 
     def _is_dead(self) -> bool:
-        """Whether a clock ahead of ours found us dead: all that we take would be released at once."""
+        """Whether a host with a clock ahead of ours found us dead and would release our takes."""
         view = self._view(self.uuid)
         return view is not None and view.dead_epoch >= self.epoch
 
@@ -232,7 +232,7 @@ class Session:
                 self._begin_anew(now_us)
 
     def _ask_to_wait(self, now_us: int) -> None:
-        """Ask VACUUM to wait for our long statements, or it would make them begin anew."""
+        """Ask sweeps to delay VACUUM for our long statements, which would start again."""
         asked = us_from_seconds(_ASKED) or 0
         for table in self._running.longer_than(_LONG):
             last = self._asked.get(table)
@@ -241,7 +241,7 @@ class Session:
                 self._asked[table] = now_us
 
     def set_ttr(self, ttr: float) -> None:
-        """Change the lease's length, and write it down if there is a lease. At most one commit."""
+        """Change the lease's length, and write it if there is a lease. At most one commit."""
         with self._lock:
             self.ttr = ttr
             if self._registered:
@@ -260,7 +260,7 @@ class Session:
             return self.uuid
 
     def keep(self) -> str:
-        """Keep the session alive from now on, for what ends with it, and return the owner to note.
+        """Keep the session alive for temporary tubes, and return the owner to note.
 
         At most one commit, as `hold`.
         """
@@ -269,7 +269,7 @@ class Session:
             return self.hold()
 
     def keep_no_longer(self) -> None:
-        """Let the session end by itself again: what was to end with it is gone. No commit."""
+        """Let the session end by itself again: no temporary tube needs it. No commit."""
         # Without the lock, which a heartbeat may hold for as long as a server does not answer.
         self._kept = False
 

@@ -29,7 +29,7 @@ def looks(
     changes: Callable[[], object],
     require_running: Callable[[], None],
 ) -> Iterator[None]:
-    """Tell when to look for something, until `timeout` seconds have passed.
+    """Yield the times to check for something, until `timeout` seconds have passed.
 
     Now, whenever it was seen that the tube has changed, and else at growing intervals. A verb that was
     interrupted looks no more.
