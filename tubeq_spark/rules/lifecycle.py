@@ -93,7 +93,7 @@ TIMERS: Final[dict[TaskState, Timer]] = {
 
 
 def due(moment_us: int | None, now_us: int) -> bool:
-    """Whether a time is past; `None`, never, is not."""
+    """Whether a time is reached; `None`, never, is not."""
     return moment_us is not None and moment_us <= now_us
 
 

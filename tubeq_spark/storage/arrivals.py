@@ -26,7 +26,7 @@ _BEGINNING = 1 << 16
 
 
 class Arrivals:
-    """Counts commits to a table that are not of certain operations, from the first question on."""
+    """Counts commits to a table, except those of certain operations, from the first call on."""
 
     def __init__(self, log: Path, but: Collection[str]) -> None:
         """Follow a log.
@@ -41,7 +41,7 @@ class Arrivals:
         self._count = 0
 
     def count(self) -> int:
-        """How many there were; a log that cannot be read has none.
+        """The number of such commits; 0 if the log cannot be read.
 
         It reads the names of the log at first, and then looks for one name at a time.
         """

@@ -35,7 +35,7 @@ _MOMENT = pa.timestamp("us", "UTC")
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as an array; moments in microseconds."""
+    """Values as an array; times are in microseconds."""
     if kind == _MOMENT:
         return array(values, pa.int64()).cast(kind)
     known = _KINDS.get(kind)
@@ -78,11 +78,11 @@ def scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def taken(values: pa.Table | pa.Array | pa.ChunkedArray, places: pa.Array) -> Any:
-    """The values, or the rows, at some places; none of them for no places."""
+    """The values, or the rows, at some positions."""
     # Arrow before version 19 has no empty selections, and some of them end the process.
     return values.take(places) if len(places) else values.slice(0, 0)
 
 
 def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
-    """A value, so many times."""
+    """An array that repeats one value."""
     return pa.repeat(scalar(value, kind), count)

@@ -40,12 +40,12 @@ log = logging.getLogger(__name__)
 
 
 class Stale(Exception):  # noqa: N818  (a signal inside the loop, not an error of anybody)
-    """What was decided no longer holds; decide anew."""
+    """The decision no longer holds; decide again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[T]):
-    """What one attempt decided.
+    """The decision of one attempt.
 
     Attributes:
         statement: What to commit; `None`: nothing, the result is known.
@@ -57,7 +57,7 @@ class Plan(Generic[T]):
 
 
 class Tally:
-    """What all loops of a queue object share: whose they are, what they run, what they met."""
+    """The shared state of all loops of a queue object: its session, statements and conflicts."""
 
     def __init__(self, clock: Clock | None = None, session: Callable[[], str] = lambda: "") -> None:
         """Start at zero.
@@ -72,17 +72,17 @@ class Tally:
         self._lock = threading.Lock()
 
     def conflicted(self, table_lock: TableLock) -> None:
-        """Count one at a table."""
+        """Count a conflict on a table."""
         with self._lock:
             self._conflicts[table_lock] = self._conflicts.get(table_lock, 0) + 1
 
     def at(self, table_lock: TableLock) -> int:
-        """Those at a table."""
+        """The conflicts on a table."""
         with self._lock:
             return self._conflicts.get(table_lock, 0)
 
     def total(self) -> int:
-        """All of them, the system tables' included."""
+        """All conflicts, including those on system tables."""
         with self._lock:
             return sum(self._conflicts.values())
 
@@ -122,14 +122,14 @@ class CommitLoop:
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
 
     def impatient(self) -> CommitLoop:
-        """A loop that gives up at the first conflict, for what need not be done now."""
+        """A loop without retries, for work that can wait."""
         config = replace(self._config, attempts=1)
         loop = CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
         loop._refusal = self._refusal
         return loop
 
     def refusing(self, why: str) -> CommitLoop:
-        """A loop that commits nothing and says why, for tables that its engine must not write."""
+        """A loop that refuses to commit and says why, for tables that its engine must not write."""
         loop = CommitLoop(self._engine, self._config, self._wall, self._uniform, self.tally)
         loop._refusal = why
         return loop
@@ -140,7 +140,7 @@ class CommitLoop:
         return self._refusal is None
 
     def require_allowed(self) -> None:
-        """Refuse what a loop that commits nothing would be asked to commit.
+        """Raise if this loop refuses to commit.
 
         Raises:
             StoreError: It commits nothing.
@@ -149,7 +149,7 @@ class CommitLoop:
             raise StoreError(self._refusal)
 
     def run(self, operation: str, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
-        """Repeat `attempt` until it commits, or decides that there is nothing to commit.
+        """Repeat `attempt` until it commits, or decides that nothing is to be committed.
 
         Args:
             operation: Its name, for the observer and for messages.
@@ -189,18 +189,18 @@ class CommitLoop:
                 self._wall.sleep(wait)
 
     def opened(self, table: str, table_lock: TableLock) -> None:
-        """Begin to use a table: its log is made readable as it is, if an earlier version wrote it."""
+        """Begin to use a table: make its log readable if an earlier version wrote it."""
         self._tables[table_lock] = table
         self._engine.mend(table, lambda: table_lock.changing(self._engine.committer))
 
     def _mend(self, table_lock: TableLock) -> None:
-        """Do so after a conflict: an earlier version beside this one goes on writing."""
+        """Do that again after a conflict, because an earlier version may still write."""
         table = self._tables.get(table_lock)
         if table is not None:
             self._engine.mend(table, nullcontext)
 
     def _prepare(self, table_lock: TableLock) -> None:
-        """Shorten what is to be done once the lock is there."""
+        """Read ahead, to shorten the time under the lock."""
         table = self._tables.get(table_lock)
         if table is not None:
             self._engine.look_ahead(table)
@@ -261,7 +261,7 @@ class CommitLoop:
 
     @staticmethod
     def _settle(operation: str, table_lock: TableLock, statement: Statement | Append) -> None:
-        """Wait until a commit is on the disk, where that is promised."""
+        """Sync a commit to the disk, as far as durability asks for it."""
         try:
             table_lock.settle()
         except SyncError as error:
@@ -277,5 +277,5 @@ class CommitLoop:
 
 
 def _is_known(error: Exception) -> bool:
-    """Whether it is known what became of a statement: it does not run any more."""
+    """Whether the outcome of a statement is known, so that it no longer runs."""
     return not isinstance(error, CommitUnknownError)

@@ -23,7 +23,7 @@ _CLEANING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is known of a commit before it is made.
+    """The parts of a note that are known before the commit.
 
     Attributes:
         operation: What it is for: a verb, or what a sweep or a session does.
@@ -43,7 +43,7 @@ class Note:
 
 
 def newest_write(commits: Sequence[tuple[str, int]]) -> int:
-    """When a table was last written to, cleaning apart.
+    """The time of the last commit to a table, except those of VACUUM.
 
     Args:
         commits: Operation and moment of the newest commits, the newest first; at least one.

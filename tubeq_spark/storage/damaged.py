@@ -13,11 +13,11 @@ __all__ = ["DamagedFileError", "damaged"]
 
 
 class DamagedFileError(StoreError):
-    """A file of a table is not as it was written, or not there; nothing was written."""
+    """A file of a table is damaged or missing; nothing was written."""
 
 
 def damaged(file: Path | str, fault: str) -> DamagedFileError:
-    """The refusal of a table for one of its files.
+    """Make the error for a damaged file of a table.
 
     Args:
         file: The file.

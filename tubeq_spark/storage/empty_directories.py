@@ -28,7 +28,7 @@ _OLD = 3600.0
 
 @contextmanager
 def without_empty_directories(table: str) -> Iterator[None]:
-    """Run a block that removes dead files of a table, then remove the directories that are empty.
+    """Run a block that removes dead files of a table, then remove empty directories.
 
     Nothing on other storage than local files: there are no directories.
 
@@ -58,7 +58,7 @@ def _old(table: Path) -> Sequence[str]:
 
 
 def _remove(segment: str) -> None:
-    """Remove a directory if nothing is in it but Hadoop's checksums of files that are gone."""
+    """Remove a directory if it has only checksum files of removed files."""
     with suppress(OSError):
         os.rmdir(segment)  # noqa: PTH106  (there may be a million)
         return

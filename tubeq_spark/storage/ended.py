@@ -27,12 +27,12 @@ FOR_EVER_MS = 253_402_214_400_000
 
 
 def total(tube: int) -> str:
-    """The application id of what the native engine has ended of a tube."""
+    """The application id of the tasks of a tube that the native engine has ended."""
     return f"{TOTALS}/{tube}"
 
 
 def told_total(tube: int) -> str:
-    """The application id of what notes of Spark's commits have told of a tube, as far as it was added up.
+    """The application id of the sum of Spark's notes of a tube.
 
     Its version is a multiple of the total, and some more (`ended_log`).
     """
@@ -41,7 +41,7 @@ def told_total(tube: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How many tasks come to their end by a statement.
+    """The number of tasks that a statement ends.
 
     Attributes:
         tube: The id of the tube.
@@ -55,7 +55,7 @@ class Ended:
     gone: int | None = None
 
     def __str__(self) -> str:
-        """As the note of a commit of Spark tells it."""
+        """The text in the note of a commit of Spark."""
         if self.count is not None:
             return f" ended={self.tube}:{self.count}"
         return f" ended={self.tube}:" + ("deleted" if self.gone is None else f"in:{self.gone}")
@@ -63,7 +63,7 @@ class Ended:
     def total(
         self, affected: Affected, version_under: Callable[[str], int | None]
     ) -> tuple[str, int] | None:
-        """The new total of a tube, with its application id; `None`: nothing has ended.
+        """The new total of a tube, with its application id; `None` if no task has ended.
 
         Args:
             affected: What the statement changes.
@@ -74,7 +74,7 @@ class Ended:
         return (app, (version_under(app) or 0) + number) if number else None
 
     def of(self, affected: Affected) -> int:
-        """How many have ended, of a statement that was decided on one version."""
+        """The number of tasks that a statement has ended, based on one version."""
         if not affected.total:
             return 0
         return affected.deleted if self.count is None else self.count

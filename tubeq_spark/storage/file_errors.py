@@ -16,7 +16,7 @@ __all__ = ["FileError", "using"]
 
 
 class FileError(StoreError):
-    """A file or a directory of this host cannot be used; nothing was written."""
+    """A file or directory of this host cannot be used; nothing was written."""
 
 
 @contextmanager

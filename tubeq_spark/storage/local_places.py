@@ -34,7 +34,7 @@ def on_databricks() -> bool:
 
 
 def refuse_mounts(location: Location) -> None:
-    """Refuse a directory of an object store that Databricks shows as one.
+    """Refuse a directory of an object store on Databricks.
 
     Raises:
         StoreError: It is one.
@@ -54,7 +54,7 @@ def refuse_mounts(location: Location) -> None:
 
 
 def require_links(locks: Path) -> None:
-    """Refuse a location whose file system has no hard links; it is looked at once by a process.
+    """Refuse a file system without hard links; a process checks it once.
 
     Args:
         locks: The location's directory of lock files.

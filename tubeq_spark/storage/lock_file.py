@@ -50,10 +50,10 @@ def _nothing() -> None:
 
 
 class LockFile:
-    """The lock file of a table, held by one process at a time; may be entered again by its holder."""
+    """The lock file of a table, held by one process at a time; its holder may enter it again."""
 
     def __init__(self, path: Path, wall: Clock) -> None:
-        """Use a lock file, which need not be there; `wall` is real time."""
+        """Use a lock file, which may not exist yet; `wall` is real time."""
         self.path = path
         # thread_local=False: whoever uses it lets in one thread at a time.
         self._file = FileLock(path, thread_local=False)
@@ -72,7 +72,7 @@ class LockFile:
         _lock_files.add(self)
 
     def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
-        """Wait until it is ours.
+        """Wait until this process holds it.
 
         Args:
             prepare: Called while the first in line waits, which may raise nothing.
@@ -104,7 +104,7 @@ class LockFile:
             raise
 
     def release(self) -> None:
-        """Let the next one have it, once it was released as often as it was acquired."""
+        """Release it to the next process, after as many releases as acquisitions."""
         stays = False
         try:
             stays = self._stays()
@@ -128,7 +128,7 @@ class LockFile:
             self.release()
 
     def let_go(self, by: threading.Timer | None = None) -> None:
-        """Keep it no longer for whoever of this process asks at once.
+        """Stop keeping it for this process.
 
         Args:
             by: What lets it go; it does nothing where it has been taken up. Anything by default.
@@ -145,7 +145,7 @@ class LockFile:
         self._returns = min(self._returns + 1, _MOST) if at_once else max(self._returns - 1, 0)
 
     def _stays(self) -> bool:
-        """Keep it for a moment, where others wait, but this process is likely to ask at once."""
+        """Keep it for a moment if others wait but this process will likely ask again at once."""
         if self._file.lock_counter > 1:
             return False
         self._released = self._wall.monotonic()
@@ -195,7 +195,7 @@ class LockFile:
 
 
 class NoWaitsError(Exception):
-    """The system, or this file system, has no locks that can be waited for."""
+    """The system, or this file system, has no blocking locks."""
 
 
 @contextmanager

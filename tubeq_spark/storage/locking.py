@@ -65,7 +65,7 @@ _LONG = 5.0
 
 
 class TableLock:
-    """The lock that all writers of this process to one table share; it wakes waiting takes, too."""
+    """The lock of all writers of this process to one table; it also wakes waiting takes."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class TableLock:
         committer: Callable[[], Committer | None],
         prepare: Callable[[], None] = lambda: None,
     ) -> Iterator[None]:
-        """Hold the table against other writers of this process, and of this host if need be.
+        """Hold the table lock, between threads and, if needed, between processes of this host.
 
         Args:
             committer: Tells the JVM that is going to commit; `None`: this process does it itself.
@@ -141,7 +141,7 @@ class TableLock:
 
     @contextmanager
     def _hearing(self, began: float) -> Iterator[None]:
-        """Note whether a block finds the storage silent, for the threads that wait meanwhile.
+        """Record for waiting threads whether a block gets no answer from the storage.
 
         Each would wait for its own time-out after all those before it.
 
@@ -162,7 +162,7 @@ class TableLock:
     @staticmethod
     @contextmanager
     def _held(file: LockFile, prepare: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the lock file for a block; what the block fails with stays as it is."""
+        """Hold the lock file for a block; errors of the block stay unchanged."""
         with using(file.path):
             file.acquire(prepare)
         try:
@@ -176,7 +176,7 @@ class TableLock:
         committer: Callable[[], Committer | None],
         is_known: Callable[[Exception], bool] | None = None,
     ) -> Iterator[Callable[[], None]]:
-        """Run a statement, which the table is held for, such that others know while it may commit.
+        """Run a statement under the lock, with a note that its JVM may be committing.
 
         A statement that ends without an answer may go on in its JVM: that stays noted until the JVM is
         gone, or until somebody who knows better removes the note.
@@ -215,7 +215,7 @@ class TableLock:
                 self._is_left = True
 
     def _require_whole_log(self, directory: Path) -> None:
-        """Refuse to commit to a log of which something is missing; one that was refused is looked at anew.
+        """Refuse to commit to an incomplete log; after a refusal it is checked again.
 
         Raises:
             DamagedFileError: A commit file is missing or empty.
@@ -229,7 +229,7 @@ class TableLock:
 
     @contextmanager
     def changing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
-        """Hold the table for statements that need no reading before them.
+        """Hold the table lock for statements that need no read before them.
 
         Raises:
             StoreError: They could not be run, or what they have committed may not be on the disk.
@@ -240,7 +240,7 @@ class TableLock:
 
     @contextmanager
     def mending(self) -> Iterator[None]:
-        """Hold the table for a repair of its log, which is committed to by this process if at all.
+        """Hold the table lock for a repair of its log.
 
         Raises:
             StoreError: Another JVM may be committing, or the table cannot be written to the disk.
@@ -253,7 +253,7 @@ class TableLock:
             self.settle()
 
     def settle(self) -> None:
-        """Write what was committed to the disk, as far as that is promised; the table is held.
+        """Sync commits to the disk as far as durability asks for it; the lock is held.
 
         Raises:
             SyncError: It may not be there.
@@ -262,7 +262,7 @@ class TableLock:
             self.synced.settle()
 
     def flush(self) -> None:
-        """Write all that was committed to the disk, before files go on the word of the log.
+        """Sync all commits to the disk, before files are removed because of the log.
 
         Raises:
             OSError: It may not be there.
@@ -271,7 +271,7 @@ class TableLock:
             self.synced.flush()
 
     def recover(self, durability: Durability) -> None:
-        """Begin to use the table, which is made usable first if a power cut has left it half written.
+        """Begin to use the table; repair it first after a power cut.
 
         Args:
             durability: What is promised for it from now on, at the least.
@@ -290,23 +290,23 @@ class TableLock:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether nobody else at all writes to the table while this lock is held."""
+        """Whether this lock excludes all other writers of the table."""
         return self._file is not None and not self._is_left
 
     @property
     def changes(self) -> int:
-        """Grows whenever this process may have made a task ready or made room."""
+        """A counter that grows when this process may have made a task ready or freed capacity."""
         return self._changes
 
     def changed(self) -> None:
-        """Wake this process's waiting takes."""
+        """Wake the waiting takes of this process."""
         self._changes += 1
 
 
 def is_left_to(
     committer: Callable[[], Committer | None], note: CommitterFile, wall: Clock, here: Processes
 ) -> bool:
-    """Whether a statement may be running in our own JVM; in any other it is waited for.
+    """Whether a statement may be running in our own JVM; others are waited for.
 
     Raises:
         StoreError: It may still be running there when nobody waits any longer.
@@ -334,7 +334,7 @@ def is_left_to(
 
 
 def write_note(note: CommitterFile, committer: Committer) -> None:
-    """Note who may be committing from now on.
+    """Note the JVM that may be committing from now on.
 
     Raises:
         StoreError: It cannot be written.
@@ -366,7 +366,7 @@ def table_lock_of(
     *,
     as_it_is: bool = False,
 ) -> TableLock:
-    """The table lock of a table: one for each process, whatever queue object asks.
+    """Return the lock of a table: one object for each process.
 
     The first that asks looks whether a power cut has left the table as it must not be read.
 
@@ -399,7 +399,7 @@ def table_lock_of(
 
 
 def remove_lock_files(name: str, directory: Path) -> None:
-    """Remove what a table's lock leaves in a directory where the table turned out not to be.
+    """Remove the files of a table's lock from a wrong directory.
 
     Raises:
         OSError: They cannot be removed.

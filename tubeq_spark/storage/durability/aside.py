@@ -44,7 +44,7 @@ def move_aside(log: Path, names: Iterable[str], *, newest_first: bool = True) ->
 
 
 def point_to(log: Path, checkpoint: Path | None) -> None:
-    """Have a log name a checkpoint of one file as the one to begin with, or none.
+    """Make a log name a checkpoint of one file as the one to begin with, or none.
 
     Raises:
         OSError: It cannot be written.

@@ -40,7 +40,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\.[-0-9a-f.]+)?\.parquet")
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What was found.
+    """The state of the end of a log.
 
     Attributes:
         readable: The last version that is whole; -1: none is.
@@ -62,12 +62,12 @@ class Tail:
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether the log needs no repair."""
         return not (self.lost or self.checkpoints or self.stale or self.is_misled or self.hopeless)
 
 
 def look(table: Path, covered: int) -> Tail:
-    """Look at the end of a table's log.
+    """Read the end of a table's log.
 
     Args:
         table: The directory of the table.
@@ -109,7 +109,7 @@ def look(table: Path, covered: int) -> Tail:
 
 
 def pointer(log: Path) -> Mapping[str, Any] | None:
-    """What points to the checkpoint that readers begin with; `None`: nothing does.
+    """The contents of `_last_checkpoint`; `None` if it cannot be read.
 
     Returns:
         Its "version" and "size", which are numbers, and whatever else it says.
@@ -127,7 +127,7 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
 
 
 def newest_is_whole(table: Path, version: int) -> bool:
-    """Whether the newest commit can be read, and all that it adds is there.
+    """Whether the newest commit can be read, and all its files exist.
 
     Raises:
         OSError: The system refuses to read them.
@@ -139,7 +139,7 @@ def newest_is_whole(table: Path, version: int) -> bool:
 
 
 def _covering(table: Path, missing: int, checkpoints: Mapping[str, int]) -> int | None:
-    """The first whole checkpoint that has all of a version whose commit is missing or damaged.
+    """The first complete checkpoint that replaces a missing or damaged commit.
 
     Commits before a checkpoint go only when all that stays is on the disk. A disk may remove them in
     another order than the process did that shortened the log, so the log begins at that checkpoint.
@@ -154,7 +154,7 @@ def _covering(table: Path, missing: int, checkpoints: Mapping[str, int]) -> int 
 
 
 def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[CommitFile], str]:
-    """The commits that can be read, up to the first that cannot, and why that is."""
+    """The readable commits up to the first unreadable one, and why it is."""
     found: list[CommitFile] = []
     for place, version in enumerate(versions, before + 1):
         commit = _read(log, version) if version == place else None
@@ -166,7 +166,7 @@ def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[lis
 
 
 def _with_all_files(table: Path, commits: list[CommitFile]) -> tuple[list[CommitFile], str]:
-    """The commits up to the last one at which all files that these add are there."""
+    """The commits up to the last one whose files all exist."""
     why = ""
     while commits:
         added: dict[str, tuple[int, int]] = {}
@@ -190,7 +190,7 @@ def _why_not(
     checkpoints: set[int],
     undone: Sequence[CommitFile],
 ) -> str:
-    """Why readers could not go back to a version; empty: they can."""
+    """Why readers could not begin at a version; empty if they can."""
     # The newest checkpoint from which all commits are there, or the first commit of all.
     begins = max((version for version in checkpoints if version <= readable), default=-1)
     if readable < 0 or {*range(begins + 1, readable + 1)} - {*versions}:
@@ -204,7 +204,7 @@ def _why_not(
 
 
 def _read(log: Path, version: int) -> CommitFile | None:
-    """A commit; `None`: it is not as it was written, or not there.
+    """A commit; `None` if it is damaged or missing.
 
     Raises:
         OSError: The system refuses to read it, which tells nothing of what was written.
@@ -216,7 +216,7 @@ def _read(log: Path, version: int) -> CommitFile | None:
 
 
 def _is_misled(log: Path, checkpoints: set[int]) -> bool:
-    """Whether the file that names a checkpoint names none that can be read."""
+    """Whether `_last_checkpoint` names no readable checkpoint."""
     try:
         last = pointer(log)
     except ValueError:
@@ -225,7 +225,7 @@ def _is_misled(log: Path, checkpoints: set[int]) -> bool:
 
 
 def _stale_checksums(table: Path, commits: Sequence[CommitFile]) -> Iterator[Path]:
-    """Hadoop's checksums, and Delta's, that a power cut has left unwritten."""
+    """Checksum files of Hadoop and Delta that a power cut has left incomplete."""
     log = table / "_delta_log"
     for commit in commits:
         name = f"{commit.version:020}"
