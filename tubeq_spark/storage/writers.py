@@ -25,12 +25,12 @@ WRITERS = "tubeq.writers"
 
 
 def are_told_apart(uri: str) -> bool:
-    """Whether a location is where only one kind of engine may commit."""
+    """Whether only one engine may commit to a location."""
     return urlsplit(uri).scheme in ("s3", "s3a", "s3n")
 
 
 def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None:
-    """Refuse an engine where the other one commits.
+    """Refuse an engine if the other one commits to the location.
 
     Raises:
         StoreError: It is of the other engine.
@@ -44,7 +44,7 @@ def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None
 
 
 def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
-    """Why an engine must not commit where the other one does; `None`: it may.
+    """Why an engine must not commit to a location of the other; `None` if it may.
 
     Args:
         opened: The location, which `other` was let into.

@@ -30,7 +30,7 @@ def work_off(
     goes_on: Callable[[], bool],
     unsettled: list[Batch],
 ) -> None:
-    """Take batches until nothing is ready, one of them fails, or nobody wants more.
+    """Take batches until no task is ready, one batch fails, or the query ends.
 
     Args:
         name: Of the tube, for the log.
@@ -80,7 +80,7 @@ def _handled(name: str, batch: Batch, handler: Callable[[DataFrame], object]) ->
 
 
 def _released(name: str, batch: Batch) -> bool:
-    """Whether nothing of a batch is held any more."""
+    """Whether a batch holds no task any more."""
     try:
         batch.release()
     except NotTakenError:

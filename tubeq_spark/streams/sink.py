@@ -34,7 +34,7 @@ ForeachBatch = Callable[[DataFrame, int], None]
 
 
 def require_identity(ctx: TubeContext, name: str | None) -> None:
-    """Refuse a sink that could not tell its stream from others.
+    """Refuse a sink that could not identify its stream.
 
     Raises:
         InvalidOptionError: `name` is no text, or missing on Spark Connect.

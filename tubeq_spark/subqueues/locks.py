@@ -45,7 +45,7 @@ _UNSEEN = 60
 
 @dataclass(frozen=True, slots=True)
 class LockStates:
-    """All utube locks of a tube, by whether tasks are stored under them.
+    """All utube locks of a tube, grouped by whether tasks have their take ids.
 
     Attributes:
         live: Those under which tasks are stored as taken. Whether their leases last is not asked:
@@ -62,7 +62,7 @@ class LockStates:
 
 
 def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
-    """Look at all utube locks. No commit."""
+    """Read all utube locks. No commit."""
     everything = ctx.utube_locks.all()
     stored = ctx.subqueues.stored_under({lock.take_id for lock in everything}, now_us)
     live = [lock for lock in everything if (lock.take_id, lock.utube) in stored]
@@ -78,7 +78,7 @@ def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
 
 
 def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int]:
-    """The take ids of locks without tasks that are left to their takers.
+    """The take ids of fresh locks without tasks, which others leave alone for a while.
 
     A taker commits its tasks some time after its lock, and how long after depends on the storage:
     the time counts from when this queue object first saw the lock. One that sees it for the first
@@ -97,7 +97,7 @@ def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int
 
 
 def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[UtubeLock]:
-    """Make sure that nobody takes under these take ids any more. One commit.
+    """Fence these take ids, so that no take with one of them can commit. One commit.
 
     Returns:
         Those that are orphans still: their taker did not come first.
@@ -117,7 +117,7 @@ def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[U
 def acquire(
     ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
 ) -> int:
-    """Lock sub-queues (with a take id, and the orphan's take id each takes over). One commit.
+    """Lock sub-queues, each with a take id and the orphan that it replaces. One commit.
 
     Returns:
         How many it got: fewer than were wanted when others locked the rest first, none when it met
@@ -140,7 +140,7 @@ def free_locks(
     *,
     whole: bool = True,
 ) -> None:
-    """Remove utube locks whose tasks were all given back, or never taken. One commit.
+    """Remove utube locks whose tasks were given back or never taken. One commit.
 
     What fails leaves orphans: the tasks are given back all the same.
 
@@ -186,14 +186,14 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
 
 
 def held_in(ctx: TubeContext, segments: Collection[int]) -> set[tuple[int, str | None]]:
-    """Take id and sub-queue of what is taken in some segments, before its leases are ended."""
+    """Take id and sub-queue of taken tasks in some segments, before their leases are ended."""
     if not ctx.driver.subqueues or not segments:
         return set()
     return ctx.subqueues.taken_in(segments)
 
 
 def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
-    """Remove those of these locks under which nothing is stored any more. One commit, or none.
+    """Remove those of these locks that have no tasks. One commit, or none.
 
     Their takes have landed, so no take id need be fenced. What is stored in an ended lease counts:
     a touch that was decided before its end could still come.
@@ -210,7 +210,7 @@ def _free_pairs(ctx: TubeContext, pairs: set[tuple[int, str | None]], *, whole: 
 
 
 def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
-    """Free what a take no longer holds, after tasks of it were given back."""
+    """Free the sub-queues that a take no longer holds, after some of its tasks were released."""
     if not ctx.driver.subqueues:
         return
     if whole:
@@ -224,7 +224,7 @@ def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
 
 
 def free_orphans(ctx: TubeContext, now_us: int) -> None:
-    """Remove utube locks that hold nothing. Two commits, none when there is no such lock."""
+    """Remove utube locks without tasks. Two commits, none if all have tasks."""
     if not ctx.driver.subqueues:
         return
     orphans = fence(ctx, lock_states(ctx, now_us).orphans, now_us)

@@ -36,12 +36,12 @@ class Acquisition:
         self._abandoned: list[int] = []
 
     def free_abandoned(self) -> None:
-        """Free what was locked for a MERGE that has failed for good: nothing is taken under it."""
+        """Free the locks for a MERGE that has failed: no task was taken."""
         locks.free_locks(self._ctx, self._abandoned)
         self._abandoned = []
 
     def acquire(self, mine: Mapping[str | None, int] | None = None) -> AcquiredSubqueues | None:
-        """Lock sub-queues for the calls; `None` when none is free.
+        """Lock sub-queues for the calls; `None` if none is free.
 
         Args:
             mine: Take ids of sub-queues that are held, and about to be free: these need no
@@ -105,7 +105,7 @@ class Acquisition:
         raise Stale
 
     def incomplete(self, acquired: AcquiredSubqueues) -> bool:
-        """The MERGE has moved fewer tasks than were chosen: undo what could be out of order.
+        """After a MERGE that moved fewer tasks: undo it if the order could be wrong.
 
         Of a sub-queue that gave several tasks the first may have been moved away, by a compaction
         or a sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
@@ -127,7 +127,7 @@ class Acquisition:
         return True
 
     def landed(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
-        """The MERGE has committed: free what was locked for nothing.
+        """After a committed MERGE: free the locked sub-queues without taken tasks.
 
         Args:
             acquired: What was locked.

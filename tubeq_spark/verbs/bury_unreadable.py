@@ -30,7 +30,7 @@ _LOOK_AHEAD = 1_000
 def readable(
     ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
 ) -> list[StoredTask]:
-    """The candidates of a take, once those that cannot be handed out are buried.
+    """Read the candidates of a take, and bury unreadable ones.
 
     One commit for every 1,000 that cannot be read, none as a rule.
 

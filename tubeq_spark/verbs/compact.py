@@ -33,7 +33,7 @@ _TINY_BYTES, _MOST_BYTES = 256 << 10, 16 << 20
 
 
 def is_worth_compacting(ctx: TubeContext, tiny: int) -> bool:
-    """Whether so many tiny segments are too many."""
+    """Whether this number of tiny segments is too many."""
     return tiny - _HEAD > ctx.queue.config.fold_segments
 
 
@@ -75,7 +75,7 @@ def _tiny(ctx: TubeContext) -> list[int]:
 
 
 def compact_at_times(ctx: TubeContext) -> None:
-    """Compact after a verb that made a segment: on engines that can count the small ones cheaply.
+    """Compact after a verb that made a segment, on engines that count small files cheaply.
 
     Whoever committed one version in so many looks. What fails here is left to a sweep.
     """
@@ -88,7 +88,7 @@ def compact_at_times(ctx: TubeContext) -> None:
 
 
 def remove_leftovers(ctx: TubeContext) -> int:
-    """Remove rows of tubes that had this name before and were dropped, and gone rows.
+    """Remove rows of dropped tubes of this name, and gone rows.
 
     Returns:
         How many rows. At most one commit.

@@ -46,7 +46,7 @@ _MOST_TOLD = 10_000
 
 
 class Ended:
-    """How many tasks a pass changed."""
+    """The number of tasks that a pass changed."""
 
     def __init__(self, readied: int = 0, expired: int = 0, released: int = 0) -> None:
         """Count."""
@@ -62,12 +62,12 @@ class Ended:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The total number."""
         return self.readied + self.expired + self.released
 
 
 def end_due(ctx: TubeContext, now_us: int) -> Ended:
-    """Write down what time has changed: at most one commit, none when nothing is due.
+    """Write the states that time has changed: at most one commit, none if none is due.
 
     One more frees the sub-queues of leases that have ended.
     """
@@ -127,7 +127,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
 
 
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
-    """The groups, without what others had written down before the statement came.
+    """The groups without the rows that others changed before the statement.
 
     Lease segments change as decided or not at all; other segments may hold less by then.
 
@@ -166,13 +166,13 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> Ended:
 
 
 def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> None:
-    """Count and tell what time had done to rows that were changed before anyone wrote it down."""
+    """Count events by time of rows that were changed before they were stored."""
     for row in rows:
         ctx.events.written_down(row, now_us, ctx.max_attempts)
 
 
 def release_taken(ctx: TubeContext, owner: str | None) -> int:
-    """Give back what an owner (or anybody: `None`) has taken.
+    """Release the taken tasks of an owner, or of all (`None`).
 
     A commit for each 1,000 takes, and one that frees their sub-queues.
 
@@ -199,7 +199,7 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
 def _release_pass(
     ctx: TubeContext, owner: str | None, held: set[tuple[int, str | None]]
 ) -> Plan[tuple[int, bool]]:
-    """One pass: how many tasks, and whether there are more; what it takes out of is in `held`."""
+    """One pass: the number of tasks, and whether more are left; `held` gets its take ids."""
     lease_segments, worn = ctx.tasks.taken_segments(owner, ctx.max_attempts, _MOST)
     held.clear()
     held.update(held_in(ctx, lease_segments))
@@ -224,7 +224,7 @@ def _release_pass(
 
 
 def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:
-    """Release what dead sessions hold in this tube.
+    """Release the tasks of dead sessions in this tube.
 
     A session that is not known to be alive is marked dead first (one commit, which reads its rows
     and which a renewal conflicts with), then its tasks are released (one more). Stopped in between,
@@ -256,7 +256,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
 
 
 def end_lapsed_sessions(ctx: TubeContext) -> None:
-    """Release what sessions hold that are found over now, before others take: its place is before theirs.
+    """Release tasks of ended sessions before a take, because they may come first in the order.
 
     No commit as a rule, and no read but of what has been written about the sessions since; as
     `end_dead_sessions` where one is over.
@@ -269,5 +269,5 @@ def end_lapsed_sessions(ctx: TubeContext) -> None:
 
 
 def release_dead(ctx: TubeContext, owners: Iterable[str], dead: DeadOwners) -> int:
-    """Release what those of these owners hold who are dead; returns the number of tasks."""
+    """Release the tasks of those owners that are dead; returns their number."""
     return sum(release_taken(ctx, owner) for owner in owners if dead.is_dead(owner))

@@ -29,7 +29,7 @@ __all__ = ["Located", "Memory", "anywhere", "confirm", "held", "located"]
 
 @dataclass(slots=True)
 class Located:
-    """Named tasks, and everything else in the lease segments that they are in."""
+    """Named tasks, and all other tasks in their lease segments."""
 
     rows: list[StoredTask]
     #: All ids of each lease segment.
@@ -39,17 +39,17 @@ class Located:
 
     @property
     def count(self) -> int:
-        """How many tasks are named."""
+        """The number of named tasks."""
         return len(self.rows)
 
     @property
     def segments(self) -> list[int]:
-        """Where the named tasks are."""
+        """The segments of the named tasks."""
         return list(dict.fromkeys(row.segment for row in self.rows))
 
     @property
     def whole(self) -> bool:
-        """Whether the named tasks are whole lease segments and nothing else."""
+        """Whether the named tasks are exactly some whole lease segments."""
         named = {row.task_id for row in self.rows}
         return len(self.lease_segments) == len(self.segments) and all(
             named.issuperset(ids) for ids in self.lease_segments.values()
@@ -62,11 +62,11 @@ class Located:
 
     @property
     def _named(self) -> bool:
-        """Whether `source` names tasks: whole lease segments that were read are what they were."""
+        """Whether `source` must name tasks; not for whole lease segments that were read."""
         return bool(self.remembered) or not self.whole
 
     def source(self) -> list[SettleRow]:
-        """Source rows for a MERGE: named tasks, and the rest of their lease segments.
+        """Source rows for a MERGE: the named tasks, and the others of their lease segments.
 
         Of a lease segment whose ids are remembered nothing else may be there.
         """
@@ -89,7 +89,7 @@ class Located:
 
 
 def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Located:
-    """Find out what else is in the lease segments of these rows.
+    """Find the other tasks in the lease segments of these rows.
 
     Raises:
         Stale: Others move them meanwhile.
@@ -114,7 +114,7 @@ def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Lo
 
 
 def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[int]]:
-    """The ids of all tasks in some lease segments, read; a lease segment that is gone is left out.
+    """Read the ids of all tasks in some lease segments; missing segments are left out.
 
     What is remembered otherwise is forgotten.
     """
@@ -129,7 +129,7 @@ def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[
 
 
 def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool) -> Located:
-    """Tasks that this session holds in leases that last.
+    """The tasks that this session holds under leases that have not ended.
 
     Raises:
         NotTakenError: Any of them is not.
@@ -147,7 +147,7 @@ def held(ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool)
 
 
 def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask | None]:
-    """The rows of these tasks, in this order; what is remembered otherwise is forgotten."""
+    """The rows of these tasks, in this order; wrong remembered ones are forgotten."""
     by_id = {row.task_id: row for row in ctx.tasks.by_ids(ids)}
     rows = [by_id.get(task_id) for task_id in ids]
     owner = ctx.queue.session.owner
@@ -158,14 +158,14 @@ def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask 
 
 
 class Memory:
-    """Trusts what the queue object remembers in the first attempt only."""
+    """Uses the remembered tasks only in the first attempt."""
 
     def __init__(self) -> None:
-        """Trust it."""
+        """Use them in the next attempt."""
         self.trusted = True
 
     def once(self) -> bool:
-        """Whether to trust it now."""
+        """Whether to use them in this attempt."""
         trusted, self.trusted = self.trusted, False
         return trusted
 
@@ -173,7 +173,7 @@ class Memory:
 def anywhere(
     ctx: TubeContext, ids: Sequence[int], now_us: int, *, remembered: bool
 ) -> tuple[Located, list[StoredTask]]:
-    """Tasks in any state, held by anybody: where they are, and as they are by now.
+    """Locate tasks in any state and of any holder, with their effective states.
 
     Raises:
         TaskNotFoundError: Any of them does not exist, or its life is over.
@@ -195,7 +195,7 @@ def anywhere(
 
 
 def confirm(ctx: TubeContext, found: Located) -> None:
-    """Read remembered lease segments that are too large for a statement that names every task.
+    """Read lease segments that are too large for a statement that names every task.
 
     Raises:
         Stale: It is not as it was remembered.

@@ -58,7 +58,7 @@ def put_many(
 
 
 def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] | Exception]:
-    """Commit the items of several calls at once; of a call that finds no room, none."""
+    """Commit the items of several calls at once, except calls without free capacity."""
     stored = ctx.queue.loop.run("put", ctx.table_lock, lambda: plan(ctx, requests))
     tasks: list[list[Task] | Exception] = [ctx.happened("put", rows) for rows in stored]
     if any(stored):
@@ -68,7 +68,7 @@ def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] |
 
 
 def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredTask]]]:
-    """One attempt to put the items of several calls: what each has put, nothing without room."""
+    """One attempt to put the items of several calls; the result of a refused call is empty."""
     now_us = ctx.queue.now_us()
     room = None if ctx.capacity is None else ctx.admission.look(now_us)
     if room is not None and room.dropped:
@@ -116,7 +116,7 @@ def _places(
 
 
 def _admitted(requests: list[PutRequest], room: int | None) -> list[PutRequest | None]:
-    """The calls that find room, each as a whole, in the order they came."""
+    """The calls for which the capacity is enough, each as a whole, in their order."""
     admitted: list[PutRequest | None] = []
     for request in requests:
         fits = room is None or len(request.news) <= room

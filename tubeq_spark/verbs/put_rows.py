@@ -34,7 +34,7 @@ NOTHING = PutResult(0, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """What the rows of a put are numbered with.
+    """The ids and segments that the rows of a put get.
 
     Attributes:
         total: How many rows there are.
@@ -54,7 +54,7 @@ class Numbering:
         return [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
 
     def result(self, inserted: int) -> PutResult:
-        """What the put returns that has inserted so many rows: all, or none."""
+        """The result of a put that has inserted some number of rows: all, or none."""
         if not inserted:
             return NOTHING
         return PutResult(inserted, self.numbers.task_id(0), self.numbers.task_id(self.total - 1))
@@ -70,7 +70,7 @@ def put_rows(
     look: bool = True,
     payload_bytes: int = 0,
 ) -> PutResult | None:
-    """Put rows that were checked and counted.
+    """Put checked and counted rows.
 
     Args:
         ctx: The tube.
@@ -113,7 +113,7 @@ def put_rows(
 
 
 def _inserted(ctx: TubeContext, rows: pa.Table, numbering: Numbering) -> Plan[PutResult | None]:
-    """The put of rows that the driver holds: as one of single items, it sees a drop."""
+    """Put rows in this process by an insert-only MERGE, which sees a drop."""
     statement = ctx.statements.put(rows, numbering.total, numbering.segments)
 
     def finish(affected: Affected) -> PutResult:
@@ -127,7 +127,7 @@ def _inserted(ctx: TubeContext, rows: pa.Table, numbering: Numbering) -> Plan[Pu
 def _admitted(
     ctx: TubeContext, rows: Source, numbering: Numbering, identity: PutIdentity | None
 ) -> Plan[PutResult | None]:
-    """The put to a tube with a capacity: all rows, or none when there is no room."""
+    """Put into a tube with a capacity: all rows, or none if it is too small for all."""
     now_us, count = ctx.queue.now_us(), numbering.total
     room = ctx.admission.look(now_us, identity)
     if room.dropped:

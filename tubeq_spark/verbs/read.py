@@ -49,12 +49,12 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
 
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:
-    """The newest commits to the tube's table, by what they say of themselves."""
+    """The newest commits to the tube's table, with their notes."""
     return ctx.frames.history(min(limit, _HISTORY_MOST))
 
 
 def tasks_by_state(ctx: TubeContext, state: TaskState) -> Iterator[Task]:
-    """The tasks in a state at this moment, in order, a page at a time."""
+    """The tasks in a state at this time, in order, a page at a time."""
     now_us = ctx.queue.now_us()
     return _pages(ctx, state, now_us)
 

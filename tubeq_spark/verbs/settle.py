@@ -57,13 +57,13 @@ C = TypeVar("C", bound=Change)
 
 
 def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
-    """Run a verb that may begin with what is remembered, and reads anew when that was wrong."""
+    """Run a verb on remembered tasks first; if they were wrong, it reads and tries again."""
     memory = Memory()
     return ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
 
 
 def _require_removed(ctx: TubeContext, found: Located, affected: Affected) -> None:
-    """Begin anew when a lease segment was not where it was remembered.
+    """Try again if a lease segment was not found where it was remembered.
 
     A MERGE changes what it names or fails. A lease segment that is deleted as a partition is all
     there or gone, so its count confirms what is known by then.
@@ -91,7 +91,7 @@ def _left(ctx: TubeContext, found: Located, moves: Mapping[int, int]) -> None:
 def _removed(
     ctx: TubeContext, found: Located, event: Event | None, finish: Callable[[], list[Task]]
 ) -> Plan[list[Task]]:
-    """Remove the named tasks; one commit, and the sub-queues' one."""
+    """Remove the named tasks; one commit, and one to the utube locks."""
     if not found.whole:
         confirm(ctx, found)
     settled = removal(ctx, found, event)
@@ -120,7 +120,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
 
 def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[Task] | Exception]:
-    """Ack for several calls: in one commit, or each for itself when not all can be acked."""
+    """Ack for several calls: in one commit, or one by one if not all can be acked."""
     together = [task_id for ids in requests for task_id in ids]
     if len(requests) > 1 and len(set(together)) == len(together):
         with contextlib.suppress(NotTakenError):
@@ -135,7 +135,7 @@ def changed(
     make_change: MakeChange[C],
     finish: Callable[[C], list[Task]],
 ) -> Plan[list[Task]]:
-    """Take the named tasks out of their lease segments; one commit, and the sub-queues' one.
+    """Take the named tasks out of their lease segments; one commit, and one to the utube locks.
 
     Args:
         ctx: The tube.
@@ -154,7 +154,7 @@ def changed(
 
 
 def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[Task]:
-    """Give held tasks back: ready (or buried when worn out), or delayed; 0 is no delay."""
+    """Release held tasks: ready (or buried by `max_attempts`), or delayed; 0 is no delay."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
@@ -173,7 +173,7 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
 
 
 def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
-    """Give a held task more time: its lease, its life, and the ttr of later takes."""
+    """Give a held task more time: its lease, its ttl, and the ttr of later takes."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
@@ -217,7 +217,7 @@ def _refuse_done(rows: Sequence[StoredTask]) -> None:
 
 
 def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Set tasks of any state aside; those that are buried already stay as they are."""
+    """Bury tasks in any state; tasks that are already buried do not change."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
@@ -252,7 +252,7 @@ def _burial(
 
 
 def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
-    """Set tasks aside that are still where they were read, all of them or none. One commit.
+    """Bury tasks that have not moved since they were read, all or none. One commit.
 
     Raises:
         Stale: A rival, or time, has moved one of them.
@@ -273,7 +273,7 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
 
 
 def kick(ctx: TubeContext, count: int) -> int:
-    """Make up to `count` buried tasks ready, in the tube's order, with their attempts forgotten."""
+    """Make up to `count` buried tasks ready, in the tube's order, with 0 attempts."""
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()

@@ -30,21 +30,21 @@ MakeChange: TypeAlias = Callable[[int, dict[int, int]], C]
 
 
 class Selection(Protocol):
-    """Stored tasks, and what else is in the lease segments that they are in."""
+    """Selected stored tasks, and the other tasks in their lease segments."""
 
     @property
     def count(self) -> int | None:
-        """How many are selected; `None`: all of some segments, which were not counted."""
+        """The number of selected tasks; `None` for all of some segments, which were not counted."""
         ...
 
     @property
     def lease_segments(self) -> Collection[int]:
-        """The lease segments that they are in."""
+        """The lease segments of the tasks."""
         ...
 
     @property
     def whole(self) -> bool:
-        """Whether they are whole lease segments and nothing else."""
+        """Whether they are exactly some whole lease segments."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class Selection(Protocol):
         ...
 
     def source(self) -> Sequence[SettleRow]:
-        """Source rows for a MERGE: the selected tasks, and the rest of their lease segments."""
+        """Source rows for a MERGE: the selected tasks, and the others of their lease segments."""
         ...
 
 
@@ -73,7 +73,7 @@ class Settlement(Generic[C]):
 
 
 def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C]) -> Settlement[C]:
-    """Make something else of tasks."""
+    """Change tasks."""
     lease_segments = selection.lease_segments
     dest, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     moves = dict(zip(lease_segments, fresh, strict=True))
@@ -87,7 +87,7 @@ def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C
 def removal(
     ctx: TubeContext, selection: Selection, event: Event | None = None
 ) -> Settlement[Remove]:
-    """Remove tasks: by an ack, or with an event that the feed of changes is told."""
+    """Remove tasks: by an ack, or with an event for the change feed."""
     in_feed = event is not None and ctx.table.change_feed
     if not selection.whole or len(selection.lease_segments) != 1 or in_feed:
         return settlement(

@@ -18,7 +18,7 @@ __all__ = ["sum_ended"]
 
 
 def sum_ended(ctx: TubeContext) -> None:
-    """Add up the notes of a tube. At most one commit, none where there are no new ones.
+    """Add up the notes of a tube. At most one commit, none if there are no new ones.
 
     The notes of a tube that this engine must not write wait for a sweep of the other one.
     """

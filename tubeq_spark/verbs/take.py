@@ -70,7 +70,7 @@ _ROUNDS = 3
 def take_group(
     ctx: TubeContext, requests: list[TakeRequest]
 ) -> Sequence[TakenRows | Exception | None]:
-    """Take for several calls at once: each gets its own lease segment, in the order they came."""
+    """Take for several calls at once; each gets its own lease segment, in their order."""
     lasting = _lasting(ctx, requests, ChosenRows)
     held = (row for taken in lasting if taken is not None for row in taken.rows)
     ctx.queue.held_tasks.add(ctx.record.id, held)
@@ -78,7 +78,7 @@ def take_group(
 
 
 def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
-    """The tasks of a call, which gives them back if it is interrupted before its caller has them."""
+    """The tasks of a call; they are released if it is interrupted before it returns."""
     if taken is None:
         return []
     undo_if_interrupted(ctx, taken)
@@ -86,13 +86,13 @@ def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
 
 
 def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None) -> None:
-    """Have what a call has taken given back if it is interrupted before its caller has it."""
+    """Release the tasks of a call if it is interrupted before it returns."""
     if taken is not None:
         if_interrupted(lambda: _undo(ctx, taken))
 
 
 def _undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
-    """Give back what nobody got. Stopped before it: leases end as those of a process that was killed.
+    """Release tasks that no caller got. If this is interrupted, their leases end by themselves.
 
     An interrupt may have cancelled what Spark did for this, too: then it is tried again.
     """
@@ -117,7 +117,7 @@ def _undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
 def take_batches(
     ctx: TubeContext, requests: Sequence[TakeRequest]
 ) -> Sequence[LeasedBatch | Exception | None]:
-    """Take for several calls, each so many tasks into one lease segment, without reading them.
+    """Take batches for several calls, each one lease segment, without reading rows.
 
     With sub-queues these takes share their commits; without, each is one anyway.
     """
@@ -138,7 +138,7 @@ def _lasting(
     requests: Sequence[TakeRequest],
     kind: type[ChosenTasks[H]],
 ) -> list[H | None]:
-    """Take for several calls; one that loses all it has taken before it has it takes again.
+    """Take for several calls; a call that loses all its tasks before it returns takes again.
 
     Args:
         ctx: The tube.
@@ -170,7 +170,7 @@ def _lasting(
 
 
 def begin_take(ctx: TubeContext, requests: Sequence[TakeRequest]) -> TakeInOrder | TakeSubqueues:
-    """A take in this tube, of which no attempt was made yet."""
+    """A new take in this tube."""
     return (TakeSubqueues if ctx.driver.subqueues else TakeInOrder)(ctx, requests)
 
 
@@ -202,7 +202,7 @@ def run(
     operation: str,
     attempt: Callable[[], Plan[T]],
 ) -> T:
-    """Commit what `attempt` decides; what was prepared in vain is undone.
+    """Commit the decision of `attempt`; undo preparations of failed attempts.
 
     What nobody can tell of is looked for by the session's heart, and given back: no caller has it.
     """
@@ -227,7 +227,7 @@ def moved(
     lease: NewLease,
     affected: Affected,
 ) -> dict[int, H]:
-    """What is held under each take id, now that a statement has moved what was chosen.
+    """The tasks under each take id, after the statement has moved the chosen ones.
 
     Nothing, where it had to be undone: it moved fewer tasks than were chosen, and one that it left is
     ready still.
@@ -253,7 +253,7 @@ _ENDS = ("ack", "bury", "delete", "truncate")
 
 
 def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
-    """What differs after a change that can end a wait, by whatever process of this host."""
+    """A value that changes when a process of this host may have ended the wait."""
     synced = ctx.table_lock.synced
     if synced is None:
         return lambda: ctx.table_lock.changes
@@ -270,7 +270,7 @@ def wait_for(
     *,
     for_tasks: bool = True,
 ) -> T | None:
-    """Look for something until it is there, or `timeout` seconds have passed.
+    """Check for something until it is found, or `timeout` seconds have passed.
 
     What is not there may be held by a session that has died, which is looked for, too. A storage that
     fails for a moment is asked again at the next look.

@@ -44,7 +44,7 @@ class TakeInOrder:
         self.chosen: OrderChoice[Any] | None = None
 
     def give_up(self) -> None:
-        """Undo what failed attempts have prepared: nothing."""
+        """Undo preparations of failed attempts: there are none."""
 
     def kept(self, _ids: Sequence[int], _found: Located) -> dict[str | None, int]:
         """The utube locks that an exchange keeps: none."""
@@ -53,7 +53,7 @@ class TakeInOrder:
     def choose(
         self, kind: type[ChosenTasks[H]], _kept: Mapping[str | None, int] | None = None
     ) -> OrderChoice[H] | None:
-        """Choose what comes first; `None` when nothing is ready. At most one commit, as a rule none.
+        """Choose the first tasks; `None` if none is ready. Usually no commit, at most one.
 
         Raises:
             Stale: A rival's lease has ended meanwhile.
@@ -79,7 +79,7 @@ class TakeInOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrderChoice(Generic[H]):
-    """What one attempt is about to move.
+    """The tasks that one attempt moves.
 
     Attributes:
         ctx: The tube.
@@ -103,12 +103,12 @@ class OrderChoice(Generic[H]):
         return lease_segment, lease_segment
 
     def take(self, lease: NewLease) -> Statement:
-        """The statement that moves them."""
+        """The statement that moves the tasks."""
         tasks = self.tasks
         return self.ctx.statements.take(tasks.segments, self.ends, lease, self.now_us, tasks.count)
 
     def exchange(self, found: Located, lease: NewLease) -> Statement:
-        """The statement that moves them and removes what is acked."""
+        """The statement that moves the tasks and removes the acked ones."""
         last = self.ends[-1][0]
         changes: list[tuple[Which, Change]] = [
             (InSegments(found.segments), Remove()),
@@ -118,9 +118,9 @@ class OrderChoice(Generic[H]):
         return self.ctx.statements.settle(source, changes, {})
 
     def undone(self) -> bool:
-        """Whether a statement that moved fewer tasks had to be undone, and was."""
+        """Undo a statement that moved fewer tasks, if necessary; return whether it was undone."""
         lease_segments = [lease_segment for _, lease_segment in self.ends]
         return out_of_order(self.ctx, lease_segments, self.owner, self.now_us)
 
     def landed(self, _utubes: set[str | None]) -> None:
-        """The statement has committed: there is nothing more to do."""
+        """After the commit: nothing more to do."""

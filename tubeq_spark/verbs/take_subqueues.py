@@ -38,18 +38,18 @@ class TakeSubqueues:
     """One take, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls at once: each gets sub-queues of its own."""
+        """Take for some calls at once; each gets its own sub-queues."""
         self._ctx = ctx
         self._acquisition = Acquisition(ctx, requests)
         #: What the newest attempt was about to move.
         self.chosen: SubqueueChoice[Any] | None = None
 
     def give_up(self) -> None:
-        """Undo what failed attempts have prepared: free the sub-queues that were locked in vain."""
+        """Undo preparations of failed attempts: free sub-queues that were locked in vain."""
         self._acquisition.free_abandoned()
 
     def kept(self, ids: Sequence[int], found: Located) -> dict[str | None, int] | None:
-        """The utube locks that an exchange keeps; `None` where it must not go on with them."""
+        """The utube locks that an exchange keeps; `None` if it must not continue them."""
         if self._ctx.queue.held_tasks.find(self._ctx.record.id, ids) is None:
             # Perhaps a batch's, which keeps its take id: it must not find others' tasks under it.
             return None
@@ -58,7 +58,7 @@ class TakeSubqueues:
     def choose(
         self, kind: type[ChosenTasks[H]], kept: Mapping[str | None, int] | None = None
     ) -> SubqueueChoice[H] | None:
-        """Lock sub-queues and choose what comes first in them; `None` when none is free.
+        """Lock sub-queues and choose their first tasks; `None` if none is free.
 
         Raises:
             Stale: A rival came first.
@@ -76,7 +76,7 @@ class TakeSubqueues:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueChoice(Generic[H]):
-    """What one attempt is about to move."""
+    """The tasks that one attempt moves."""
 
     ctx: TubeContext
     tasks: ChosenTasks[H]
@@ -85,17 +85,17 @@ class SubqueueChoice(Generic[H]):
 
     @property
     def owner(self) -> str:
-        """Who takes."""
+        """The owner of the take."""
         return self.acquired.owner
 
     @property
     def now_us(self) -> int:
-        """The moment that the sub-queues were chosen for."""
+        """The time for which the sub-queues were chosen."""
         return self.acquired.now_us
 
     @property
     def take_ids(self) -> Sequence[int | None]:
-        """The take id of each call; `None` for one that gets nothing."""
+        """The take id of each call; `None` for a call without tasks."""
         return self.acquired.take_ids
 
     def destination(self, utube: str | None, _place: OrderPosition) -> tuple[int, int]:
@@ -103,7 +103,7 @@ class SubqueueChoice(Generic[H]):
         return self.acquired.lease_segment_of[utube], self.acquired.take_id_of[utube]
 
     def take(self, lease: NewLease) -> Statement:
-        """The statement that moves them."""
+        """The statement that moves the tasks."""
         tasks, statements = self.tasks, self.ctx.subqueue_statements
         if tasks.is_all_that_is_ready:
             return statements.take_all(
@@ -113,7 +113,7 @@ class SubqueueChoice(Generic[H]):
         return statements.take(tasks.segments, shares, lease, self.now_us, tasks.count)
 
     def exchange(self, found: Located, lease: NewLease) -> Statement:
-        """The statement that moves them and removes what is acked."""
+        """The statement that moves the tasks and removes the acked ones."""
         return self.ctx.subqueue_statements.exchange(
             _acked(found),
             self.tasks.segments,
@@ -125,16 +125,16 @@ class SubqueueChoice(Generic[H]):
         )
 
     def undone(self) -> bool:
-        """Whether a statement that moved fewer tasks had to be undone, and was."""
+        """Undo a statement that moved fewer tasks, if necessary; return whether it was undone."""
         return self.acquisition.incomplete(self.acquired)
 
     def landed(self, utubes: set[str | None]) -> None:
-        """The statement has committed: free what was locked for nothing."""
+        """After the commit: free locked sub-queues without taken tasks."""
         self.acquisition.landed(self.acquired, utubes)
 
 
 def _acked(found: Located) -> list[ExchangedRow]:
-    """Every task of remembered lease segments; those that were read are as they were."""
+    """All tasks of remembered lease segments; rows that were read are unchanged."""
     if found.remembered:
         return [ExchangedRow(row.segment, row.utube, row.task_id) for row in found.rows]
     return list(dict.fromkeys(ExchangedRow(row.segment, row.utube) for row in found.rows))

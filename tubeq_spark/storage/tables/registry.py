@@ -57,7 +57,7 @@ class TubeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TubeRecord:
-    """A tube as the registry knows it.
+    """The record of a tube in the registry.
 
     Attributes:
         name: Its name, as it was created.
@@ -107,7 +107,7 @@ class Registry(SystemTable):
         return [_record(each) for each in rows]
 
     def find(self, name: str) -> TubeRecord | None:
-        """The tube whose name is `name` but for its case, if any."""
+        """The tube whose name is `name`, ignoring case, if any."""
         folded = name.lower()
         return next((r for r in self.records() if r.name.lower() == folded), None)
 
@@ -121,7 +121,7 @@ class Registry(SystemTable):
 
     @staticmethod
     def as_live(name: str, record: TubeRecord | None) -> TubeRecord:
-        """What was found under a name, if it is a tube of exactly this name that may be used.
+        """A record of exactly this name whose tube may be used.
 
         Raises:
             TubeNotFoundError: It is not.
@@ -195,7 +195,7 @@ class Registry(SystemTable):
         self._change(operation, record, before, {"status": literal(after.value)}, owner)
 
     def own(self, record: TubeRecord, owner: str) -> TubeRecord:
-        """Make a temporary tube end with another session. One commit.
+        """Bind a temporary tube to another session. One commit.
 
         Raises:
             TubeNotFoundError: It is no longer live.
@@ -243,7 +243,7 @@ class Registry(SystemTable):
 
 
 def _has_name(of: Row, new: TubeRecord) -> Expression:
-    """Whether a record keeps a new tube from its name; for a live one even a dropped tube's does."""
+    """Whether a record makes a name unavailable for a new tube; also one of a dropped tube."""
     same = Lower(of.name) == Lower(literal(new.name))
     return same if new.status is TubeStatus.LIVE else same & (of.status != TubeStatus.DROPPED.value)
 

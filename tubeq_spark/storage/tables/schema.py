@@ -120,7 +120,7 @@ _STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A table as it is created.
+    """The definition of a table at its creation.
 
     Attributes:
         name: SQL name.
@@ -175,7 +175,7 @@ def new_system_tables(
     *,
     local: bool = False,
 ) -> list[NewTable]:
-    """The tables of a new queue, in the order in which they are made.
+    """The tables of a new queue, in the order of their creation.
 
     The registry is the last: whoever sees it may rely on everything else.
     """

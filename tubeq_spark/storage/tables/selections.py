@@ -33,7 +33,7 @@ SELECTED = named("segment", "pri", "task_id", "state", "ttr")
 
 
 def position() -> Struct:
-    """Where a row is in the order of its tube."""
+    """The position of a row in the order of its tube."""
     return Struct(named("pri", "task_id"))
 
 
@@ -59,7 +59,7 @@ def selection_query(
 
 
 def selections_of(found: pa.Table) -> list[SegmentSelection]:
-    """What such a query has found."""
+    """The result of such a query."""
     return [
         SegmentSelection(
             each["segment"],

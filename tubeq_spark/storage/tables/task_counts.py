@@ -25,7 +25,7 @@ _ROW = row()
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The tasks of a tube at a moment.
+    """Measurements of the tasks of a tube.
 
     Attributes:
         states: How many, by the letter of the effective state.

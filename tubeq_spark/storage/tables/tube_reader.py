@@ -98,7 +98,7 @@ class TubeReader:
         limit: int | None = None,
         expected: int = 0,
     ) -> list[StoredTask]:
-        """Whole rows, about so many; the caller knows their number or sets a limit."""
+        """Whole rows of about a given number, which the caller knows or limits."""
         select = self._select(COLUMNS, where, order=order, limit=limit)
         return stored_tasks(self.engine.arrow(select, expected))
 
@@ -125,7 +125,7 @@ class TubeReader:
     def ready_segments(
         self, now_us: int, limit: int, max_attempts: int | None
     ) -> list[SegmentSelection]:
-        """Where the next `limit` tasks are, without their rows."""
+        """The segments of the next `limit` tasks, without their rows."""
         ready = self._ready(now_us, max_attempts)
         return self._at_head(
             ready,
@@ -141,7 +141,7 @@ class TubeReader:
         read: Callable[[Expression, int], T],
         size: Callable[[T], int],
     ) -> T:
-        """Read what is ready without reading segments that cannot hold the next `limit` tasks."""
+        """Read ready tasks, skipping segments that cannot have the next `limit` tasks."""
         hint = self._heads
         is_fresh = hint.outworn
         if is_fresh:
@@ -180,23 +180,23 @@ class TubeReader:
         return self.read(where, self._table.order, limit)
 
     def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
-        """Where the first `limit` buried tasks are."""
+        """The segments of the first `limit` buried tasks."""
         return self.segments(predicates.is_buried(now_us), limit)
 
     def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
-        """Where the first `limit` rows of a condition are, in the tube's order."""
+        """The segments of the first `limit` rows of a condition, in the tube's order."""
         rows = self._select(SELECTED, where, order=self._table.order, limit=limit)
         return selections_of(self.engine.arrow(selection_query(rows), expected))
 
     def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
-        """All tasks that were taken under these take ids and still are, wherever they moved."""
+        """All tasks that are still taken with these take ids, in any segment."""
         where = (_ROW.state == _TAKEN) & _ROW.claim.is_in(take_ids)
         if owner is not None:
             where &= _ROW.owner == owner
         return self.read(where, self._table.order)
 
     def due_tasks(self, now_us: int, limit: int) -> list[StoredTask]:
-        """Tasks that time has changed and nobody has written down, by their ids."""
+        """Tasks whose states by time are not written yet, by their ids."""
         return self.read(predicates.is_due(now_us), ["task_id"], limit)
 
     def in_state(
@@ -243,7 +243,7 @@ class TubeReader:
         return any(OrderPosition(**each["first"]) < lasts[each["utube"]] for each in firsts)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
-        """What is left of a take, as a program sees it (columns of `Batch.table`).
+        """The remaining tasks of a take, for programs (columns of `Batch.table`).
 
         Args:
             take_id: The take.
@@ -265,19 +265,19 @@ class TubeReader:
         return list(zip(segments, task_ids, strict=True))
 
     def count_in(self, segment: int) -> int:
-        """How many tasks a segment holds, or of tasks that are gone."""
+        """The number of tasks, or of gone tasks, in a segment."""
         tubes = _ROW.tube.is_in([self._table.id, -self._table.id])
         where = tubes & (_ROW.segment == segment)
         found = self.engine.rows(Select(self._table.name, {"n": count()}, where))
         return int(found[0]["n"])
 
     def count_of(self, take_id: int, owner: str) -> int:
-        """How many tasks of a take its owner holds, wherever they moved."""
+        """The number of tasks of a take that its owner holds, in any segment."""
         found = self.engine.rows(self._select({"n": count()}, _held(take_id, owner)))
         return int(found[0]["n"])
 
     def segments_up_to(self, bound: int | None, limit: int) -> list[SegmentSpan]:
-        """Segments with tasks up to an id (all when `None`)."""
+        """Segments with tasks up to an id (`None`: all segments)."""
         columns = {
             "segment": _ROW.segment,
             "first": least(_ROW.task_id),
@@ -291,7 +291,7 @@ class TubeReader:
         return [SegmentSpan(r["segment"], r["last"], r["in_lease_segment"]) for r in found]
 
     def tiny_segments(self, rows: int, most: int) -> list[int]:
-        """Segments of at most `rows` tasks, none taken, in the order of their tasks.
+        """Segments of at most `rows` tasks without taken ones, in the order of their tasks.
 
         So many of them that together they have at most `most` rows.
         """
@@ -314,7 +314,7 @@ class TubeReader:
         return tiny
 
     def leftover_segments(self) -> list[int]:
-        """Segments with rows of tubes that had this name before; a later one may have it by now.
+        """Segments with rows of other tubes of this name, earlier or already later ones.
 
         Fences bear the negated id: a fenced take id stays fenced while its tube is there.
         Rows that are gone have been told of in the change feed, which has them in files of its own.
@@ -337,7 +337,7 @@ class TubeReader:
         return (before | gone) & (_ROW.segment != SEGMENT_0)
 
     def waiting(self, now_us: int, rows: int) -> Waiting:
-        """All that a sweep looks for, in one read of narrow columns.
+        """All data that a sweep needs, in one read of narrow columns.
 
         Args:
             now_us: The moment.
@@ -364,7 +364,7 @@ class TubeReader:
         return Waiting(found["due"] or 0, tuple(found["owners"]), found["leftovers"], found["tiny"])
 
     def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
-        """What time has changed and nobody has written down, in at most `limit` groups."""
+        """Tasks whose states by time are not written yet, in at most `limit` groups."""
         columns = {
             **named("segment", "state"),
             "over": predicates.is_over(now_us),
@@ -383,7 +383,7 @@ class TubeReader:
     def taken_segments(
         self, owner: str | None, max_attempts: int | None, limit: int
     ) -> tuple[list[int], int]:
-        """Lease segments of one owner, or of all; and how many of their tasks are worn out."""
+        """Lease segments of one owner, or of all, with the number of tasks at `max_attempts`."""
         where: Expression = _ROW.state == _TAKEN
         if owner is not None:
             where &= _ROW.owner == owner
@@ -394,28 +394,28 @@ class TubeReader:
         return [each["segment"] for each in found], sum(each["worn"] for each in found)
 
     def worn_in(self, segments: Collection[int], max_attempts: int) -> list[int]:
-        """The ids of the tasks in some segments that were taken so often."""
+        """The ids of the tasks in some segments with at least this many attempts."""
         worn = _ROW.segment.is_in(segments) & (_ROW.attempts >= integer(max_attempts))
         found = self.engine.arrow(self._select(named("task_id"), worn))
         ids: list[int] = found.column("task_id").to_pylist()
         return ids
 
     def counts(self, now_us: int, max_attempts: int | None) -> dict[str, int]:
-        """How many tasks there are, by the letter of their effective state."""
+        """The number of tasks by the letter of their effective state."""
         return counts(self.engine, [(self._table, max_attempts)], now_us)[self._table.id]
 
     def owners(self, limit: int) -> list[str]:
-        """Who holds tasks, in ended leases too."""
+        """The owners of taken tasks, also of those with ended leases."""
         taken = _ROW.state == _TAKEN
         found = self.engine.rows(self._select(named("owner"), taken, by=["owner"], limit=limit))
         return [each["owner"] for each in found]
 
     def first_pri(self, below: int) -> int | None:
-        """The first `pri` of what is not done, of those below a number: statistics skip the rest."""
+        """The first `pri` below a number of tasks that are not done; statistics skip the rest."""
         return self._outer_pri(least(_ROW.pri), _ROW.pri < integer(below))
 
     def last_pri(self, above: int, but: int) -> int | None:
-        """The last `pri` of what is not done but for one task, of those above a number."""
+        """The last `pri` above a number of tasks that are not done, without one task."""
         others = (_ROW.pri > integer(above)) & (_ROW.task_id != but)
         return self._outer_pri(greatest(_ROW.pri), others)
 
@@ -428,7 +428,7 @@ class TubeReader:
         return predicates.is_ready(now_us, max_attempts)
 
     def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:
-        """The take ids of what was moved to these lease segments, as far as `owner` still holds it.
+        """The take ids of tasks that were moved to these lease segments and `owner` still holds.
 
         An exchange goes on under a take id that was there before; else it is that of the lease segment.
         """
@@ -442,7 +442,7 @@ class TubeReader:
         return {each["claim"] for each in found}
 
     def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
-        """Where the tasks of a take are by now, as far as `owner` still holds them."""
+        """The segments of the tasks of a take that `owner` still holds."""
         held = _held(take_id, owner)
         found = self.engine.rows(
             self._select(named("segment"), held, by=["segment"], limit=MOST_NAMED)
@@ -451,10 +451,10 @@ class TubeReader:
 
 
 def _held(take_id: int, owner: str) -> Expression:
-    """What its owner still holds of a take."""
+    """The tasks of a take that its owner still holds."""
     return all_of(_ROW.state == _TAKEN, _ROW.claim == take_id, _ROW.owner == owner)
 
 
 def _is_worn(max_attempts: int | None) -> Expression:
-    """Whether a task was taken as often as it may be."""
+    """Whether a task was taken `max_attempts` times."""
     return FALSE if max_attempts is None else _ROW.attempts >= integer(max_attempts)

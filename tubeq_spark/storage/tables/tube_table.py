@@ -37,7 +37,7 @@ class TubeTable:
     change_feed: bool = False
 
     def mine(self, of: Row = _ROW) -> Expression:
-        """Rows of this tube, not leftovers of a dropped one of the same name."""
+        """Rows of this tube, without leftovers of a dropped one of the same name."""
         return of.tube == self.id
 
     def up_to(self, position: OrderPosition, of: Row = _ROW) -> Expression:
