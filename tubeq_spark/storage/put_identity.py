@@ -9,7 +9,7 @@ __all__ = ["PutIdentity"]
 
 @dataclass(frozen=True, slots=True)
 class PutIdentity:
-    """A name that a tube remembers, with the highest version that was put under it.
+    """A name that a tube remembers, with its highest version.
 
     A put is a repetition when a version as high was put before. So a stream, whose batches are
     numbered, takes one place in the tube's memory, however many batches it has.
@@ -29,10 +29,10 @@ class PutIdentity:
 
     @classmethod
     def of_batch(cls, stream: str, batch: int) -> PutIdentity:
-        """A micro-batch of a stream that the program named."""
+        """A micro-batch of a stream with a name of the program."""
         return cls(f"stream {stream}", batch)
 
     @classmethod
     def of_query_batch(cls, query: str, batch: int) -> PutIdentity:
-        """A micro-batch of a streaming query, by the id that its checkpoint keeps."""
+        """A micro-batch of a streaming query, by the query id in its checkpoint."""
         return cls(f"query {query}", batch)

@@ -21,7 +21,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class SegmentSelection:
-    """What a selection found in one segment, of one sub-queue where these are told apart."""
+    """The result of a selection in one segment, and for one sub-queue if grouped."""
 
     segment: int
     count: int
@@ -43,7 +43,7 @@ class SegmentSpan:
 
 @dataclass(frozen=True, slots=True)
 class DueGroup:
-    """Tasks of one segment that time has changed alike.
+    """Tasks of one segment with the same change by time.
 
     Attributes:
         segment: Where they are.
@@ -62,7 +62,7 @@ class DueGroup:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits for a sweep in a tube.
+    """The work of a sweep in a tube.
 
     Attributes:
         due: Tasks that time has changed and nobody has written down.
@@ -79,7 +79,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueHead:
-    """A sub-queue with ready tasks: the first of them, and how many there are."""
+    """A sub-queue with ready tasks: the first of them and their number."""
 
     utube: str | None
     first: OrderPosition

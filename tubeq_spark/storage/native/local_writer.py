@@ -33,10 +33,10 @@ __all__ = ["LocalWriter"]
 
 
 class LocalWriter:
-    """Writes to such tables. What was decided on a version is committed as the next one."""
+    """Writes to such tables: a decision on a version is committed as the next one."""
 
     def __init__(self, query: RunsQueries, files: SmallFiles, library: Writer) -> None:
-        """Decide by small files and these queries, and have the library do what is not known here."""
+        """Use small files and these queries, and the library for tables that are not plain."""
         self._query = query
         self._files = files
         self._library = library
@@ -60,7 +60,7 @@ class LocalWriter:
             return decision.affected
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
-        """Run an append; one that is done once looks for itself on the version that it commits on."""
+        """Run an append; one with an identity checks it on the version before its commit."""
         rows = held(append.rows)
         if append.replaces is not None:
             return self._library.append(table, append, note)
@@ -82,14 +82,14 @@ class LocalWriter:
         return Affected()
 
     def commit(self, local: LocalTable, snapshot: Snapshot, change: Change) -> None:
-        """Commit what was decided on a version; who commits next there reads the new rows, most likely."""
+        """Commit a decision on a version, and cache the new rows for the next verb."""
         for file, rows in local.commit(snapshot, change):
             self._files.keep(local.directory / file.path, rows)
 
     def _remove(
         self, table: Table, local: LocalTable, snapshot: Snapshot, statement: Statement, note: Note
     ) -> Affected:
-        """Commit that whole partitions go; no row is read."""
+        """Commit the removal of whole partitions without reading a row."""
         try:
             gone = _files_that_go(snapshot, statement)
         except (NotByArrowError, pa.ArrowException):
@@ -111,7 +111,7 @@ class LocalWriter:
 
 
 class _Target:
-    """A version as a statement decides on it."""
+    """A version for a statement's decision."""
 
     def __init__(self, local: LocalTable, snapshot: Snapshot, files: SmallFiles) -> None:
         self._local = local
@@ -122,19 +122,19 @@ class _Target:
         self.properties = snapshot.shape.properties
 
     def rows(self, near: Mapping[str, Sequence[int]]) -> pa.Table | None:
-        """The rows in such partitions; `None`: they are more than a few."""
+        """The rows in such partitions; `None` if they are too many."""
         listed = self._files.listed(self._local, self._snapshot, near)
         return None if listed is None else self._files.rows(listed)
 
     def is_empty(self, near: Mapping[str, Sequence[int]]) -> bool:
-        """Whether there are no files in such partitions."""
+        """Whether such partitions have no files."""
         return not self._snapshot.within(near)
 
 
 def _files_in(
     snapshot: Snapshot, near: Mapping[str, Sequence[int]], changed: Collection[Partition]
 ) -> list[DataFile]:
-    """The files in some partitions, which are among those that a statement names."""
+    """The files in some of the partitions that a statement names."""
     by = snapshot.shape.by
     return [
         file
@@ -163,13 +163,13 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
 
 
 def _total(snapshot: Snapshot, statement: Statement, affected: Affected) -> tuple[str, int] | None:
-    """The new total of ended tasks; `None`: it stays."""
+    """The new total of ended tasks; `None` if it does not change."""
     ended = statement.ended
     return None if ended is None else ended.total(affected, snapshot.version_under)
 
 
 def _is_done(snapshot: Snapshot, once: tuple[str, int]) -> bool:
-    """Whether a version as high was written under an id."""
+    """Whether an application id already has this transaction version."""
     app, version = once
     before = snapshot.version_under(app)
     return before is not None and before >= version

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 def open_location(
     engine: Engine, text: object, config: QueueConfig, *, create: bool = True
 ) -> OpenedLocation:
-    """Parse a location and make sure of its system tables.
+    """Parse a location, and create missing system tables.
 
     Raises:
         InvalidOptionError: Not a location.

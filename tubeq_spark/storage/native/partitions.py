@@ -28,7 +28,7 @@ _BETWEEN = "/"
 
 
 def named(partitions: Mapping[str, Iterable[int]]) -> str:
-    """The condition of rows in partitions that a statement names; "TRUE": it names none."""
+    """The condition for the partitions that a statement names; "TRUE" if it names none."""
     conditions = [f"{column} IN ({_list(values)})" for column, values in partitions.items()]
     return " AND ".join(conditions) or "TRUE"
 
@@ -63,7 +63,7 @@ def predicate(
 
 
 def _found(columns: Sequence[str], first: Partition, last: Iterable[int]) -> str:
-    """The condition of some partitions that differ in the last column."""
+    """The condition for some partitions that differ only in the last column."""
     conditions = [f"{name} = {value}" for name, value in zip(columns, first, strict=False)]
     return f"({' AND '.join([*conditions, f'{columns[-1]} IN ({_list(last)})'])})"
 

@@ -21,7 +21,7 @@ _CLOCK = SystemClock()
 
 
 def patiently(call: Callable[[], T], patience: Patience) -> T:
-    """Do what may be done twice, and once more where the store failed in a way that passes."""
+    """Run a repeatable request, and again after errors that pass."""
     for wait in waits(patience):
         try:
             return call()

@@ -78,7 +78,7 @@ def sent(
 def _look(
     table: Table, version: int, operation_id: int, error: Exception, *, is_out: bool
 ) -> Mapping[str, Any] | None:
-    """What a version says of itself; `None`: there is no such version yet.
+    """The commit info of a version; `None` if it does not exist yet.
 
     Args:
         table: The table.
@@ -107,7 +107,7 @@ def _look(
 
 
 def _commit_info(table: Table, version: int) -> Mapping[str, Any] | None:
-    """What a commit says of itself; `None`: there is no such version."""
+    """The commit info of a commit; `None` if the version does not exist."""
     text = read(table.path, table.options, f"_delta_log/{version:020}.json")
     if text is None:
         return None

@@ -41,7 +41,7 @@ _AT_ONCE, _BATCH = 64 << 20, 1024
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The files of a version that are to be read, and the columns of its table."""
+    """The files of a version to read, and the columns of its table."""
 
     directory: Path
     files: Sequence[DataFile]
@@ -49,10 +49,10 @@ class Listed:
 
 
 class SmallFiles:
-    """The small files of some tables. For threads."""
+    """The small files of some tables. Thread-safe."""
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
+        """Begin with an empty cache."""
         #: What was read last is last; `None`: it is not small.
         self._kept: OrderedDict[Path, pa.Table | None] = OrderedDict()
         self._bytes = 0
@@ -65,7 +65,7 @@ class SmallFiles:
         near: Mapping[str, Sequence[int]],
         where: Expression | None = None,
     ) -> Listed | None:
-        """The files of a version of the table that are to be read.
+        """The files of a version of the table to read.
 
         Args:
             table: The table.
@@ -87,7 +87,7 @@ class SmallFiles:
         return Listed(table.directory, files, version.shape.schema)
 
     def rows(self, listed: Listed) -> pa.Table | None:
-        """The rows of some files; `None`: gone, not small, or not as this process would write them."""
+        """The rows of some files; `None` if they are missing, not small, or not ours."""
         parts = []
         for file in listed.files:
             rows = self._rows_of(listed.directory / file.path, file, listed.schema)
@@ -113,7 +113,7 @@ class SmallFiles:
         return rows
 
     def keep(self, path: Path, rows: pa.Table) -> None:
-        """Keep the rows of a file that was just written, where it is small.
+        """Cache the rows of a new file if it is small.
 
         They are copied: a program may change what it has put, and a part of a table keeps all of it.
         """
@@ -128,7 +128,7 @@ class SmallFiles:
                 self._bytes -= _size(self._kept.popitem(last=False)[1])
 
     def forget(self) -> None:
-        """Keep nothing any more."""
+        """Empty the cache."""
         with self._lock:
             self._kept.clear()
             self._bytes = 0
@@ -183,7 +183,7 @@ def _decoded(file: ParquetFile) -> pa.Table:
 
 
 def _most_bytes(metadata: FileMetaData) -> int:
-    """More bytes than its rows can be: each text may be as long as all of the file's together."""
+    """An upper bound for the bytes of its rows: each text may be as long as all of them."""
     most = 0
     for n in range(metadata.num_row_groups):
         group = metadata.row_group(n)

@@ -35,7 +35,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def endpoint(location: str, options: Mapping[str, str]) -> str | None:
-    """The address of the store of a location; `None`: it is not known, or only a proxy gets there."""
+    """The address of the store of a location; `None` if unknown, or behind a proxy."""
     given = {plain(name): value for name, value in {**_environment(), **options}.items()}
     if "proxy_url" in given:
         return None
@@ -53,7 +53,7 @@ def endpoint(location: str, options: Mapping[str, str]) -> str | None:
 
 
 def drift(url: str, clock: Clock | None = None) -> float | None:
-    """Seconds that a store's clock is ahead of ours at the least; below 0: behind it; `None`: unknown.
+    """Seconds by which a store's clock is ahead at least; negative if behind; `None` if unknown.
 
     Args:
         url: Its address.

@@ -49,7 +49,7 @@ class NativeTables:
     # -- making and changing -----------------------------------------------------------------
 
     def create(self, table: NewTable) -> None:
-        """Create a table where there is none; another creator at the same time is no error."""
+        """Create a table if it does not exist; another creator at the same time is no error."""
         if not self.is_table(table.name):
             with errors.reading():
                 create(self._handles.of(table.name), table)
@@ -87,7 +87,7 @@ class NativeTables:
     def fitting(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
-        """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
+        """The commit that replaces the payload type of a table, and keeps only tombstones."""
         with errors.reading(), self._handles.of(table).newest() as newest:
             schema = self._tube_schema(newest, table)
             if _payload_of(newest) == _type_of(payload):
@@ -101,7 +101,7 @@ class NativeTables:
         return Append(table, tombstones, operation_id, once, replaces=PARTITION)
 
     def has_payload(self, table: str, payload: str | None) -> bool:
-        """Whether the table of a tube holds payloads of this type."""
+        """Whether the table of a tube has this payload type."""
         with errors.reading(), self._handles.of(table).newest() as newest:
             self._tube_schema(newest, table)
             return bool(_payload_of(newest) == _type_of(payload))
@@ -116,18 +116,18 @@ class NativeTables:
 
     @staticmethod
     def refused_columns(_error: BaseException) -> str | None:
-        """Why a table cannot have its columns: what the library refuses was checked before."""
+        """Why a table cannot have its columns: they were checked before."""
         return None
 
     # -- looking ------------------------------------------------------------------------------
 
     def is_table(self, name: str) -> bool:
-        """Whether there is a table; not so where its log has no commit yet."""
+        """Whether a table exists; false if its log has no commit yet."""
         with errors.reading(self._handles.hint):
             return self._handles.of(name).exists()
 
     def property(self, table: str, name: str) -> str | None:
-        """A table property as it was set."""
+        """The value of a table property."""
         with errors.reading():
             seen = self._handles.of(table).seen()
             if seen is not None:
@@ -145,7 +145,7 @@ class NativeTables:
                 return schema_of(newest).field(column).type
 
     def is_catalog_managed(self, _table: str) -> bool:
-        """Whether the catalog does a table's commits: none of a table with a path."""
+        """Whether the catalog manages a table's commits: never for a table with a path."""
         return False
 
     def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
@@ -173,7 +173,7 @@ class NativeTables:
                 return newest.version()
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
-        """How many bytes the data files of some segments of a tube have."""
+        """The size of the data files of some segments of a tube."""
         with errors.reading():
             seen = self._handles.of(table).seen()
             if seen is not None:
@@ -188,7 +188,7 @@ class NativeTables:
         return found
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
-        """How many data files of at most so many rows and bytes, at one version in so many; else 0."""
+        """The number of small data files, at some versions only; else 0."""
         local = self._handles.of(table).local
         if local is not None:
             seen = local.known
@@ -204,7 +204,7 @@ class NativeTables:
             return maintenance.small_files(known, rows, size)
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
-        """What the log of a tube's table tells of tasks that have come to their end."""
+        """The totals and notes of ended tasks in the log of a tube's table."""
         opened, apps = self._handles.of(table), (total(tube), told_total(tube))
         with errors.reading():
             seen = opened.seen()
@@ -235,7 +235,7 @@ class NativeTables:
         return found
 
     def clock_drift(self, location: str) -> float | None:
-        """Seconds that an object store's clock is ahead of this host's, or behind it; one request."""
+        """Seconds by which an object store's clock is ahead of this host's; one request."""
         if local_directory(location) is not None:
             return None
         url = store_clock.endpoint(location, self._handles.options)
@@ -247,7 +247,7 @@ class NativeTables:
         return int(newest["version"]), int(newest["timestamp"])
 
     def last_write(self, table: str) -> int:
-        """The storage's time of a table's newest commit but for those of removing dead files."""
+        """The storage's time of a table's newest commit, except those of VACUUM."""
         commits = self.history_rows(table, NEWEST)
         return newest_write([(row["operation"], int(row["timestamp"])) for row in commits])
 

@@ -57,15 +57,15 @@ class RunsQueries(Protocol):
 
 
 class Writer:
-    """Writes to tables. What was decided on a snapshot is committed on that snapshot."""
+    """Writes to tables: a decision on a snapshot is committed on that snapshot."""
 
     def __init__(self, query: RunsQueries, options: Mapping[str, str]) -> None:
-        """Decide by these queries, on a storage that is reached by these options."""
+        """Use these queries, on a storage with these options."""
         self._query = query
         self._options = dict(options)
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
-        """Run a statement; on an object store it is decided anew at once where another commit came first."""
+        """Run a statement; on an object store it is decided again at once after a conflict."""
         for _ in range(DECISIONS - 1 if table.is_far else 0):
             try:
                 return self._execute(table, statement, note)
@@ -120,7 +120,7 @@ class Writer:
         said: str,
         total: tuple[str, int] | None = None,
     ) -> None:
-        """Commit rows where a predicate finds nothing.
+        """Commit rows if no row fulfils a predicate.
 
         As the very next version, which an append makes as well as a `swap`, at half the cost.
         """
@@ -140,7 +140,7 @@ class Writer:
         said: str,
         total: tuple[str, int] | None = None,
     ) -> None:
-        """Commit that rows take the place of what a predicate finds.
+        """Commit rows that replace those of a predicate.
 
         It fails where another commit since the snapshot added or removed what the predicate may find; on an
         object store where there is another commit.
@@ -155,7 +155,7 @@ class Writer:
         )
 
     def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
-        """Commit that whole partitions go; no row is read."""
+        """Commit the removal of whole partitions without reading a row."""
         said = user_metadata(note, None, statement.operation_id)
         found = DataFusionRenderer().expression(statement.where)
         before = snapshot.version()
@@ -171,7 +171,7 @@ class Writer:
         return self._removed(statement, snapshot, before, done)
 
     def _rows_of(self, statement: Statement, snapshot: DeltaTable) -> int:
-        """How many rows there are in the partitions that a statement removes, which it names all."""
+        """The number of rows in the partitions that a statement removes."""
         adds = pa.table(snapshot.get_add_actions(flatten=True))
         going = array([True] * len(adds), pa.bool_())
         for name, values in statement.partitions.items():
@@ -185,14 +185,14 @@ class Writer:
     def _removed(
         self, statement: Statement, table: DeltaTable, before: int, metrics: Mapping[str, Any]
     ) -> Affected:
-        """What a commit has removed, by what the library says of it."""
+        """The number of rows that a commit has removed, by the metrics of the library."""
         if metrics["num_removed_files"] and not metrics.get("num_deleted_rows"):
             # There are files without statistics; what was there is still there, one version before.
             return Affected(deleted=self.count(statement, table, before))
         return Affected(deleted=int(metrics.get("num_deleted_rows") or 0))
 
     def count(self, statement: Statement, table: DeltaTable, version: int) -> int:
-        """How many rows a statement without a source finds in a version of its table."""
+        """The number of rows that a statement without a source finds in a version."""
         options = to_read(table.table_uri, self._options)
         then = DeltaTable(table.table_uri, version=version, storage_options=options or None)
         counting = Select(statement.table, {"n": counted()}, statement.where)
@@ -200,7 +200,7 @@ class Writer:
         return int(found.column("n")[0].as_py())
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
-        """Run an append; one that is done once looks for itself on the snapshot that it commits on."""
+        """Run an append; one with an identity checks it on the snapshot before its commit."""
         rows = held(append.rows)
         affected = Affected(inserted=rows.num_rows)
         said = user_metadata(note, affected, append.operation_id, append.said)
@@ -222,7 +222,7 @@ class Writer:
     def _writes(
         self, snapshot: DeltaTable, append: Append, rows: pa.Table, said: str
     ) -> Callable[[], None]:
-        """What commits an append."""
+        """The properties of an append's commit."""
         by = append.replaces
         if by is not None:
             return lambda: self.replace(snapshot, rows, by, said, append.once)
@@ -235,7 +235,7 @@ class Writer:
     def add(
         self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
     ) -> None:
-        """Commit rows beside whatever there is."""
+        """Commit rows without reading others."""
         _append(snapshot, rows, saying(snapshot, said, once))
 
     def replace(
@@ -246,7 +246,7 @@ class Writer:
         said: str,
         once: tuple[str, int] | None,
     ) -> None:
-        """Commit rows in place of all others, with a schema of their own."""
+        """Commit rows that replace all others, with their own schema."""
         write_deltalake(
             snapshot,
             rows,
@@ -271,13 +271,13 @@ def _append(snapshot: DeltaTable, rows: pa.Table, properties: CommitProperties) 
 def _total(
     snapshot: DeltaTable, statement: Statement, affected: Affected
 ) -> tuple[str, int] | None:
-    """The new total of ended tasks; `None`: it stays."""
+    """The new total of ended tasks; `None` if it does not change."""
     ended = statement.ended
     return None if ended is None else ended.total(affected, snapshot.transaction_version)
 
 
 class _Target:
-    """A snapshot as a statement decides on it."""
+    """A snapshot for a statement's decision."""
 
     def __init__(self, snapshot: DeltaTable) -> None:
         metadata = snapshot.metadata()
@@ -287,27 +287,27 @@ class _Target:
         self.properties = metadata.configuration
 
     def rows(self, _near: Mapping[str, Sequence[int]]) -> None:
-        """A query reads them, whichever they are."""
+        """A query reads the rows."""
 
     def is_empty(self, near: Mapping[str, Sequence[int]]) -> bool:
-        """Whether there are no files in such partitions."""
+        """Whether such partitions have no files."""
         return not self._snapshot.file_uris(file_pruning_predicate=partitions.named(near))
 
 
 def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
-    """Whether it only removes, and looks at nothing but partition columns."""
+    """Whether it only removes rows by conditions on partition columns."""
     return statement.only_removes and columns_of(statement.where) <= set(by)
 
 
 def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
-    """Whether a version as high was written under an id."""
+    """Whether an application id already has this transaction version."""
     app, version = once
     before = table.transaction_version(app)
     return before is not None and before >= version
 
 
 def whole(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with all columns of their table; what they do not name is NULL."""
+    """Rows with all columns of their table; missing ones are NULL."""
     columns = [
         rows.column(field.name).cast(field.type)
         if field.name in rows.column_names

@@ -25,7 +25,7 @@ __all__ = ["changed_rows"]
 def changed_rows(
     frame: Callable[[str], DataFrame], table: str, version: int
 ) -> tuple[int, int, int]:
-    """The rows that the commit of a version inserted, updated and deleted.
+    """The number of rows that the commit of a version inserted, updated and deleted.
 
     Where a table's rows have no key, one that is replaced counts as updated.
 
@@ -53,7 +53,7 @@ def changed_rows(
 
 
 def _images(rows: DataFrame, side: int) -> DataFrame:
-    """Of each row a hash of all but its payload, which never changes, and its key."""
+    """A hash of each row without its payload, which never changes, and its key."""
     image = F.xxhash64(F.struct(*[name for name in rows.columns if name != "data"]).cast("string"))
     return rows.select(
         _key(rows, image).alias("key"), image.alias("image"), F.lit(side).alias("side")
@@ -61,7 +61,7 @@ def _images(rows: DataFrame, side: int) -> DataFrame:
 
 
 def _key(rows: DataFrame, image: Column) -> Column:
-    """A task's id, or whose row of segment 0 it is; where there are no tasks, the whole row."""
+    """The key of a row: the task's id; of segment 0 its tube; in system tables the whole row."""
     if "task_id" not in rows.columns:
         return image.cast("string")
     tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")

@@ -50,10 +50,10 @@ _PATIENCE = 5.0
 
 
 class SparkEngine:
-    """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
+    """The Spark engine for classic sessions and Spark Connect."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Work with sessions derived from `spark`, the caller's, which is not changed."""
+        """Work with sessions derived from `spark`, the caller's, which does not change."""
         self.spark = spark
         self._own = OwnSessions(spark)
         self.tables = SparkTables(self)
@@ -78,12 +78,12 @@ class SparkEngine:
 
     @property
     def has_own(self) -> bool:
-        """Whether that is another one than the caller's."""
+        """Whether that is not the caller's session."""
         return self._own.are_had
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Run a block that reads tables of the queue, and turn what Spark fails with into our error.
+        """Run a block that reads tables, and turn errors of Spark into ours.
 
         An `AnalysisException` goes through: it says what is not there.
 
@@ -110,7 +110,7 @@ class SparkEngine:
             self.unreachable = False
 
     def answers(self) -> bool:
-        """Whether Spark can be reached; asked anew where the last read did not get there.
+        """Whether Spark is unreachable; checked again if the last read failed.
 
         For five seconds at most: a client may go on asking for minutes.
         """
@@ -125,12 +125,12 @@ class SparkEngine:
             self.spark.conf.get("spark.sql.session.timeZone")
 
     def collect(self, frame: DataFrame) -> list[Row]:
-        """The rows of a small frame of the queue's own tables."""
+        """The rows of a small DataFrame of the queue's own tables."""
         with self.reading():
             return frame.collect()
 
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
-        """Make of `run` what does the same in another thread."""
+        """Wrap `run` so that it does the same in another thread."""
         return carried(self.spark, run)
 
     def committer(self) -> Committer:
@@ -139,12 +139,12 @@ class SparkEngine:
             return committer_of(self.spark)
 
     def frame(self, sql: str) -> DataFrame:
-        """A query of the queue's own, not yet run."""
+        """A query of the queue's own as a DataFrame that has not run yet."""
         with self.reading():
             return self.own.sql(sql)
 
     def shown(self, sql: str, table: str | None = None) -> DataFrame:
-        """A query for a program, which may join it with frames of its own session.
+        """A query for a program, which may join it with DataFrames of its own session.
 
         Args:
             sql: The query.
@@ -156,7 +156,7 @@ class SparkEngine:
             return self.spark.sql(sql)
 
     def prepare(self, table: str) -> None:
-        """Have the state of a table's newest version rebuilt before the caller's session reads it.
+        """Make Delta rebuild a table's newest state before the caller's session reads it.
 
         Whichever session reads a version first decides how many tasks each reading of its state is
         from then on, in all sessions: here one, by Spark's own settings fifty.
@@ -200,7 +200,7 @@ class SparkEngine:
         return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
 
     def run(self, sql: str) -> None:
-        """Run a statement that returns nothing worth reading; it has run without a `collect`."""
+        """Run a statement without a useful result, which runs without `collect`."""
         self.own.sql(sql)
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
@@ -251,7 +251,7 @@ class SparkEngine:
 
     @contextmanager
     def _named(self, spark: SparkSession, sql: str, sources: Mapping[str, Source]) -> Iterator[str]:
-        """The text with the names that its sources have for a while."""
+        """The text with temporary names for its sources."""
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
         try:
             # Until the statement is sent, nothing can have been written.
@@ -295,7 +295,7 @@ class SparkEngine:
         return Affected() if statement.once is None else None
 
     def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit that holds `operation_id`; `None` when the history has none."""
+        """The version of the commit with `operation_id`; `None` if the history has none."""
         history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
         held = self.collect(
             history.where(F.col("userMetadata").endswith(f" marker={operation_id}")).select(
@@ -310,7 +310,7 @@ class SparkEngine:
         return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
 
     def find(self, statement: Statement | Append) -> Affected | None:
-        """What a statement changed that may have landed; `None` when the history does not have it.
+        """The rows changed by a statement that may be committed; `None` if the history lacks it.
 
         A history without metrics tells no more than that it landed: then the table is asked.
         """
@@ -333,7 +333,7 @@ class SparkEngine:
 
 
 def _session_of(source: Source) -> SparkSession | None:
-    """That of a source which is a DataFrame of the caller's; a micro-batch has one of its own."""
+    """The session of a source: of the caller's DataFrame, or of a micro-batch."""
     return None if isinstance(source, pa.Table) else source.sparkSession
 
 
@@ -342,7 +342,7 @@ def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def _affected(metrics: Mapping[str, str]) -> Affected | None:
-    """What the metrics of a commit say; `None` when they do not."""
+    """The rows changed by a commit, from its metrics; `None` if they are missing."""
     names = (
         ("numTargetRowsInserted", "numOutputRows"),
         ("numTargetRowsUpdated", "numUpdatedRows"),

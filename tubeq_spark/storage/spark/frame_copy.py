@@ -34,7 +34,7 @@ _BY_RANGE = "rangepartitioning"
 
 
 def read_alike(df: DataFrame) -> DataFrame:
-    """The DataFrame itself where two readings are alike, else a copy; one pass over it, or none.
+    """The DataFrame itself if two reads give the same rows, else a copy, by one pass.
 
     The copy is lost with the executors that have it: reading it then fails, and never finds other
     rows. Its disk space is given back when the copy is collected as garbage.
@@ -59,7 +59,7 @@ def read_alike(df: DataFrame) -> DataFrame:
 
 
 def is_steady(plan: str) -> bool:
-    """Whether a physical plan, as `explain` prints it, puts rows alike into partitions each time."""
+    """Whether a physical plan, as `explain` prints it, always partitions rows in the same way."""
     exchanges = [line for line in plan.splitlines() if _EXCHANGE in line]
     return all(
         _BY_RANGE not in line and any(name in line for name in _STEADY) for line in exchanges

@@ -54,7 +54,7 @@ def integer(value: int | None) -> str:
 
 
 def limited(count: int) -> str:
-    """A LIMIT clause; Spark knows no larger number than that of an INT, and no more rows are read."""
+    """A LIMIT clause; at most the greatest INT, as Spark requires."""
     return f"LIMIT {min(int(count), 2**31 - 1)}"
 
 

@@ -42,7 +42,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.(?:parquet|json)")
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The versions that a log has files of, in their order.
+    """The versions of the files in a log, in order.
 
     Attributes:
         commits: Those of its commits.
@@ -56,7 +56,7 @@ class _Listed:
 
     @classmethod
     def of(cls, directory: Path) -> _Listed:
-        """List a log; there may be none."""
+        """List a log, which may not exist."""
         try:
             names = os.listdir(directory)  # noqa: PTH208  (names are enough)
         except (FileNotFoundError, NotADirectoryError):
@@ -67,13 +67,13 @@ class _Listed:
         return cls(versions_of(names), plain, others)
 
     def hole(self, start: int, last: int | None = None) -> int | None:
-        """The first version after one that is missing though a later one is there; `None`: none is."""
+        """The first version after a missing one; `None` if none is missing."""
         after = [v for v in self.commits if v > start and (last is None or v <= last)]
         return next((place for place, v in enumerate(after, start + 1) if place != v), None)
 
 
 def begun(directory: Path, last: int | None, *, is_sure: bool) -> Snapshot:
-    """The version that readers begin with.
+    """The version at which readers begin.
 
     Args:
         directory: The log.
@@ -123,7 +123,7 @@ def _first(directory: Path, start: int | None) -> Snapshot:
 
 
 def _is_misled(directory: Path, listed: _Listed) -> bool:
-    """Whether other readers are told to begin where nothing is."""
+    """Whether `_last_checkpoint` would mislead other readers."""
     last = pointer(directory)
     if last is None:
         return bool(listed.checkpoints)
@@ -140,13 +140,13 @@ def _missing(directory: Path, version: int, *, is_sure: bool) -> Exception:
 
 
 def last_listed(directory: Path) -> int:
-    """The newest version that a log has files of; -1: there is none."""
+    """The newest version of a log; -1 if it is empty."""
     listed = _Listed.of(directory)
     return max([*listed.commits, *listed.checkpoints, *listed.others], default=-1)
 
 
 def require_no_hole(directory: Path, version: int) -> None:
-    """Refuse to commit a version that the log has the next one of: it would be a hole that is filled.
+    """Refuse to commit a version if the log has the next one, which would fill a hole.
 
     Args:
         directory: The log; the table's lock is held.
@@ -161,6 +161,6 @@ def require_no_hole(directory: Path, version: int) -> None:
 
 
 def whole_checkpoints(directory: Path, most: int) -> Iterator[int]:
-    """The versions of checkpoints of one file up to a version that are whole by their ends, newest first."""
+    """The versions of single-file checkpoints up to a version that look complete, newest first."""
     listed = _Listed.of(directory).checkpoints
     return (v for v in reversed(listed) if v <= most and is_parquet(checkpoint_file(directory, v)))

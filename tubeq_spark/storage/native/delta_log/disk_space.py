@@ -29,7 +29,7 @@ _TASK = "task_id"
 
 
 def require_space(table: Path, rows: pa.Table, gone: Sequence[DataFile]) -> None:
-    """Refuse a commit that adds tasks to a tube where the disk is nearly full.
+    """Refuse a commit that adds tasks to a tube if the disk is nearly full.
 
     Args:
         table: The directory of its table.

@@ -24,7 +24,7 @@ _READERS, _WRITERS = {1}, {1, 2}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the rows of a table look like.
+    """The columns and partitions of a table.
 
     Attributes:
         schema: Its columns.
@@ -42,7 +42,7 @@ class Shape:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any], protocol: Mapping[str, Any]) -> Shape:
-        """The shape that actions tell.
+        """The shape from actions.
 
         Raises:
             UnknownLogError: The table wants to be written in a way that only the library knows.
@@ -93,7 +93,7 @@ class Snapshot:
 
     @classmethod
     def first(cls, version: int, actions: Actions) -> Snapshot:
-        """The version that a checkpoint, or a table's first commit, is.
+        """The version of a checkpoint, or of a table's first commit.
 
         Raises:
             UnknownLogError: It says too little, or the table has features.
@@ -107,7 +107,7 @@ class Snapshot:
         return cls(version, shape, files, actions.transactions, is_misread)
 
     def after(self, *commits: Actions) -> Snapshot:
-        """The version that some commits make of it, one after the other.
+        """The version after applying some commits to it.
 
         Raises:
             UnknownLogError: The table has features from now on.
@@ -127,7 +127,7 @@ class Snapshot:
         return Snapshot(version, shape, files, transactions, is_misread)
 
     def version_under(self, app: str) -> int | None:
-        """The last version that was written under an id of an application."""
+        """The last transaction version of an application id."""
         found = self.transactions.get(app)
         return None if found is None else found[0]
 
