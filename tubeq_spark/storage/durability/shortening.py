@@ -99,7 +99,7 @@ def _first_note(log: Path, version: int, before: float) -> int | None:
 
 
 def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
-    """Remove prepared commit files that are older than an hour."""
+    """Remove prepared commit files that are more than an hour older than a time."""
     for name in names:
         with suppress(FileNotFoundError):
             if (directory / name).stat().st_mtime < before - _LEFT_SECONDS:

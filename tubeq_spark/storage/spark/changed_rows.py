@@ -61,7 +61,7 @@ def _images(rows: DataFrame, side: int) -> DataFrame:
 
 
 def _key(rows: DataFrame, image: Column) -> Column:
-    """The key of a row: the task's id; of segment 0 its tube; in system tables the whole row."""
+    """The key of a row: the task's id; in segment 0 tube and owner; in system tables the whole row."""
     if "task_id" not in rows.columns:
         return image.cast("string")
     tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")
