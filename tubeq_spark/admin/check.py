@@ -34,7 +34,7 @@ def check(opened: OpenedLocation, *, repair: bool, accept_loss: bool) -> CheckRe
     # Most programs check nothing, and need none of it.
     from tubeq_spark.storage.check.location import check_location  # noqa: PLC0415
 
-    # What a power cut has left is judged by the check.
+    # The check itself examines the state after a power cut.
     lock_of = functools.partial(opened.table_lock, as_it_is=True)
     return check_location(place, lock_of, repair=repair, accept_loss=accept_loss)
 

@@ -184,7 +184,7 @@ class Closing:
                 expire.release_taken(ctx, session.owner)
                 ctx.events.tell()
             except Exception:
-                # The other tubes come first; what stays comes back when the lease ends.
+                # Close the other tubes first; tasks that stay taken are ready when the lease ends.
                 log.exception("tasks of tube %s were not released", record.name)
                 is_all = False
                 if queue.engine.unreachable:

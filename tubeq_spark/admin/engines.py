@@ -29,7 +29,7 @@ __all__ = ["ENGINES", "Engines", "engines_of", "needs_spark", "open_location"]
 log = logging.getLogger(__name__)
 
 ENGINES = ("auto", "spark", "native")
-#: What "auto" means to a process, where it is set.
+#: The environment variable that replaces "auto".
 _VARIABLE = "TUBEQ_ENGINE"
 _LIBRARY = "deltalake"
 #: What the library decodes in a path, takes for a slash, or for the end of the path.

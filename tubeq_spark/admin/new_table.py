@@ -174,7 +174,7 @@ def finish_creation(
     try:
         registry.move(record, (TubeStatus.CREATING,), TubeStatus.LIVE)
     except TubeNotFoundError:
-        # Another one was faster, and may have dropped it by now.
+        # Another program was faster, and may have dropped the tube meanwhile.
         current = registry.find(record.name)
         if current is None or current.id != record.id:
             table_lock.dropped.add(record.id)

@@ -215,9 +215,9 @@ def make_context(
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
         if table_lock.synced is not None:
-            # A utube lock that is given back must not be gone before its tasks are.
+            # A utube lock must not be removed before its tasks are given back.
             table_lock.synced.keep_in_step()
-        # Who may only read needs no lock for a table that is there.
+        # A process that may only read needs no lock for an existing table.
         if not queue.engine.tables.is_table(utube_locks):
             with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
                 new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)

@@ -31,7 +31,7 @@ _OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}
 #: line; it leaves out the last line's end.
 _BY_LIBRARY = b'"clientVersion":"delta-rs'
 _CHANGE = b'\n{"cdc":'
-#: How the operations of Spark and of the library name what they have added and removed.
+#: The metrics of added and removed files in operations of Spark and of the library.
 _ADDED = ("numAddedFiles", "numTargetFilesAdded", "numFilesAdded")
 _ADDED_BY_LIBRARY = ("num_added_files", "num_target_files_added")
 _REMOVED = (

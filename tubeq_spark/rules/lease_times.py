@@ -12,9 +12,9 @@ __all__ = ["UNNOTICED", "Headroom", "NewLease", "is_mostly_left"]
 
 #: A lease is made longer by what the commit is expected to take beyond this share of its ttr.
 UNNOTICED: Final = 8
-#: So much of its ttr a worker has at least when it is handed a task: otherwise it is renewed first.
+#: A consumer gets at least this share of the ttr; otherwise the lease is renewed first.
 _MOST = (3, 4)
-#: No lease is made longer by more than this, in microseconds; what needs more is renewed.
+#: The most by which a lease is made longer, in microseconds; slower takes renew their leases.
 _LONGEST = 300 * US
 
 

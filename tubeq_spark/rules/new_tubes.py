@@ -97,7 +97,7 @@ def check_new(
         for name, value in options.items()
         if name not in ("if_not_exists", "on_task_change")
     }
-    # What is off by default is not an option that was given.
+    # An option with its default value counts as not given.
     own |= {"temporary": temporary or None, "change_feed": change_feed or None}
     checked = tube_options(own, driver.tube_options, driver.name)
     if temporary and in_replicaset:

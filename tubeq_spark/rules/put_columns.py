@@ -28,7 +28,7 @@ __all__ = [
     "require_known",
 ]
 
-#: What the values of an option must be, for the message.
+#: The allowed values of an option, for the message.
 ALLOWED = {
     "pri": f"a whole number from 0 to {PRI_MAX}, or NULL",
     "ttl": "a finite number of seconds, >= 0, or NULL",

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKETS", "Group", "Spread", "hash_of", "rows_of", "spread", "within"]
 
-#: A put tells sub-queues apart by a hash of so many values.
+#: The number of hash values by which a put distinguishes sub-queues.
 BUCKETS = 256
-#: So many of them get segments of their own; more share.
+#: Up to this many sub-queues get their own segments; more share them.
 _FEW = 32
 _SHARED = 16
 #: Bytes of payloads in a segment, about, at most.

@@ -11,7 +11,7 @@ _ARROW = "\u21b3"
 _COLOUR = re.compile(r"\x1b\[\d*m")
 #: It cuts the numbers of its own retries off as if they were causes.
 _NUMBER = re.compile(rf"(max_retries|retry_timeout)\s*{_ARROW}\s*")
-#: What each request is wrapped in, which tells nothing.
+#: The wrapper of each request error, which has no information.
 _WRAPPERS = re.compile(
     r"^(?:Kernel error -> )?(?:Generic (\w+) error|Error performing list request)$"
 )

@@ -71,7 +71,7 @@ class QueueContext:
     engine: Engine
     #: For DataFrames of programs; `None` where there is no Spark session.
     spark: SparkEngine | None
-    #: Commits what is made of DataFrames; the same as `loop` where Spark runs the row verbs, too.
+    #: The commit loop for DataFrames; the same as `loop` if Spark also runs the row verbs.
     spark_loop: CommitLoop | None
     clock: Clock
     config: QueueConfig
@@ -88,7 +88,7 @@ class QueueContext:
     random: random.Random
     #: The tube types that this queue object knows, by name.
     drivers: dict[str, Driver]
-    #: Whether this queue object reads by Spark, told to those that shorten logs.
+    #: Tells processes that shorten logs whether this queue object reads by Spark.
     readers: LogReaders
     life: QueueLife = field(default_factory=QueueLife)
     #: When takes that found nothing last looked for dead sessions, by tube.

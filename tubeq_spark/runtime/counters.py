@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS", "Counters", "calls_of", "old_calls_of", "old_verb", "tasks_of"]
 
-#: What the tasks of a tube are counted by.
+#: The names of the counts of a tube's tasks.
 TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
 _STATES = {
     TaskState.TAKEN: "taken",

@@ -42,11 +42,11 @@ class TubeEvents:
         tasks = [row.task(state) for row in rows]
         done = 0
         if state is TaskState.DONE:
-            # One that was kept when it was done is counted already.
+            # A task that was kept as done is already counted.
             done = sum(row.state is not TaskState.DONE for row in rows)
         self.count(event, len(tasks), done)
         if self.callback is not None:
-            # Tasks of its own: a payload is changed by whoever has it.
+            # Copies for the callback, which may change the payloads.
             self.remember(event, [row.task(state) for row in rows])
         return tasks
 

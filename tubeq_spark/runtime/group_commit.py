@@ -66,7 +66,7 @@ class GroupCommit(Generic[Request, Result]):
                 if not entry.done:
                     self._run_group()
         except BaseException:
-            # Interrupted while it waited: nobody shall take a task for it any more.
+            # The request was interrupted while it waited: no task must be taken for it any more.
             with self._list, contextlib.suppress(ValueError):
                 self._waiting.remove(entry)
             raise

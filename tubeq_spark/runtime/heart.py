@@ -45,7 +45,7 @@ class Heart:
             seconds_between: Tells the time between two beats.
         """
         self._name, self._beat, self._seconds_between = name, beat, seconds_between
-        #: What a finalizer may put to, also one that runs while this thread takes from it.
+        #: A queue that a finalizer can safely put to, also while this thread takes from it.
         self._told: SimpleQueue[_Word] = SimpleQueue()
         self._thread: threading.Thread | None = None
         #: Called by the thread when the queue object is forgotten.

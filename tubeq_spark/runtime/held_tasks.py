@@ -52,7 +52,7 @@ class HeldTasks:
                 key = (tube_id, row.task_id)
                 former = self._rows.get(key)
                 if former is not None:
-                    # Taken again: the lease segment it was in is gone, as it was remembered.
+                    # The task was taken again: its remembered lease segment no longer exists.
                     self._forget(former.segment)
                 self._loose.pop(key, None)
                 self._rows[key] = row

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TTR", "Session"]
 
 log = logging.getLogger(__name__)
-#: Seconds after its last sign of life before a session's tasks are released.
+#: Seconds from the last heartbeat of a session until its tasks are released.
 DEFAULT_TTR = 60.0
 #: However long the lease, counters are written about this often while they change.
 _BEAT_MOST = 30.0
@@ -159,7 +159,8 @@ class Session:
         known = self._registered
         self._sessions.beat(row, now_us)
         self._wrote(row)
-        # It may have taken so long that somebody found us dead before the row came.
+        # It may have taken so long that another process marked us as dead before the row was
+        # written.
         if live and known:
             late = due(former, self._now())
             if not self._renew(self._now()) if late else self._is_dead():
@@ -191,7 +192,7 @@ class Session:
         self._counters.written(row.calls)
 
     def _begin_anew(self, now_us: int) -> None:
-        # What was held under the old epoch is lost to it, also what is not yet released.
+        # All tasks of the old epoch are lost to this session, also those that are not yet released.
         self._holdings.clear()
         view = self._view(self.uuid)
         if view is not None and view.alive(now_us):
@@ -384,8 +385,8 @@ class Session:
             return
         lease = self._slots.extend(self._slot, needed + self._horizon())
         if lease is None:
-            # Somebody has the slot by now; what lies below our bound is still ours alone, but the
-            # next numbers must come from a slot of our own.
+            # Another producer has the slot now. Numbers below our bound are still ours, but the
+            # next numbers must come from another slot.
             self._numbers = self._slot = None
         else:
             self._slot, numbers.bound = lease, lease.bound

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrivals"]
 
-#: What the note of a commit begins with, in whatever field an engine has it.
+#: The beginning of a note, in any field of a commit.
 _OPERATION = re.compile(rb"tubeq operation=(\w+)")
 #: It stands in the first line.
 _BEGINNING = 1 << 16

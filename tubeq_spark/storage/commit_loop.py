@@ -162,7 +162,7 @@ class CommitLoop:
             StoreError: The engine failed; nothing was written.
         """
         self.require_allowed()
-        # Counted from the first conflict: what is written for long must not be given up at once.
+        # Counted from the first conflict, so that a long write is retried, too.
         began: float | None = None
         waits = self._backoff.waits(
             lambda: 0.0 if began is None else self._wall.monotonic() - began, self._uniform
@@ -255,7 +255,7 @@ class CommitLoop:
             msg = f"{operation}: storage refused it, nothing was written: {reason_of(error)}"
             raise StoreError(msg) from error
         if affected is None:
-            # Only the history says what it did, if anything.
+            # Only the history has the number of changed rows.
             return self._landed(statement, None) or Affected()
         return affected
 

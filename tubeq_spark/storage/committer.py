@@ -71,7 +71,7 @@ class Committer:
         return process if self.host is None else f"{process} on {self.host.name}"
 
 
-#: What stands in for a note that cannot be read.
+#: Replaces a note that cannot be read.
 _UNKNOWN = Committer("")
 
 

@@ -62,7 +62,7 @@ def _remove(segment: str) -> None:
     with suppress(OSError):
         os.rmdir(segment)  # noqa: PTH106  (there may be a million)
         return
-    # It is not empty, or was removed by somebody else.
+    # It is not empty, or another process has removed it.
     with suppress(OSError):
         names = set(os.listdir(segment))  # noqa: PTH208
         checksums = [n for n in names if n.startswith(".") and n.endswith(".crc")]

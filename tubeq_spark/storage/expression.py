@@ -59,7 +59,7 @@ __all__ = [
     "small",
 ]
 
-#: What a statement fails with whose rows are no longer as they were when it was decided.
+#: The error of a statement whose rows have changed since its decision.
 STALE = "tubeq:stale"
 
 

@@ -23,7 +23,7 @@ __all__ = ["first_note", "notes_in", "read_log"]
 #: What no other commit says, or few: the others are not parsed.
 _ENDED, _READ, _TOTAL = b" ended=", b" read=", b'{"txn"'
 
-#: How often a log is read anew that was shortened meanwhile.
+#: How often a log is read again that was shortened meanwhile.
 _TRIES = 5
 _CHECKPOINT = re.compile(r"\d{20}\.checkpoint.*\.parquet")
 
@@ -65,7 +65,7 @@ def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[En
     if known is not None and known.version >= last:
         if known.version == last:
             return list(known.notes)
-        # The table was made anew.
+        # The table was created again.
         known = None
     since = -1 if known is None else known.version
     versions = [v for v in versions_of(path.name for path in log.iterdir()) if since < v <= last]

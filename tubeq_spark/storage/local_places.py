@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["on_databricks", "refuse_mounts", "require_links"]
 
-#: What Databricks shows of its object stores as directories, each driver by a cache of its own.
+#: Object stores that Databricks shows as directories; each driver has its own cache of them.
 _MOUNTS = ("Volumes", "dbfs")
 #: How a file system says that it has no hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
@@ -68,7 +68,8 @@ def require_links(locks: Path) -> None:
         name = locks / f"_links-{uuid.uuid4()}"
         other = name.with_suffix(".link")
         try:
-            # Who may not write reads all the same, and any other error is told by whoever meets it.
+            # A process without write permission can still read; other errors appear at their next
+            # use.
             with suppress(OSError):
                 name.touch()
                 _link(name, other)

@@ -39,7 +39,7 @@ TURN_SUFFIX = ".turn"
 _POLL = 0.003
 #: Seconds that a process may have it, from turn to turn, before the line goes on.
 STAY = 0.05
-#: Who asks again within so many seconds does so at once.
+#: A process that asks again within this many seconds asks "at once".
 _AT_ONCE = 0.001
 #: How often more it asked at once than not, of late, until it is expected to do so again.
 _OFTEN, _MOST = 2, 3
@@ -188,7 +188,8 @@ class LockFile:
                 except Timeout:
                     prepare()
                     prepare = _nothing
-                    # Until it is free. Nobody else is before it, but for programs without a line.
+                    # Wait until it is free. Only programs of earlier versions can come before this
+                    # process.
                     with _locked(self.path):
                         continue
                 return
@@ -225,7 +226,7 @@ def _locked(path: Path, *, waits: bool = True) -> Iterator[None]:
         try:
             yield
         finally:
-            # Not by closing alone: a child of ours may have the file open, too.
+            # Closing is not enough, because a child process may have the file open, too.
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)
@@ -241,5 +242,5 @@ def _let_all_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child would have what is kept as well.
+    # Otherwise a child process would hold the kept lock, too.
     os.register_at_fork(before=_let_all_go)

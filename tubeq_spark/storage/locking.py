@@ -60,7 +60,7 @@ LOCK_SUFFIX, NOTE_SUFFIX = ".lock", ".committing"
 
 #: Seconds between two looks whether another's JVM is gone, and how long it is waited for.
 _LOOK, _PATIENCE = 0.05, 30.0
-#: A thread that has waited for so many seconds, for one that found the storage silent, does not try itself.
+#: A thread that has waited this many seconds for a thread that got no answer does not try itself.
 _LONG = 5.0
 
 
@@ -100,7 +100,7 @@ class TableLock:
         #: Whether a statement that was left in this JVM may still be running.
         self._is_left = False
         self._changes = 0
-        #: When the storage was silent last to whoever was in, and what that raised.
+        #: The time and the error of the last holder that got no answer from the storage.
         self._silent: tuple[float, TubeqError] | None = None
         #: Last task id that this process gave out, whichever queue object asked.
         self.last_id = -1
@@ -210,7 +210,7 @@ class TableLock:
                 ended.set()
             raise
         finally:
-            # A note that stays tells others to wait for our JVM, and us nothing.
+            # A remaining note makes others wait for our JVM, but does not concern us.
             if not ended.is_set() or not self._note.is_cleared():
                 self._is_left = True
 
@@ -282,7 +282,7 @@ class TableLock:
         with self._threads:
             place = self.synced.place()
             if self._seen_on != place:
-                # What was known is of a mount that is gone.
+                # The known state belongs to an earlier mount.
                 self.synced.forget()
                 with using(self.synced.log):
                     recover(self.synced, self._file.holding)

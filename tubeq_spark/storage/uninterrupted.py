@@ -38,7 +38,7 @@ __all__ = [
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-#: What the threads are called that run verbs of the main thread.
+#: The name of the threads that run verbs of the main thread.
 THREAD_NAME = "tubeq-verbs"
 #: Seconds that the main thread waits for the end of a verb that was interrupted.
 PATIENCE = 10.0

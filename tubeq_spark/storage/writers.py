@@ -37,7 +37,7 @@ def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None
     """
     if opened.location.in_catalog or not are_told_apart(opened.uri):
         return
-    # What was made before there was another engine is Spark's.
+    # Locations that were created before the native engine existed belong to Spark.
     theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
     if theirs != engine:
         raise StoreError(_refusal(opened, theirs, engine))

@@ -63,7 +63,7 @@ def _taken(name: str, take: Callable[[], Batch]) -> Batch | None:
     except (QueueStateError, TubeNotFoundError):
         raise
     except Exception:
-        # Storage may be back, or rivals gone, at the next tick.
+        # At the next tick the storage may answer again, or other writers may have finished.
         log.exception("tube %s: no batch could be taken", name)
         return None
 
@@ -73,7 +73,7 @@ def _handled(name: str, batch: Batch, handler: Callable[[DataFrame], object]) ->
         with batch:
             handler(batch.df)
     except Exception:
-        # What is released comes back at once: without a pause a handler that is broken would spin.
+        # Released tasks are ready at once: without a pause a broken handler would spin.
         log.exception("tube %s: a batch of %d tasks was not acked", name, batch.count)
         return False
     return True

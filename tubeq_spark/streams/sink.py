@@ -29,7 +29,7 @@ __all__ = ["ForeachBatch", "put_batch", "require_identity"]
 
 log = logging.getLogger(__name__)
 
-#: What `DataStreamWriter.foreachBatch` takes.
+#: The type of the argument of `DataStreamWriter.foreachBatch`.
 ForeachBatch = Callable[[DataFrame, int], None]
 
 

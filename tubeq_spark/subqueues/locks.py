@@ -39,7 +39,8 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-#: Who has not seen a lock before leaves it to its taker for so many times `claim_grace`.
+#: A queue object that sees a lock for the first time leaves it alone for this many times
+#: `claim_grace`.
 _UNSEEN = 60
 
 

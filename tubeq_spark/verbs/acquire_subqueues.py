@@ -69,7 +69,8 @@ class Acquisition:
         wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of.items() if u not in mine]
         if not wanted:
             return acquired
-        # Before the commit: one that was made, though it raised, is freed with the others.
+        # Recorded before the commit, so that a lock is also freed if its commit raised but
+        # succeeded.
         self._abandoned = acquired.used_take_ids
         got = locks.acquire(ctx, wanted, owner, now_us)
         if got < len(wanted):

@@ -23,7 +23,7 @@ __all__ = ["readable"]
 
 log = logging.getLogger(__name__)
 
-#: Where one cannot be read, so many candidates are looked through, so that many cost one commit.
+#: If one task is unreadable, this many candidates are checked, so that one commit buries many.
 _LOOK_AHEAD = 1_000
 
 

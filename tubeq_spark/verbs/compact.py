@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 #: Segments at the head of the queue that a compaction leaves to the takes.
 _HEAD = 4
-#: Versions from one look whether it is time to compact to the next.
+#: Number of versions between two checks whether to compact.
 _EVERY = 16
-#: A segment of more bytes is not tiny, and what a compaction merges has no more than so many.
+#: A segment with more bytes is not tiny, and a compaction merges at most this many bytes.
 _TINY_BYTES, _MOST_BYTES = 256 << 10, 16 << 20
 
 
@@ -99,7 +99,7 @@ def remove_leftovers(ctx: TubeContext) -> int:
         if not segments:
             return Plan(None, lambda _: 0)
         if ctx.table.change_feed:
-            # Rows of tasks that have ended: notes tell where they are, not how many.
+            # Rows of ended tasks: notes have their segments, not their number.
             sum_ended(ctx)
         statement = ctx.statements.delete_segments(segments)
         return Plan(statement, lambda affected: affected.deleted)

@@ -70,7 +70,7 @@ def _exchange(
     memory, take = Memory(), begin_take(ctx, [request])
 
     def attempt() -> Plan[tuple[Located, TakenRows | None] | None]:
-        # The session's epoch may have ended, and with it what it held.
+        # The session's epoch may have ended, and then it holds no task any more.
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         kept = take.kept(ids, found) if found.whole else None
@@ -81,7 +81,8 @@ def _exchange(
         lease = new_lease(ctx, choice.owner)
 
         def finish(affected: Affected) -> tuple[Located, TakenRows | None]:
-            # The ack stands, also where the take is undone: what comes next is then taken by itself.
+            # The ack stays committed if the take is undone; the next tasks are then taken
+            # separately.
             taken = moved(choice, lease, affected).values()
             rows = sorted((row for part in taken for row in part.rows), key=position_of)
             return found, TakenRows(rows, lease) if rows else None

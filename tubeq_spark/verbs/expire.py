@@ -76,7 +76,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
     def attempt() -> Plan[Ended]:
         held.clear()
         found = ctx.tasks.due(now_us, ctx.max_attempts, _MOST)
-        # Of those that go, all come to their end by it or none: the log tells how many go.
+        # All removed rows are ended tasks, or none of them: the log has the number of removed rows.
         groups = [group for group in found if group.state is not TaskState.DONE]
         is_of_kept, groups = not groups, groups or found
         if not groups:
@@ -110,7 +110,7 @@ def end_due(ctx: TubeContext, now_us: int) -> Ended:
             for row in for_callback:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
             back, removed = affected.updated, affected.deleted
-            # Updated, too, but elsewhere: the rests of lease segments, and rows that are gone.
+            # Other updated rows: the rests of lease segments, and gone rows.
             if lease_segments or ctx.table.change_feed:
                 back = ctx.tasks.count_in(dest)
             if ctx.table.change_feed:
@@ -185,7 +185,7 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
     held: set[tuple[int, str | None]] = set()
     more = True
     while more:
-        # What others take meanwhile is not waited for: that might never end.
+        # Tasks that others take meanwhile are not released: the loop might never end.
         passed, more = ctx.queue.loop.run(
             "release", ctx.table_lock, lambda: _release_pass(ctx, owner, held)
         )
@@ -246,7 +246,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     if at_us is None and last is not None and last <= now_us < last + interval:
         return 0
     if there:
-        # Who finds nothing relies on it that somebody has asked the registry.
+        # A call that finds nothing must know that the tube still exists, so ask the registry.
         queue.checked[ctx.record.id] = now_us
         ctx.require_there(look=True)
     owners = [owner for owner in ctx.tasks.owners(_MOST) if owner != queue.session.owner]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OVERRUN", "Counted", "bucket_column", "frame_rows"]
 
-#: What the numbering raises when a partition has other rows than were counted.
+#: The error of the numbering if a partition has another number of rows than were counted.
 OVERRUN = "tubeq:overrun"
 _POSITION_MASK = (1 << POSITION_BITS) - 1
 #: The low bits of monotonically_increasing_id are the row's place in its partition.

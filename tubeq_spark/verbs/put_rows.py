@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTHING", "Numbering", "put_rows"]
 
-#: What a put returns that adds nothing.
+#: The result of a put that adds nothing.
 NOTHING = PutResult(0, None, None)
 
 

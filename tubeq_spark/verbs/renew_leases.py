@@ -96,7 +96,7 @@ def _if_lasts(ctx: TubeContext, batch: T | None) -> T | None:
 def _is_held(ctx: TubeContext, owner: str) -> bool:
     """Whether the session of the taken tasks is alive; at most one commit, or two."""
     if ctx.queue.state is not QueueState.RUNNING:
-        return True  # It was closed meanwhile, which gives back what it finds.
+        return True  # The queue was closed meanwhile; closing releases the tasks that it finds.
     return ctx.queue.session.hold() == owner
 
 
@@ -109,7 +109,8 @@ def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
         nonlocal first, lost
         places: list[tuple[T | None, list[int]]] = [(batch, batch.segments) for batch in batches]
         if not first:
-            # A rule of all lease segments: who takes a row out of one moves all the rest of it.
+            # A rule of all lease segments: a statement that takes a row out of one moves all the
+            # others.
             lost = True
             places = [batch.found(ctx) for batch in batches]
         first = False
@@ -131,7 +132,7 @@ def _renewal(
     renewal = Renew(moves, lease)
     if not moves:
         return Plan(None, lambda _: [None] * len(places))
-    # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
+    # A task whose lease and ttl have ended is removed for all; a renewal must not bring it back.
     statement = ctx.statements.settle_segments(
         moves, (Lapsed(lease.at_us), Remove(gone, Event("ttl"))), (Every(), renewal)
     )

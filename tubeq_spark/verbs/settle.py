@@ -95,7 +95,7 @@ def _removed(
     if not found.whole:
         confirm(ctx, found)
     settled = removal(ctx, found, event)
-    # One that was kept when it was done has come to its end before.
+    # A task that was kept as done has already been counted.
     ended = sum(row.state is not TaskState.DONE for row in found.rows)
     statement = replace(settled.statement, ended=Ended(ctx.record.id, ended))
 

@@ -39,7 +39,7 @@ __all__ = ["HeldBatch", "ack_whole"]
 
 log = logging.getLogger(__name__)
 
-#: What an empty batch holds.
+#: The tasks of an empty batch.
 _NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
 
@@ -143,7 +143,7 @@ class HeldBatch:
 
         def attempt() -> Plan[int]:
             nonlocal worn
-            # What lost to others may have been moved by them: look where it is.
+            # Other commits may have moved the tasks: find them.
             if not memory.once():
                 self._find()
             self._require_lease()

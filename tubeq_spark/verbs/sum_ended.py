@@ -31,5 +31,5 @@ def sum_ended(ctx: TubeContext) -> None:
     try:
         ctx.queue.once.run("sum_ended", ctx.table_lock, attempt)
     except ConflictError:
-        # Somebody else has added them up, or the next sweep does.
+        # Another sweep has added them up, or the next one will.
         return

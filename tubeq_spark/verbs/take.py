@@ -63,7 +63,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
 
-#: How often a call takes again at once that lost to others what it had taken.
+#: How often a call that lost all its taken tasks to others takes again at once.
 _ROUNDS = 3
 
 
@@ -157,7 +157,7 @@ def _lasting(
         except TubeqError:
             if not any(results):
                 raise
-            # What the other calls have is theirs.
+            # The other calls keep their tasks.
             log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
             break
         for call, batch in zip(asking, lasting, strict=True):
@@ -238,7 +238,7 @@ def moved(
     if not complete:
         held = tasks.read_back(ctx, held, affected.updated) if affected.updated else {}
     if held:
-        # What time had done to them is done, also where the take is undone.
+        # The events by time are committed, also if the take is undone.
         tasks.write_down(ctx, held, choice.now_us)
     if affected.updated and not complete and choice.undone():
         held = {}
@@ -248,7 +248,7 @@ def moved(
 
 #: Operations that make no task ready, and no room.
 _MOVES = ("take", "touch", "renew", "fold", "leftovers", "sum_ended")
-#: And those that make no task ready but where they let the next one of a sub-queue go on.
+#: These verbs make a task ready only by freeing a sub-queue.
 _ENDS = ("ack", "bury", "delete", "truncate")
 
 

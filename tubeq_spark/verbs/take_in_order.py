@@ -40,7 +40,7 @@ class TakeInOrder:
         """Take for some calls at once, each of them in turn."""
         self._ctx = ctx
         self._counts = [request.count for request in requests]
-        #: What the newest attempt was about to move.
+        #: The tasks that the newest attempt was to move.
         self.chosen: OrderChoice[Any] | None = None
 
     def give_up(self) -> None:

@@ -41,7 +41,7 @@ class TakeSubqueues:
         """Take for some calls at once; each gets its own sub-queues."""
         self._ctx = ctx
         self._acquisition = Acquisition(ctx, requests)
-        #: What the newest attempt was about to move.
+        #: The tasks that the newest attempt was to move.
         self.chosen: SubqueueChoice[Any] | None = None
 
     def give_up(self) -> None:

@@ -15,13 +15,13 @@ from tubeq_spark.rules.order import OrderPosition
 
 __all__ = ["HEAD_SEGMENTS", "HeadHint", "SegmentHead"]
 
-#: Segments that a look remembers.
+#: Most segments that a read remembers.
 HEAD_SEGMENTS = 64
 #: A tube with no more segments and rows than these needs no hint.
 _FEW_SEGMENTS, _FEW_ROWS = 8, 20_000
 #: Tasks that are read beyond what is wanted: most of those before may be gone by the next read.
 _SPARE = 8
-#: A hint is made anew after so many reads: the tube may have grown.
+#: A hint is computed again after this many reads, because the tube may have grown.
 _READS = 50
 
 

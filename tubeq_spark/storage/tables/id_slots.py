@@ -30,7 +30,7 @@ __all__ = ["Slots"]
 T = TypeVar("T")
 _FIRST_BUCKET = 1_000
 _BUCKETS = 64
-#: A guess that fails costs less than a look, which the one after it must pay for as well.
+#: A failed guess costs less than a read, which the next guess would need as well.
 _GUESSES = 2
 
 

@@ -96,7 +96,7 @@ def is_ready(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expressio
     ended = (of.state == TaskState.TAKEN.value) & _due(of.next_event, now_us)
     if max_attempts is not None:
         ended &= of.attempts < integer(max_attempts)
-    # An engine plans each part of a condition anew, so what both have in common stands there once.
+    # An engine plans each part of a condition separately, so common parts are factored out.
     return (_waits_no_more(now_us, of) | ended) & _alive(now_us, of)
 
 

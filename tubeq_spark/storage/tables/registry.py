@@ -159,7 +159,7 @@ class Registry(SystemTable):
                 "created": at(new.created_us),
                 "format_version": integer(FORMAT_VERSION),
             }
-            # Nobody may have registered the name, or a tube of this id, since they were looked at.
+            # No program may have registered the name, or a tube with this id, since they were read.
             statement = Statement(
                 self._table,
                 any_of(_has_name(_T, new), _T.id >= number) & (_T.id != operation_id),

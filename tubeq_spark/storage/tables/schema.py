@@ -33,7 +33,7 @@ FORMAT_VERSION = 1
 CHANGE_FEED = "delta.enableChangeDataFeed"
 #: Delta's property for the removal of old commits by whoever writes a checkpoint.
 LOG_CLEANUP = "delta.enableExpiredLogCleanup"
-#: Property that is changed to make what was begun before the change fail.
+#: A property whose change makes all running writes conflict.
 FENCE = "tubeq.fence"
 #: Partition column of tubes: the unit of conflict.
 PARTITION = "segment"
@@ -114,7 +114,7 @@ _TAKEN_UTUBES_COLUMNS = {
     "taken_at": ("TIMESTAMP", "when it was claimed, UTC"),
 }
 
-#: Candidates and due tasks are found by these statistics without reading what cannot hold any.
+#: With these statistics, searches for candidates and due tasks skip files without any.
 _STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
 
 

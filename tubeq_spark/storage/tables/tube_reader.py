@@ -64,7 +64,7 @@ _TAKEN = TaskState.TAKEN.value
 _WIDER = 8
 #: Task ids have 63 bits; any other number is no task's.
 _IDS = 1 << 63
-#: So many segments of leftovers are removed at a time.
+#: Most segments of leftovers that are removed at a time.
 _LEFTOVERS = 10_000
 
 

@@ -84,8 +84,8 @@ class TubeWriter:
         """Insert `size` rows (columns of `INSERTED`) into unused segments."""
         values = {name: stored_column(name, "s") for name in INSERTED}
         values |= {"tube": _S.tube, "attempts": integer(0)}
-        # Nothing is in the new segments, and nothing but a tombstone in segment 0: a match
-        # means that the tube is gone, and then nothing is inserted.
+        # The new segments are empty, and segment 0 can only have a tombstone. So a match means that
+        # the tube was dropped, and then nothing is inserted.
         operation_id = self._fresh()
         return Statement(
             self._table.name,

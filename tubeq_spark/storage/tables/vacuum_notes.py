@@ -21,9 +21,9 @@ __all__ = ["TRIED", "VACUUMED", "WRITING", "VacuumNotes"]
 _ROW, _T, _S = row(), row("t"), row("s")
 #: Where these notes are: no statement about members reads it.
 _VACUUM_BUCKET = 2_000
-#: What is noted of the removal of dead files.
+#: The notes about runs of VACUUM.
 VACUUMED, TRIED = "vacuum", "vacuum_tried"
-#: What a long statement asks of it.
+#: The request of a long statement.
 WRITING = "writing"
 
 
