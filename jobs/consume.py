@@ -1,11 +1,11 @@
-"""Consumes a tube with a function of yours, a batch at a time.
+"""Processes the tasks of a tube in batches with your function.
 
     python jobs/consume.py --location /data/q --tube crawl --results /data/pages work:fetch
     python jobs/consume.py --location main.tubeq --tube mail --once work:send
 
 `fetch(df)` gets the tasks as a DataFrame (`task_id, data, attempts` and more) and returns one with
-a `task_id` for the table of results, or None. The order of the steps, and what a crash between any
-two leaves, is described in `consumer/loop.py`.
+a `task_id` for the table of results, or None. `consumer/loop.py` describes the order of the steps,
+and the state after a crash between any two.
 """
 
 from __future__ import annotations
