@@ -64,19 +64,18 @@ def remove_dead_files(
     Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
     Databricks' predictive optimization for one, and Delta refuses a VACUUM by anybody else.
 
-    A write that has not committed yet has files that no version needs, and it may take longer than
-    files are kept, or its process was paused. A table lock keeps it and this apart. Where there is
-    none, a change of the table comes first: it makes every write that was begun before fail, and
-    what is begun later has younger files. So that no long write fails for that, those that live ask
-    to wait, and it is put off for a while.
+    No version needs the files of an uncommitted write, which may take longer than files are kept,
+    or whose process was paused. With a table lock both exclude each other. Without one, a commit to
+    the table comes first: it makes all running writes fail, and later writes have younger files. So
+    that long writes need not fail, live ones ask for a delay, and VACUUM is put off for a while.
 
-    Nothing is done while no file can be old enough: in tables that are younger than what is kept, and
-    in those to which nobody has written since what was removed last was that old.
+    It does nothing if no file can be old enough: in tables that are younger than the retention, and
+    in tables without commits since the last removal.
 
-    Steps: a note that it is tried, (a change of the table,) VACUUM, a note that it was done. What is
-    stopped or fails in between is tried again after a part of `vacuum_hours`: each try holds up the
-    writers, or makes those of storage without lock files begin anew, so not every sweep may be one.
-    Two sweepers that try at the same moment may both do it.
+    Steps: a note that it is tried, (a commit to the table,) VACUUM, a note that it was done. If it
+    is interrupted or fails in between, it is tried again after a part of `vacuum_hours`: each try
+    blocks the writers, or makes running writes on storage without lock files start again, so not
+    every sweep may try. Two sweepers that try at the same moment may both do it.
 
     Args:
         queue: The queue object.

@@ -122,7 +122,7 @@ def create(
     Raises:
         TubeExistsError: The name is in use.
         InvalidOptionError: The payload has columns that no tube or no table has; no tube was made.
-        StoreError: There is something else in the place of its table; no tube was made.
+        StoreError: Another table or file is in the place of its table; no tube was created.
     """
     used = False
     while True:
@@ -330,7 +330,7 @@ def _undo_drop(registry: Registry, record: TubeRecord) -> bool:
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
     """Remove an emptied tube from the registry; the tombstone in its table is committed.
 
-    The table stays, in a catalog too: by now it may belong to a new tube of that name.
+    The table stays, also in a catalog, because it may already belong to a new tube of that name.
     """
     with contextlib.suppress(TubeNotFoundError):  # another one was faster
         registry.move(record, (TubeStatus.DROPPING, TubeStatus.LIVE), TubeStatus.DROPPED)

@@ -111,7 +111,7 @@ class QueueContext:
         """The same context with Spark for row verbs.
 
         Raises:
-            StoreError: There is no Spark session.
+            StoreError: The queue has no Spark session.
         """
         spark, loop = self.require_spark(), self.spark_loop
         if loop is None:
@@ -130,7 +130,7 @@ class QueueContext:
         """The Spark engine, which makes DataFrames of the queue's tables.
 
         Raises:
-            StoreError: There is no Spark session.
+            StoreError: The queue has no Spark session.
         """
         if self.spark is None:
             raise refusals.no_spark()
@@ -141,7 +141,7 @@ class QueueContext:
         """The Spark engine for commits of DataFrames.
 
         Raises:
-            StoreError: There is no Spark session, or Spark must not commit here.
+            StoreError: The queue has no Spark session, or Spark must not commit here.
         """
         if self.spark_loop is None:
             raise refusals.no_spark()
@@ -236,7 +236,7 @@ class TubeContext:
         """The tube as DataFrames.
 
         Raises:
-            StoreError: There is no Spark session.
+            StoreError: The queue has no Spark session.
         """
         spark = self.queue.require_spark()
         from tubeq_spark.storage.spark.task_frames import TaskFrames  # noqa: PLC0415  it is optional

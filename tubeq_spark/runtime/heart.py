@@ -41,7 +41,7 @@ class Heart:
 
         Args:
             name: Of the thread.
-            beat: Called from time to time; what it raises is logged.
+            beat: Called from time to time; its errors are logged.
             seconds_between: Tells the time between two beats.
         """
         self._name, self._beat, self._seconds_between = name, beat, seconds_between

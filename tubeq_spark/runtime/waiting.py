@@ -31,18 +31,19 @@ def looks(
 ) -> Iterator[None]:
     """Yield the times to check for something, until `timeout` seconds have passed.
 
-    Now, whenever it was seen that the tube has changed, and else at growing intervals. A verb that was
-    interrupted looks no more.
+    At once, whenever the tube has changed, and otherwise at growing intervals. It ends if the verb
+    was interrupted.
 
     Args:
-        timeout: Seconds; `None` is for ever, 0 is one look.
+        timeout: Seconds; `None` is for ever, 0 is one check.
         clock: Measures the time, and sleeps.
-        config: Says how long to wait between two looks.
-        changes: Something else after a change of the tube; asked some fifty times a second.
+        config: Has the waits between two checks.
+        changes: Returns another value after a change of the tube; called about fifty times a
+            second.
         require_running: Raises once the queue object is closed.
 
     Yields:
-        Nothing; whoever has found it asks no more.
+        Nothing; the caller stops when it has found something.
     """
     deadline = None if timeout is None else clock.monotonic() + timeout
     pause = config.poll_first

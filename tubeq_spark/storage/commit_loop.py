@@ -49,7 +49,8 @@ class Plan(Generic[T]):
 
     Attributes:
         statement: What to commit; `None`: nothing, the result is known.
-        finish: Makes the result from what the statement changed; `Stale` begins anew.
+        finish: Makes the result from the number of changed rows; after `Stale` the loop tries
+            again.
     """
 
     statement: Statement | Append | None
@@ -154,7 +155,7 @@ class CommitLoop:
         Args:
             operation: Its name, for the observer and for messages.
             table_lock: Held from the reading to the commit.
-            attempt: Reads and decides; called anew after each conflict.
+            attempt: Reads and decides; called again after each conflict.
 
         Raises:
             ConflictError: The budget is used up; nothing was written.

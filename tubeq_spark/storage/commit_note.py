@@ -28,7 +28,7 @@ class Note:
     Attributes:
         operation: What it is for: a verb, or what a sweep or a session does.
         session: Whose it is.
-        conflicts: How often it had to begin anew before.
+        conflicts: The number of lost conflicts before it.
         tasks: How many tasks it is about; `None`: what the statement changes.
     """
 

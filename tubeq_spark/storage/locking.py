@@ -178,8 +178,8 @@ class TableLock:
     ) -> Iterator[Callable[[], None]]:
         """Run a statement under the lock, with a note that its JVM may be committing.
 
-        A statement that ends without an answer may go on in its JVM: that stays noted until the JVM is
-        gone, or until somebody who knows better removes the note.
+        A statement that ends without an answer may still run in its JVM. The note stays until the
+        JVM has ended, or until somebody removes it by hand.
 
         Args:
             committer: Tells the JVM that is going to commit; `None`: this process does it itself.

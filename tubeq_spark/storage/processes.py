@@ -45,7 +45,7 @@ class Processes(Protocol):
     def started(self, pid: int) -> str | None:
         """The start time of a process, in any form; `None` if it does not run.
 
-        One that has ended counts as gone, even if nobody has asked for its exit code yet.
+        A process that has ended does not run, also if its exit code was not read yet (a zombie).
         """
         ...
 

@@ -15,7 +15,7 @@ class PutIdentity:
     numbered, takes one place in the tube's memory, however many batches it has.
 
     Attributes:
-        name: Unique in the tube; begins with what kind of name it is, so that kinds never meet.
+        name: Unique in the tube; begins with a prefix for its kind, so that kinds never clash.
         version: 1 for the only put of that name, or the number of a batch, >= 0.
     """
 

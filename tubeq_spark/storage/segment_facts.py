@@ -65,7 +65,7 @@ class Waiting:
     """The work of a sweep in a tube.
 
     Attributes:
-        due: Tasks that time has changed and nobody has written down.
+        due: Tasks whose state has changed by time and is not written yet.
         owners: Who holds tasks, in ended leases too.
         leftovers: Segments with rows of tubes that had this name before, or gone rows.
         tiny: Segments of few tasks, none of them taken.

@@ -108,10 +108,10 @@ class Acquisition:
     def incomplete(self, acquired: AcquiredSubqueues) -> bool:
         """After a MERGE that moved fewer tasks: undo it if the order could be wrong.
 
-        Of a sub-queue that gave several tasks the first may have been moved away, by a compaction
-        or a sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
-        these tasks; stopped before they are back, their leases end. What rivals have deleted or
-        buried is nobody's next task, and undoes nothing.
+        If a take gets several tasks of a sub-queue, a compaction or a sweep may have moved the
+        first one before the MERGE. Then the take must not return the later ones. No caller has
+        these tasks yet; if it is interrupted before it releases them, their leases end. Tasks that
+        others have deleted or buried meanwhile do not matter.
 
         Returns:
             Whether it has given all tasks back.

@@ -66,7 +66,7 @@ def compact(ctx: TubeContext) -> int:
 def _tiny(ctx: TubeContext) -> list[int]:
     """Segments that are worth merging, in the order of their tasks.
 
-    Large payloads stay where they are: to write them anew costs more than a file of their own does.
+    Large payloads are not compacted: rewriting them costs more than a separate file.
     """
     config, tables = ctx.queue.config, ctx.queue.engine.tables
     few = ctx.tasks.tiny_segments(config.fold_rows, config.segment_rows)

@@ -227,8 +227,8 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     """Release the tasks of dead sessions in this tube.
 
     A session that is not known to be alive is marked dead first (one commit, which reads its rows
-    and which a renewal conflicts with), then its tasks are released (one more). Stopped in between,
-    the mark stays, and whoever looks next releases.
+    and which a renewal conflicts with), then its tasks are released (one more). If it is
+    interrupted in between, the mark stays, and the next check releases them.
 
     Args:
         ctx: The tube.

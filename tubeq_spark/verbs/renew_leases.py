@@ -157,8 +157,8 @@ def _renewal(
 def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: int) -> bool:
     """Undo a take that moved fewer tasks than chosen, if it has skipped a ready one.
 
-    What rivals have taken, deleted or buried is nobody's next task. But what a sweep or a
-    compaction has moved comes before what was taken: of one consumer the order is strict.
+    Tasks that others have taken, deleted or buried do not matter. But tasks that a sweep or a
+    compaction has moved come before the taken ones: for a single consumer the order is exact.
 
     Args:
         ctx: The tube.

@@ -204,7 +204,8 @@ def run(
 ) -> T:
     """Commit the decision of `attempt`; undo preparations of failed attempts.
 
-    What nobody can tell of is looked for by the session's heart, and given back: no caller has it.
+    If the commit of a take is unknown, the session's heart searches for its tasks and releases
+    them, because no caller has them.
     """
     try:
         result = ctx.queue.loop.run(operation, ctx.table_lock, attempt)

@@ -93,7 +93,8 @@ class Slots(SystemTable):
     def compact(self, least: int, loop: CommitLoop) -> int:
         """Remove replaced rows of slots; the row with the highest bound is never removed.
 
-        What stays is written anew, into one file for each bucket: a lease makes a file of one row.
+        The remaining rows are rewritten into one file for each bucket, because each lease makes a
+        file of one row.
 
         Args:
             least: So many rows must be in the way; 0: it is about the files.

@@ -45,8 +45,8 @@ _ROW, _T = row(), row("t")
 class TubeStatus(StrEnum):
     """Whether a tube may be used.
 
-    A tube whose name had another one before is *creating* until its table fits it: whoever comes
-    upon it goes on with that.
+    If a dropped tube had the name, the new tube is *creating* until its table fits. The next
+    program that uses the name finishes the creation.
     """
 
     CREATING = "creating"

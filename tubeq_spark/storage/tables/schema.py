@@ -177,7 +177,7 @@ def new_system_tables(
 ) -> list[NewTable]:
     """The tables of a new queue, in the order of their creation.
 
-    The registry is the last: whoever sees it may rely on everything else.
+    The registry is created last: a program that sees it can rely on the other tables.
     """
     registry = new_registry(location.table(TUBES), config, local=local)
     properties = {**registry.properties, **(registry_properties or {})}

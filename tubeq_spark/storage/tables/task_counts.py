@@ -31,7 +31,7 @@ class Depth:
         states: How many, by the letter of the effective state.
         oldest_ready_us: When the oldest ready task was put.
         leases_ending: Leases that end soon.
-        unswept: Tasks that time has changed and nobody has written down.
+        unswept: Tasks whose state has changed by time and is not written yet.
         unswept_since_us: When the first of these changed.
     """
 
