@@ -1,10 +1,10 @@
-"""What put, take and ack cost, beside the bare Delta calls that do the same.
+"""Measures put, take and ack, and the bare Delta calls that do the same.
 
     python jobs/benchmark.py            # or: make bench
     python jobs/benchmark.py --engine native --quick --only batches --json bench.json
 
-The queue and the bare calls take turns in one process, so a busy machine slows down both: trust the
-ratios, and the absolute numbers of an idle machine only.
+The queue and the bare calls take turns in one process, so a busy machine slows down both. Trust the
+ratios; trust absolute numbers only from an idle machine.
 """
 
 from __future__ import annotations

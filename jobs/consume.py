@@ -1,4 +1,4 @@
-"""Consumes a tube with a function of yours, a batch at a time.
+"""Processes the tasks of a tube in batches with your function.
 
     python jobs/consume.py --location /data/q --tube crawl --results /data/pages work:fetch
     python jobs/consume.py --location main.tubeq --tube mail --once work:send

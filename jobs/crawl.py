@@ -1,4 +1,4 @@
-"""A web crawler whose frontier is a queue: URLs are tasks, pages go to a Delta table.
+"""A web crawler with a queue: URLs are tasks, and pages are stored in a Delta table.
 
     python jobs/crawl.py --location /data/crawl https://example.org/
 
@@ -6,9 +6,9 @@ It stays on the hosts of the URLs given. Stop it at any time: the same location 
 of its steps, and what a crash between any two leaves, is described in `tubeq_spark/jobs/crawler/loop.py`. With
 --consumers several hosts are fetched at the same time, each by one consumer.
 
-For a queue on local files it starts no Spark: all that it does is done in this process. With --engine
-spark, and elsewhere, executors fetch: spark-submit runs it on a cluster as it is; the executors need httpx and beautifulsoup4, and no file
-of this folder.
+For a queue on local files it needs no Spark and does everything in this process. With --engine
+spark, and on other storage, executors fetch. spark-submit runs it on a cluster without changes; the
+executors need httpx and beautifulsoup4, but no file of this folder.
 """
 
 from __future__ import annotations

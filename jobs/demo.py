@@ -1,9 +1,9 @@
-"""A demonstration: crawl three web servers of this very machine through the queue.
+"""A demonstration: crawls three web servers of this machine through the queue.
 
 The servers run in this process, on loopback, over the trees of Python's standard library and of two
-packages, of which nothing runs; the crawler is `jobs/crawl.py` as it is, without Java. Some pages
-fail on purpose. Several consumers work at the same time, each on a host of its own, and in the end
-the page table tells whether they did.
+packages, whose code does not run. The crawler is `jobs/crawl.py`, without Java. Some pages fail on
+purpose. Several consumers work at the same time, each on another host, and at the end a query over
+the table of pages checks that.
 """
 
 from __future__ import annotations

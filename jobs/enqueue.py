@@ -4,7 +4,7 @@ r"""Puts the rows of files or of a table into a tube, all in one commit.
     python jobs/enqueue.py --location main.tubeq --tube mail main.shop.orders \
         --where "status = 'new'" --select id --select email --utube customer --create utubettl
 
-A repeated `--key` adds nothing, so a run that may have failed is simply run again.
+A second run with the same `--key` adds nothing, so repeat a run that may have failed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The sweeper: writes down what time has changed in all tubes of a queue, and tidies up.
+"""The sweeper: writes states that time has changed in all tubes of a queue, and tidies up.
 
     python jobs/sweeper.py --location /data/q                # until it is stopped
     python jobs/sweeper.py --location /data/q --once         # one pass, for schedulers
     spark-submit --packages ... jobs/sweeper.py --location main.tubeq
 
-No verb waits for it: they all judge by the clock. It readies, expires and releases what nobody has
-looked at, so that counts and change feeds show it, and it keeps the tables small. Any number of
-sweepers may work on one queue. With `--once` it starts no Spark for a queue on local files, and no stream, so that it runs where streams have no
-trigger but `availableNow`, as on serverless compute; else it is a stream of ticks.
+No verb waits for it, because all verbs compute states from the clock. It makes tasks ready, expires
+and releases them, so that tables and change feeds show their states, and it keeps the tables small.
+Any number of sweepers may run on one queue. With `--once` it starts no Spark for a queue on local
+files, and no stream, so that it also runs where streams have only the trigger `availableNow`, as on
+serverless compute. Without `--once` it is a stream of ticks.
 """
 
 from __future__ import annotations

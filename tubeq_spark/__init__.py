@@ -1,7 +1,7 @@
 """A task queue for Spark: tubes of tasks with priorities, delays, leases, stored in Delta tables.
 
-Its names are imported when they are first used, so that `tubeq` can keep the garbage collector out
-of all these modules, which a call is too short for.
+The names of this package are imported when they are first used. So `tubeq` can switch the garbage
+collector off before it imports these modules: a call of `tubeq` ends before a collection would pay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A batch of taken tasks, as a DataFrame or an Arrow table: what `take_df` and `take_arrow` hand out."""
+"""A batch of taken tasks, as `take_df` and `take_arrow` return it."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ __all__ = ["Batch"]
 class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
-    Leaving the block acks what is left; on an exception it releases it. An empty batch (nothing
-    was ready) has `count` 0, an empty `df` and an empty `table`; all its methods do nothing. When the
-    first lease in it has ended nothing can be settled any more: the next method gives the others back
-    and raises.
+    Leaving the block acks the remaining tasks; an exception releases them. If no task was ready,
+    the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and its methods do
+    nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
+    method releases the other tasks and raises `NotTakenError`.
 
     Attributes:
-        count: Tasks in it when it was taken.
+        count: The number of tasks when the batch was taken.
     """
 
     def __init__(
         self, ctx: TubeContext, leased: LeasedBatch | None, acks: GroupCommit[HeldBatch, int]
     ) -> None:
-        """Wrap what was taken; made by `Tube.take_df` and `Tube.take_arrow`."""
+        """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
         self._ctx = ctx
         self._held = HeldBatch(ctx, leased)
         self._acks = acks
@@ -82,22 +82,24 @@ class Batch:
 
     @property
     def df(self) -> DataFrame:
-        """The tasks that are left: lazy, distributed, reading the batch's files only.
+        """The remaining tasks as a lazy DataFrame, which reads only the files of the batch.
 
         Columns `task_id, data` (or the schema's columns)`, pri, utube, ttl, ttr, attempts,
-        created`; durations in seconds, NULL is unlimited. Each evaluation reads the tasks as they
-        are in the tube by then. No commit. In a session without the recommended settings each look at
-        this property is a small query, so that those that follow read the table's log at less cost.
+        created`; durations in seconds, NULL is unlimited. Each evaluation reads the current state
+        of the tasks in the tube. It makes no commit. In a session without the recommended settings
+        each access to this property runs a small query, so that later queries read the table's log
+        faster.
         """
         return self._ctx.frames.batch(self._held.take_id, self._held.owner)
 
     @property
     def table(self) -> pa.Table:
-        """The tasks that are left, as a `pyarrow.Table` in this process.
+        """The remaining tasks, as a `pyarrow.Table` in this process.
 
         Columns as of `df`: `task_id, data` (JSON text, or the schema's columns)`, pri, utube, ttl, ttr,
-        attempts, created`; durations in seconds, null is unlimited, `created` in UTC. In the tube's order.
-        Each look reads the tasks as they are in the tube by then. No commit.
+        attempts, created`; durations in seconds, null is unlimited, `created` in UTC. The rows are
+        in the tube's order. Each access reads the current state of the tasks in the tube. It makes
+        no commit.
 
         Raises:
             QueueStateError: The queue was closed.
@@ -110,22 +112,22 @@ class Batch:
         )
 
     def ack(self, df: DataFrame | Ids | None = None) -> int:
-        """Remove tasks of the batch for good.
+        """Ack tasks of the batch, that is, remove them from the tube.
 
         Args:
             df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
                 ids; all that is left by default.
 
         Returns:
-            The number of tasks; 0 when nothing is left, also where it was told before that a lease
-            has ended.
+            The number of tasks; 0 if no task remains, also after a method has raised because a
+            lease has ended.
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
             InvalidOptionError: `df` has no ids.
 
-        Commits: 1. All that is left: a deletion of the lease segment's partition. Conflicts only
-        with whoever ends one of these leases.
+        Commits: 1; for all remaining tasks, it is a deletion of the lease segment's partition.
+        Conflicts only with commits that end one of these leases.
         """
         return self._settle("ack", df, None)
 
@@ -138,14 +140,14 @@ class Batch:
             delay: Seconds before they are ready again, >= 0; needs a type with ttl.
 
         Returns:
-            The number of tasks, those buried by `max_attempts` included.
+            The number of tasks, including those that `max_attempts` buries.
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
-            InvalidOptionError: `delay` is bad, or the type has none; or `df` has no ids.
+            InvalidOptionError: `delay` is bad, or the type has no delays; or `df` has no ids.
 
-        Commits: 1. Conflicts only with whoever ends one of these leases. Natively it compacts at times, as
-        `Tube.put`.
+        Commits: 1. Conflicts only with commits that end one of these leases. On the native engine
+        it sometimes compacts, as `Tube.put`.
         """
         seconds = validation.seconds("delay", delay)
         if seconds and not self._ctx.driver.timed:
@@ -159,7 +161,7 @@ class Batch:
     def bury(self, df: DataFrame | Ids | None = None) -> int:
         """Set tasks of the batch aside until they are kicked.
 
-        What it is given and returns, its errors and its commit are as those of `release`.
+        Arguments, result, errors and commits are those of `release`, without a delay.
         """
         return self._settle(
             "bury",
@@ -168,19 +170,20 @@ class Batch:
         )
 
     def touch(self, increment: float | None) -> int:
-        """Give all tasks that are left more time, as `Tube.touch` does.
+        """Give all remaining tasks more time, as `Tube.touch` does.
 
         Args:
-            increment: Seconds, >= 0; `None`, 0 and 500 years or more do nothing.
+            increment: Seconds to add, >= 0; `None`, 0 and 500 years or more change nothing.
 
         Returns:
-            The number of tasks; 0 when nothing was done.
+            The number of tasks; 0 if nothing was changed.
 
         Raises:
             NotTakenError: A lease has ended.
             InvalidOptionError: `increment` is bad, or the type has no ttr.
 
-        Commits: 1, none when nothing is done. Conflicts only with whoever ends one of these leases.
+        Commits: 1, none if nothing is changed. Conflicts only with commits that end one of these
+        leases.
         """
         seconds = 0.0 if increment is None else validation.seconds("increment", increment)
         if seconds == 0 or seconds >= 5 * FOREVER_S:
@@ -217,15 +220,15 @@ class Batch:
         return self._held.settle(event, named, make_change)
 
     def _named(self, df: Any) -> set[int]:
-        """The ids that a program names, whatever these are in."""
+        """The ids that a program passes, in a DataFrame, a table or an iterable."""
         return self._ids_of(df) if hasattr(df, "sparkSession") else named_ids(df)
 
     def _ids_of(self, df: DataFrame) -> set[int]:
-        """The ids in a DataFrame: evaluated once, and no more of them than the batch can have."""
+        """Evaluate a DataFrame of ids once; collect at most one id more than the batch has."""
         kind = df.schema["task_id"].dataType if "task_id" in df.columns else None
         if kind is None or kind.typeName() not in ("long", "integer"):
             validation.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
-        # It is a part of `df` above, mostly, and maybe not evaluated yet.
+        # Mostly it is derived from the property `df`, and may not be evaluated yet.
         self._ctx.frames.engine.prepare(self._ctx.table.name)
         ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()
         return set(ids.column("task_id").to_pylist())

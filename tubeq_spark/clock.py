@@ -1,4 +1,4 @@
-"""The one place that asks the operating system for the time."""
+"""The clock of a queue: no other module asks the operating system for the time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Clock", "SystemClock"]
 
 @runtime_checkable
 class Clock(Protocol):
-    """Time as an argument: what the verbs compare, and how they wait."""
+    """The source of time for a queue: verbs compare its times and wait by its `sleep`."""
 
     def now(self) -> dt.datetime:
-        """Return the present moment, timezone-aware, in UTC."""
+        """Return the current time, timezone-aware, in UTC."""
         ...
 
     def monotonic(self) -> float:

@@ -19,50 +19,50 @@ _SKEW = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueConfig:
-    """How a `Queue` works with its storage; every value has a default that suits most.
+    """Settings of a `Queue`; the defaults suit most programs.
 
     Attributes:
         attempts: How often an operation is tried before `ConflictError`, >= 1.
-        retry_seconds: How long it may go on trying after the first conflict, > 0.
+        retry_seconds: Seconds after the first conflict for which it is retried, > 0.
         backoff_first: Longest wait after the first conflict, in seconds; doubles each time.
-        backoff_most: Longest wait of all, in seconds.
-        segment_rows: Rows in a segment of a large put at most, >= 1; fewer where their payloads
-            have more than 16 MB, but for put_df.
-        poll_first: First wait of a blocking take between two looks at the tube, in seconds. On local
-            files it looks at once after a commit that can have made a task ready.
+        backoff_most: Longest wait after any conflict, in seconds.
+        segment_rows: Most rows in a segment of a large put, >= 1. `put_many` and `put_arrow` also
+            begin a new segment after about 16 MB of payloads.
+        poll_first: First wait of a blocking take before it polls the tube again, in seconds. On
+            local files it polls at once after a commit that may have made a task ready.
         poll_most: Longest such wait, in seconds.
         session_check: Seconds between two searches for dead sessions by takes that find nothing.
-        clock_skew: Seconds added before anyone but the owner judges a session's lease ended; by
-            default 2, and 0 on local files, whose writers have one clock.
-        claim_grace: Seconds for which a utube lock without tasks
-            is left to its taker, counted from when this queue object first sees the lock. One
-            that sees it for the first time (a sweep that runs once) does not wait where the taker
-            began, by its own clock, 60 times as long ago. On storage with lock files nobody needs
-            it.
-        number_horizon: Seconds ahead for which numbers are reserved, > 0.
-        fold_segments: A sweep, and natively a put, release or bury, compacts a tube's tiny segments
-            without taken tasks when there are more than this.
-        fold_rows: A segment of at most so many rows is tiny, unless it has more than 256 KB.
-        fold_heartbeats: A sweep compacts heartbeats that newer ones have replaced, those of
-            sessions that have ended, and leases of numbers that later ones have replaced, when
-            there are at least so many. Natively the end of a session, or a heartbeat, does so too
-            at times, whatever this says, where the sessions have many files.
-        retention_hours: Hours that deleted files and old log entries are kept; no reader may take
-            longer. A write may: it is never lost, see `Queue.sweep`. Up to the default, the native
-            engine keeps less of the log of a busy tube on local files: the newest 200 versions and
-            the last 5 seconds, or 10 minutes where Spark reads; above it, all.
-        key_days: Days for which the key of a `put_df` is remembered.
-        vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any, which
-            is for tables that Databricks' predictive optimization cleans up.
-        durability: What a power cut may take of commits to local files. "commit": nothing that was
-            acknowledged, as a verb answers when its commit is on the disk. "table": about the last
-            second, and each table is consistent. "none": whatever the system has not written by
-            itself, and perhaps whole tables; for tests and scratch. The environment variable
-            `TUBEQ_DURABILITY` says what the default is. Of several queue objects of a process the
-            strongest counts for a location. Other storage is durable by itself.
+        clock_skew: Seconds after the end of a session's lease before others regard the session as
+            dead; 2 by default, and 0 on local files, because their writers share one clock.
+        claim_grace: Seconds for which others leave a utube lock without tasks to the take that made
+            it, counted from when this queue object first sees the lock. A queue object that sees
+            the lock for the first time (a sweep that runs once) does not wait if the take began, by
+            its own clock, 60 times as long ago. Storage with lock files does not need this time.
+        number_horizon: Seconds ahead for which ids are reserved, > 0.
+        fold_segments: A sweep (on the native engine also a put, release or bury) compacts a tube's
+            tiny segments without taken tasks when it has more than this many.
+        fold_rows: A segment is tiny if it has at most this many rows and at most 256 KB.
+        fold_heartbeats: A sweep removes replaced heartbeats, heartbeats of ended sessions and
+            replaced id ranges from the sessions when it finds at least this many. On the native
+            engine the end of a session, or a heartbeat, also removes them if the table of sessions
+            has many files, whatever this setting is.
+        retention_hours: Hours for which removed files and old log entries are kept. Readers must
+            not take longer. Writes may take longer and are never lost, see `Queue.sweep`. At 2
+            hours or less the native engine keeps less of the log of a busy tube on local files: the
+            newest 200 versions and the last 5 seconds, or 10 minutes if Spark reads the location.
+        key_days: Days for which the key of a `put_df` or `put_arrow` is kept.
+        vacuum_hours: Hours between two removals of dead files by sweeps; 0 never removes any, for
+            tables that Databricks' predictive optimization cleans up.
+        durability: Which commits to local files a power cut may lose. "commit": none that was
+            acknowledged, because a verb returns when its commit is on the disk. "table": those of
+            about the last second; each table stays consistent. "none": all that the operating
+            system has not written yet, and perhaps whole tables; for tests and scratch. The
+            environment variable `TUBEQ_DURABILITY` sets the default. If several queue objects of a
+            process open a location, the strongest durability counts. Other storage is durable by
+            itself.
         observer: Called as `observer(step, operation)` at each step of each commit, with the steps
-            `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop
-            an operation between two steps. What it raises is not caught.
+            `read`, `decided`, `committed` and `conflicted`: for tracing, and for tests that stop an
+            operation between two steps. Its exceptions are not caught.
     """
 
     attempts: int = 30
@@ -114,11 +114,11 @@ class QueueConfig:
 
     @property
     def skew(self) -> float:
-        """`clock_skew` as it is where a queue was opened."""
+        """`clock_skew`, or its default."""
         return _SKEW if self.clock_skew is None else self.clock_skew
 
     def at(self, *, local: bool) -> QueueConfig:
-        """The settings for a location, on local files or not."""
+        """Return the settings with the defaults for a location, on local files or not."""
         return self if self.clock_skew is not None or not local else replace(self, clock_skew=0.0)
 
     def names(self) -> tuple[str, ...]:

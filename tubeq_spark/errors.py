@@ -1,17 +1,17 @@
-"""Every error that tubeq_spark raises, grouped by what a handler would do.
+"""All errors that tubeq_spark raises.
 
 ```
 TubeqError
 ├─ InvalidOptionError (ValueError)   bad name, type, option or value; nothing was written
 ├─ TubeNotFoundError (KeyError)
 ├─ TubeExistsError
-├─ TubeBusyError                     tasks are taken, or it stayed full
-├─ TaskNotFoundError (KeyError)      peek, bury, delete of an id that is not there
+├─ TubeBusyError                     tasks are taken, or the tube stayed full
+├─ TaskNotFoundError (KeyError)      peek, bury, delete of an unknown id
 ├─ NotTakenError                     not taken, taken by another session, or its ttr has passed
 ├─ SessionError
 ├─ QueueStateError                   a verb outside RUNNING
 ├─ ConflictError                     retries used up; nothing was written
-├─ CommitUnknownError                may have landed; carries the operation's id
+├─ CommitUnknownError                may have succeeded; carries the operation's id
 └─ StoreError                        unsafe, unsupported, unreadable or unreachable storage
    └─ QueueNotFoundError             no queue at the location
 ```
@@ -45,22 +45,22 @@ class InvalidOptionError(TubeqError, ValueError):
 
 
 class TubeNotFoundError(TubeqError, KeyError):
-    """No tube of that name, or it was dropped."""
+    """No tube has that name, or it was dropped."""
 
     # KeyError shows the repr of its argument; a sentence reads better as it is.
     __str__ = Exception.__str__
 
 
 class TubeExistsError(TubeqError):
-    """A tube of that name exists already."""
+    """A tube of that name already exists."""
 
 
 class TubeBusyError(TubeqError):
-    """The tube still has taken tasks, or it stayed full for longer than a sink would wait."""
+    """The tube still has taken tasks, or it stayed full for the timeout of a sink."""
 
 
 class TaskNotFoundError(TubeqError, KeyError):
-    """No task of that id: never put, done, deleted or expired."""
+    """No task has that id: it was never put, or is done, deleted or expired."""
 
     __str__ = Exception.__str__
 
@@ -82,14 +82,16 @@ class ConflictError(TubeqError):
 
 
 class CommitUnknownError(TubeqError):
-    """The answer to a commit was lost, and storage does not tell: it has landed, or still may.
+    """The answer to a commit was lost, and the log did not tell whether the commit succeeded.
 
-    A verb whose statement meets a Spark that is gone raises it, since the statement may have been sent.
+    The commit may have succeeded, or may still succeed. A verb also raises this error if Spark
+    became unreachable during its statement, because the statement may have been sent.
 
     Attributes:
-        operation_id: The number that only this operation's predicate holds; look for it in the
+        operation_id: A number that only this operation has in its predicate; look for it in the
             `operationParameters` of the table's history.
-        passes: Whether an object store did not answer any more, and may in a moment.
+        passes: Whether the cause was an object store that did not answer, and may answer in a
+            moment.
     """
 
     def __init__(
@@ -106,12 +108,13 @@ class CommitUnknownError(TubeqError):
 class StoreError(TubeqError):
     """The storage is unsafe or unsupported, holds another format version, or failed.
 
-    Also where Spark cannot be reached, or a table cannot be read: the cause stands in the message.
-    Nothing was written by the verb that raises it.
+    It is also raised if Spark cannot be reached or a table cannot be read. The message has the
+    cause. The verb that raises it wrote nothing.
 
     Attributes:
-        passes: Whether the same verb may succeed in a moment: an object store was silent, refused the
-            connection or answered that it is busy or broken. A verb that waits goes on waiting then.
+        passes: Whether the same verb may succeed in a moment, because an object store did not
+            answer, refused the connection, or answered that it is busy or failed. Waiting verbs
+            then try again by themselves.
     """
 
     def __init__(self, *args: object, passes: bool = False) -> None:
@@ -120,4 +123,4 @@ class StoreError(TubeqError):
 
 
 class QueueNotFoundError(StoreError):
-    """There is no queue at the location, or no more. Nothing was made there."""
+    """The location has no queue, or its queue was removed. Nothing was created."""

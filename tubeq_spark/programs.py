@@ -1,4 +1,4 @@
-"""What programs around a queue share: their settings, how they run and end, a stream that ticks.
+"""Functions for programs around a queue: settings, exit codes, sessions, a stream that ticks.
 
 - `read_defaults` reads `tubeq.toml` and the environment, as `tubeq` and the programs of `jobs/` do;
 - `run_program` ends whatever its work raises with one sentence and an `ExitCode`, the same numbers
@@ -11,7 +11,7 @@
 - `printable` shows other people's text with escapes for what would control a terminal;
 - `how_to_install` is the command for extras of this package, from where it came.
 
-A program whose queue needs no Spark (`Defaults.needs_spark`) imports no pyspark with this module.
+This module imports pyspark only for a queue that needs Spark (`Defaults.needs_spark`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A queue at a location: creates, finds and sweeps tubes, keeps a session, counts what is there."""
+"""A queue at a location: creates, finds and sweeps tubes, has a session, counts tasks and calls."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def _reopened(
     storage_options: Mapping[str, str] | None,
     name: str,
 ) -> Tube:
-    """A tube in a process that it was sent to, with a queue object of its own.
+    """Open a pickled tube in the process that unpickles it, with a new queue object.
 
-    What the native engine runs needs no Spark session there, and has the one that is active.
+    The native engine needs no Spark session there; if one is active, the queue uses it.
     """
     spark = None
     if engine == "spark" or "pyspark" in sys.modules:
@@ -72,7 +72,7 @@ Method = TypeVar("Method", bound="Callable[..., Any]")
 
 
 def _uninterrupted(method: Method) -> Method:
-    """A method of which an interrupt of the main thread leaves nothing half done."""
+    """Decorate a method so that an interrupt of the main thread leaves nothing half done."""
 
     @functools.wraps(method)
     def run(self: Queue, *args: Any, **kwargs: Any) -> Any:
@@ -104,39 +104,43 @@ class Queue:
         storage_options: Mapping[str, str] | None = None,
         create: bool = True,
     ) -> None:
-        """Open a queue; its system tables are created if there are none.
+        """Open a queue; its system tables are created if they do not exist.
 
         Args:
-            spark: The session to work with; it is not changed, stopped or reconfigured. DataFrames
-                are read and given in it; the queue's own statements run in sessions derived from
-                it, with settings of their own, where the platform has such sessions. `None`: no
-                Spark at all, and no verb of DataFrames or streams.
-            location: A path or URI, or `catalog.schema` (which must exist). A `Path`, a directory that
-                is there and a name that ends as files do (`.json`, `.parquet`) are paths. The native
-                engine works in no directory with `#`, `?`, a backslash or `%20` in its name, as the
-                library takes it for another one.
-            session_uuid: A living session to join; a session of its own by default.
-            clock: Where the time comes from; the system's by default.
+            spark: Your Spark session. The queue does not change, stop or reconfigure it. DataFrames
+                that you pass or get belong to this session. The queue's own statements run in
+                sessions derived from it, with other settings, if the platform allows that. With
+                `None` the queue uses no Spark, and verbs with DataFrames or streams raise
+                `StoreError`.
+            location: A path or URI, or `catalog.schema` (which must exist). A `Path`, an existing
+                directory and a name that ends like a file (`.json`, `.parquet`) are paths. The
+                native engine refuses directories with `#`, `?`, a backslash or `%20` in their
+                names, because the library would use another directory.
+            session_uuid: A live session to join; by default the queue starts its own session.
+            clock: Source of the time; by default the system's clock.
             config: Settings; see `QueueConfig`.
-            engine: What runs the row verbs. "spark"; "native", the library deltalake, without a JVM
-                and in milliseconds; or "auto": native where the library is installed and the
-                location is on this host's files (or `storage_options` are given, or there is no
-                session), else Spark. The environment variable `TUBEQ_ENGINE` says what "auto" is.
-            storage_options: What the native engine needs to reach an object store, as deltalake
-                takes it. Its time limits are `timeout` and `connect_timeout` (5s) of a request and
-                `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb raises
-                `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit was
-                sent.
-            create: Whether a queue is made where there is none.
+            engine: The engine that runs the row verbs: "spark"; "native" (the library deltalake,
+                without a JVM); or "auto". "auto" is "native" if the library is installed and the
+                location is on this host's files (or `storage_options` are given, or `spark` is
+                `None`), else "spark". The environment variable `TUBEQ_ENGINE` replaces "auto".
+            storage_options: Options of deltalake with which the native engine reaches an object
+                store. Its time limits are `timeout` and `connect_timeout` (5s) of a request and
+                `retry_timeout` (30s) of a read with its repetitions. If nothing answers, a verb
+                raises `StoreError` within 40 s, or within 80 s `CommitUnknownError`, if its commit
+                was sent.
+            create: Whether to create the queue if the location has none.
 
         Raises:
-            QueueNotFoundError: There is none, and `create` is False; nothing is made.
-            InvalidOptionError: `location`, `clock`, `config` or `engine` is not one.
+            QueueNotFoundError: The location has no queue and `create` is False; nothing was
+                created.
+            InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, not by this engine, or has a newer format; or
-                the clock shows a time after September 2093, for which there are no task ids.
+            StoreError: The location cannot be used, or not by this engine, or it has a newer
+                format; or the clock shows a time after September 2093, for which task ids do not
+                exist.
 
-        Commits: none, 2 table creations in a fresh location; 1 when it joins a session.
+        Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
+        a session.
         """
         make = functools.partial(engines_of, spark, location, engine, storage_options)
         self._storage_options = storage_options
@@ -180,14 +184,15 @@ class Queue:
         self._config = self._config.at(local=local)
         self._context = opening.make_context(self._engines, self._opened, clock, self._config)
         self._registry = opening.make_registry(self._context, self._opened, self._registry_type)
-        #: What it hands out, by name. No tube keeps it alive, or it would not be gone with its last user.
+        #: The tubes that it has returned, by name. A tube holds no reference to the queue object,
+        #: so that this object is collected when nobody uses it.
         self._tubes: dict[str, Tube] = {}
         self._used = closing.UsedTubes()
         self._lock = self._used.lock
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
         if not self._opened.is_new:
-            self._registry.records()  # refuses what a newer version wrote, before anything is done
+            self._registry.records()  # raises if a newer version wrote it, before anything is done
         if other is not None:
             session = self._context.session
             if_interrupted(session.stop)
@@ -228,7 +233,7 @@ class Queue:
 
     @property
     def session_uuid(self) -> uuid.UUID:
-        """The session that takes belong to; `identify` keeps it alive for others to join."""
+        """The session that owns the takes; `identify` keeps it alive for others to join."""
         return self._context.session.uuid
 
     # -- tubes --------------------------------------------------------------------------------
@@ -252,41 +257,42 @@ class Queue:
         max_attempts: int | None = None,
         change_feed: bool = False,
     ) -> Tube:
-        """Create a tube, and its Delta table under its name.
+        """Create a tube, with a Delta table of the same name.
 
         Args:
             name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; unique without regard to case.
             type: Name of a driver.
-            if_not_exists: Return the tube of this name and type if there is one.
-            temporary: Drop it when this queue closes, or its session is found dead.
+            if_not_exists: Whether to return an existing tube of this name and type.
+            temporary: Whether to drop the tube when this queue closes, or when its session is dead.
             on_task_change: See `Tube.on_task_change`.
             pri: Default priority of its tasks.
-            ttl: Default life in seconds, >= 0.
+            ttl: Default time to live in seconds, >= 0.
             ttr: Default time to run in seconds, > 0; the task's ttl by default.
             delay: Default delay in seconds, >= 0.
-            capacity: Tasks it may hold (limfifottl).
+            capacity: Most tasks that it may hold (limfifottl).
             storage_mode: `"default"` or `"ready_buffer"` (utube types).
             schema: DDL of a typed payload; JSON by default. `CHAR`, `VARCHAR`, `TIMESTAMP_NTZ` and
-                `VARIANT` need a Spark session. Its columns have other names than those of a batch and
-                of a put's options.
-            max_attempts: Bury a task instead of readying it after so many takes, 1 to 2147483647.
-            change_feed: Keep Delta's change data feed. It needs a Spark session, which then runs the
-                row verbs of this tube, whatever the queue's engine is.
+                `VARIANT` need a Spark session. Its columns must not have the names of a batch's
+                columns or of a put's options.
+            max_attempts: Bury a task instead of making it ready again after this many takes, 1 to
+                2147483647.
+            change_feed: Enable Delta's change data feed. It needs a Spark session. Spark then runs
+                the row verbs of this tube, also with the native engine.
 
         Returns:
             The tube.
 
         Raises:
             InvalidOptionError: A bad name, type, option or value; nothing was written.
-            TubeExistsError: The name is in use (with `if_not_exists`: by another type).
-            StoreError: Something else is in the place of its table, or it needs Spark and there is no
-                session; no tube was made.
+            TubeExistsError: A tube has this name (with `if_not_exists`: a tube of another type).
+            StoreError: Another table or file is in the place of its table, or it needs Spark and
+                the queue has no session; no tube was created.
 
-        Commits: the creation of the table, then 1 to the registry. Where the name was in use before,
-        2 to the registry, and in between 1 to the table that the earlier tube left, 2 when its change
-        feed is switched; if it stops there, whoever uses the name next goes on. A temporary tube needs
-        a lease: at most 1 to the sessions. Conflicts with other creations and drops, and is then
-        retried.
+        Commits: the creation of the table, then 1 to the registry. If a dropped tube had the name,
+        2 to the registry, and in between 1 to the table of the earlier tube, or 2 if its change
+        feed is switched on or off; if this is interrupted, the next program that uses the name
+        finishes it. A temporary tube needs a lease: at most 1 to the sessions. Conflicts with other
+        creations and drops, and is retried.
         """
         options = {
             "if_not_exists": if_not_exists,
@@ -319,7 +325,7 @@ class Queue:
                 tube = self._wrap(record)
                 if is_new and record.options.temporary:
                     self._used.temporary.append(record)
-                # An earlier call may have made it whose answer was lost.
+                # An earlier call may have created it and lost the answer.
                 is_mine = bool(new.options.temporary) and record.owner == owner
             finally:
                 if not is_mine:
@@ -333,9 +339,10 @@ class Queue:
         """Return a tube by its name; the same object each time while it exists.
 
         Raises:
-            TubeNotFoundError: There is none of exactly this name.
+            TubeNotFoundError: No tube has exactly this name.
 
-        Commits: none, but for a tube whose creator has stopped: what was left of its creation.
+        Commits: none, but if the creation of the tube was interrupted, the commits that were
+        missing.
         """
         self._context.require_running()
         if not validation.is_tube_name(name):
@@ -387,7 +394,7 @@ class Queue:
         return tubes.context_of(self._wrap(record))
 
     def _keep_session_for_temporary(self) -> None:
-        """Let the session end by itself where no temporary tube ends with it."""
+        """Allow the session to end by itself if no temporary tube ends with it."""
         if not self._used.temporary:
             self._context.session.keep_no_longer()
 
@@ -398,9 +405,10 @@ class Queue:
         """Change settings of this queue object, and return all of them.
 
         Args:
-            **settings: `ttr`: seconds after its last sign of life before the session's tasks are
+            **settings: `ttr`: seconds from the last heartbeat of the session until its tasks are
                 released, > 0, 60 by default. `in_replicaset`: accepted for programs written for
-                Tarantool; on Delta every queue is shared, so all it does is refuse temporary tubes.
+                Tarantool; if it is true, temporary tubes are refused. It has no other effect,
+                because on Delta every queue is shared.
 
         Raises:
             InvalidOptionError: An unknown setting or a bad value; nothing was changed.
@@ -421,18 +429,19 @@ class Queue:
     def identify(self, session_uuid: uuid.UUID | str | None = None) -> uuid.UUID:
         """Return this session's uuid, or join another session.
 
-        Joining leaves the former session as `close` does: what it held is released unless others
-        share it. A session that was identified is kept alive while one of its queues lives.
+        Before it joins another session, the queue leaves its own as `close` does: the held tasks
+        are released unless other queue objects share the session. After a call of `identify` the
+        session stays alive as long as one of its queue objects does.
 
         Args:
-            session_uuid: A living session; `None` asks for the own.
+            session_uuid: A live session; `None` returns the uuid of the own one.
 
         Raises:
-            SessionError: Malformed, unknown or dead.
+            SessionError: The uuid is malformed, or the session is unknown or dead.
 
-        Commits: at most 1 without argument; joining: a release for each tube with held tasks, 2 to
-        the sessions, and 1 to the registry for each temporary tube of this queue, which ends with the
-        other session from then on.
+        Commits: at most 1 without argument; when joining, a release for each tube with held tasks,
+        2 to the sessions, and 1 to the registry for each temporary tube of this queue, which from
+        then on ends with the other session.
         """
         self._context.require_running()
         session = self._context.session
@@ -454,20 +463,21 @@ class Queue:
         return other
 
     def state(self) -> QueueState:
-        """Return where this queue object is in its life. Commits: none."""
+        """Return the state of this queue object. Commits: none."""
         return self._context.state
 
     @_uninterrupted
     def close(self) -> None:
-        """Release this session's tasks, unless others share it and live; drop temporary tubes.
+        """Release this session's tasks, unless a live queue object shares it; drop temporary tubes.
 
-        Waiting takes raise `QueueStateError`. Closing again does nothing. Where Spark was found
-        unreachable it is asked once more, for five seconds; a step that it cannot be reached for is
-        tried twice. If it stays away a warning in the log tells what is left: tasks come back when
-        the session's lease ends, temporary tubes are dropped by a sweep after that.
+        Waiting takes raise `QueueStateError`. A second call does nothing. If Spark was unreachable
+        before, `close` tries it once more for five seconds, and tries each step twice. If Spark
+        stays unreachable, the log has a warning that lists the steps that were not done: the tasks
+        are ready again when the session's lease ends, and after that a sweep drops the temporary
+        tubes.
 
         Commits: a release for each tube with held tasks, 1 to the sessions if anything was done
-        through this queue, and what dropping temporary tubes takes.
+        through this queue, and the commits for dropping temporary tubes.
         """
         self._closing().close()
 
@@ -483,13 +493,14 @@ class Queue:
 
     @_uninterrupted
     def hand_over(self, ttr: float) -> uuid.UUID:
-        """Close this queue object, but leave what it holds to its session, for others to join.
+        """Close this queue object, but leave the held tasks to its session, for others to join.
 
-        Whoever joins the session in time (`session_uuid=`, `identify`) acks, releases and touches
-        these tasks. Then, or when their own ttr ends, they come back by themselves.
+        Queue objects that join the session within `ttr` (`session_uuid=`, `identify`) can ack,
+        release and touch these tasks. After `ttr`, or when the tasks' own ttr ends, the tasks are
+        ready again.
 
         Args:
-            ttr: Seconds for which the session lives on, > 0.
+            ttr: Seconds for which the session stays alive, > 0.
 
         Returns:
             The session's uuid.
@@ -497,7 +508,7 @@ class Queue:
         Raises:
             InvalidOptionError: `ttr` is bad, or this queue has temporary tubes.
 
-        Commits: 1 to the sessions; 2 when the session had no lease, or it had run out.
+        Commits: 1 to the sessions; 2 if the session had no lease, or the lease had ended.
         """
         seconds = validation.lease("ttr", ttr)
         with self._lock:
@@ -512,7 +523,7 @@ class Queue:
             return session.uuid
 
     def _end(self) -> None:
-        """Be closed."""
+        """Set the state to closed and free the engines."""
         closing.end(self._context, self._engines)
 
     def _own_temporary(self, owner: str) -> None:
@@ -530,14 +541,14 @@ class Queue:
             name: A tube; all of them by default.
 
         Returns:
-            `{"tasks": {...}, "calls": {...}}` of the tube, or that by tube. Tasks are counted by
-            effective state; calls of other queue objects as of their last heartbeat or close.
-            Tubes of a type that this queue object does not know, or that cannot be read, are left
-            out.
+            `{"tasks": {...}, "calls": {...}}` of the named tube, or a dict of these by tube name.
+            Tasks are counted by effective state. Counts of calls by other queue objects are as old
+            as their last heartbeat or close. The dict leaves out tubes of unknown types and tubes
+            that cannot be read.
 
         Raises:
-            TubeNotFoundError: There is no such tube.
-            StoreError: The tube that was named cannot be read.
+            TubeNotFoundError: The named tube does not exist.
+            StoreError: The named tube cannot be read.
 
         Commits: none.
         """
@@ -547,7 +558,7 @@ class Queue:
 
     @_uninterrupted
     def statistics_df(self) -> DataFrame:
-        """Return `statistics()` as a DataFrame: one row a tube, one column a count.
+        """Return `statistics()` as a DataFrame: one row for each tube, one column for each count.
 
         Commits: none.
         """
@@ -562,14 +573,14 @@ class Queue:
     def metrics(self, *, ending_within: float = 10.0) -> QueueMetrics:
         """Measure all tubes: depth, ages, leases, conflicts, calls, files and log.
 
-        Three small reads of each tube, none of which returns tasks, and one of the sessions.
-        Tubes of a type that this queue object does not know, or that cannot be read, are left out.
+        It makes three small reads of each tube, none of payloads, and one of the sessions. It
+        leaves out tubes of unknown types and tubes that cannot be read.
 
         Args:
             ending_within: Leases that end within so many seconds count as `leases_ending`, >= 0.
 
         Raises:
-            InvalidOptionError: `ending_within` is no such number.
+            InvalidOptionError: `ending_within` is not a number >= 0.
 
         Commits: none.
         """
@@ -579,19 +590,21 @@ class Queue:
 
     @_uninterrupted
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:
-        """Look for what wants attention; see `Problem.kind` for what is looked for.
+        """Find problems that need attention; `Problem.kind` lists the kinds.
 
-        Reads as `metrics` does, and the utube locks and owners of each tube.
+        It reads what `metrics` reads, and the utube locks and the owners of taken tasks of each
+        tube.
 
         Args:
-            overdue: Seconds that the work of a sweep may wait, >= 0: tasks that time has changed,
-                tasks of dead sessions, utube locks that nobody uses.
-            drift: Seconds that clocks may be from the storage's commit times, >= 0. Natively an object
-                store is asked for its own time, which may differ by one second.
+            overdue: Seconds for which the work of a sweep may be pending, >= 0: states that changed
+                by time, tasks of dead sessions, utube locks without taken tasks.
+            drift: Seconds by which clocks may differ from the storage's commit times, >= 0. The
+                native engine also asks an object store for its time, which may differ by one
+                second.
             files: Data files that a tube may have, >= 1.
 
         Raises:
-            InvalidOptionError: A limit is no such number.
+            InvalidOptionError: A limit is out of range.
 
         Commits: none.
         """
@@ -623,40 +636,42 @@ class Queue:
 
     @_uninterrupted
     def check(self, *, repair: bool = False, accept_loss: bool = False) -> CheckReport:
-        """Read all tables on local files as a whole, and say what is damaged; see `Damage.kind`.
+        """Read all tables on local files and report damage; `Damage.kind` lists the kinds.
 
-        The logs, their checkpoints, and length and end of each data file of the newest versions. Takes
-        no locks. A queue that does not open any more is checked by `tubeq check`.
+        It reads the logs, their checkpoints, and the length and the end of each data file of the
+        newest versions. Without `repair` it takes no locks. If a queue no longer opens, check it by
+        `tubeq check`.
 
         Args:
-            repair: Whether to repair what can be without a loss, under the lock of the table. What is
-                damaged in a log is moved to `_delta_log/_lost-<time>` of the table.
-            accept_loss: With `repair`: whether to repair the rest, too. A table goes back to its last
-                version that can be read, and data files that are not as they were written are taken out
-                of it; the tasks are named. Other processes should not have the queue open meanwhile.
+            repair: Whether to make the repairs that lose no task, under the lock of the table.
+                Damaged files of a log are moved to `_delta_log/_lost-<time>` of the table.
+            accept_loss: With `repair`: whether to make the other repairs, too. They set a table
+                back to its last readable version, and remove damaged data files from it by a
+                commit. The report names the lost tasks. Other processes should not have the queue
+                open meanwhile.
 
         Raises:
             InvalidOptionError: `accept_loss` without `repair`.
             StoreError: The location is not on local files, or a table cannot be locked or written.
 
-        Commits: none; with `accept_loss` 1 to each table of which data files are taken out. Its lock is
-        held, so nothing conflicts with it.
+        Commits: none; with `accept_loss` 1 to each table from which data files are removed. It
+        holds the table's lock, so nothing conflicts with it.
         """
         self._context.require_running()
         return check.check(self._opened, repair=repair, accept_loss=accept_loss)
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
-        """Add a tube type of one's own; this queue object knows it from now on.
+        """Add your own tube type to this queue object.
 
-        A tube of a type that a queue object does not know cannot be used there, and its sweeps
-        leave it alone; every program that uses such tubes registers their driver first.
+        A queue object cannot use tubes of an unknown type, and its sweeps leave them alone. So
+        every program that uses such tubes registers their driver first.
 
         Args:
-            type_name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; not a type that is there.
-            driver: What the type is; its own `name` is replaced.
+            type_name: 1 to 32 of `A-Za-z0-9_`, not starting with `_`; not the name of a known type.
+            driver: The declaration of the type; `type_name` replaces its `name`.
 
         Raises:
-            InvalidOptionError: A bad or known name, or a driver that declares what cannot be.
+            InvalidOptionError: A bad or known name, or a driver whose declaration is invalid.
 
         Commits: none; drivers are not stored.
         """
@@ -665,33 +680,35 @@ class Queue:
 
     @_uninterrupted
     def sweep(self, now: dt.datetime | None = None) -> SweepReport:
-        """Write down what time has changed in all tubes: one pass of the sweeper.
+        """Run one pass of the sweeper: write the states that time has changed, and tidy up.
 
-        Ended leases, delays and lives; tasks of dead sessions, and their temporary tubes; drops and
-        creations that were not finished; tiny segments and dead files. Any number of sweepers may
-        work at once. Where there is nothing to do it reads the registry, the sessions and the utube
-        locks once, and each tube once.
+        A sweep ends leases, delays and ttls that are over. It releases the tasks of dead sessions
+        and drops their temporary tubes. It finishes interrupted drops and creations, compacts tiny
+        segments and removes dead files. Any number of sweepers may run at the same time. If a sweep
+        finds nothing to do, it only reads the registry, the sessions, the utube locks and each tube
+        once.
 
         Args:
-            now: The moment to judge by, timezone-aware; the clock's by default. Temporary tubes are
-                dropped by the clock, where that is earlier.
+            now: The time for which states are computed, timezone-aware; by default that of the
+                clock. Temporary tubes are dropped by the earlier of this time and the clock.
 
         Returns:
-            What was done, by tube; a tube that failed says why and does not stop the others.
+            Counts for each tube. If the sweep of a tube fails, its entry has the error; the other
+            tubes are swept.
 
         Raises:
-            InvalidOptionError: `now` is no aware datetime.
+            InvalidOptionError: `now` is not an aware datetime.
 
         Commits: for each tube at most 1 for due tasks, 2 for each dead session, 1 for a compaction,
-        1 for leftover rows, 2 where utube locks were left behind, and 1 without rows that adds up
-        how many tasks commits of Spark have ended; none when there is nothing to do. Conflicts with
-        takes of the same segments, and is retried. To the sessions at most 3, for heartbeats and
-        for leases of numbers that were replaced and for what long writes asked that have ended,
-        which give up when others write there. Each `vacuum_hours` those of Delta's VACUUM, of the
-        system tables too, which conflict with nothing. Before that, on storage without lock files,
-        one change of each table, with which everything that is being written there conflicts: it
-        begins anew. A write of more than five minutes asks to wait, and it is put off, four times
-        at most.
+        1 for leftover rows, 2 if utube locks were left behind, and 1 without rows that adds up how
+        many tasks commits of Spark have ended; none if nothing is to do. These conflict with takes
+        of the same segments, and are retried. To the sessions at most 3 commits: they remove
+        replaced heartbeats, replaced id ranges, and requests of long writes that have ended. These
+        give up if others write there. Every `vacuum_hours` a sweep makes the commits of Delta's
+        VACUUM, also of the system tables, which conflict with nothing. Before that, on storage
+        without lock files, it makes one commit to each table, with which every running write
+        conflicts; these writes start again. A write of more than five minutes asks for a delay, and
+        sweeps put VACUUM off, four times at most.
         """
         self._context.require_running()
         now_us = self._context.now_us() if now is None else to_us(validation.moment("now", now))
@@ -699,7 +716,7 @@ class Queue:
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:
-    """All tubes, or one, with their types and statistics, as of one look at them."""
+    """Return all tubes, or one, with their types and statistics, from one read."""
     found = queue._statistics(name)  # noqa: SLF001  (kept from programs, not from the package)
     return {of.ctx.record.name: {"type": of.ctx.record.type, **of.as_dict()} for of in found}
 

@@ -1,7 +1,7 @@
-"""Delta tables of a program's own, beside its tubes: named in SQL, and written without a loss.
+"""Your own Delta tables beside the tubes: names for SQL, and writes that do not lose commits.
 
-`OwnTable` names one; what writes to it goes through `OwnTable.write`. `identifier`, `path_table`,
-`string`, `bigint` and `bigints` put names and values into SQL text.
+`OwnTable` is such a table; write to it only by `OwnTable.write` or `OwnTable.save`. `identifier`,
+`path_table`, `string`, `bigint` and `bigints` quote names and values for SQL text.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class OwnTable:
     """A Delta table that a program writes.
 
     Attributes:
-        text: As given, a relative path made absolute.
-        name: Its SQL name.
-        in_catalog: Whether it has a name in a catalog rather than a path.
+        text: The path or name as given; a relative path is made absolute.
+        name: The SQL name.
+        in_catalog: Whether the table has a name in a catalog instead of a path.
     """
 
     def __init__(self, spark: SparkSession, text: str) -> None:
-        """Name a table; nothing is read or written yet.
+        """Name a table, without reading or writing it.
 
         Args:
             spark: A session with Delta.
@@ -54,12 +54,12 @@ class OwnTable:
 
     @classmethod
     def beside(cls, spark: SparkSession, location: str, name: str) -> OwnTable:
-        """A table that lies where a queue has its own.
+        """Return a table in the location of a queue.
 
         Args:
             spark: A session with Delta.
             location: The queue's: a path, a URI, or `catalog.schema`.
-            name: What the table is called there.
+            name: The name of the table there.
 
         Raises:
             InvalidOptionError: `location` is none of these.
@@ -68,16 +68,16 @@ class OwnTable:
         return cls(spark, f"{place.text.rstrip('/')}{'.' if place.in_catalog else '/'}{name}")
 
     def save(self, writer: DataFrameWriter) -> None:
-        """Run a writer whose format and mode are set, as `write` does."""
+        """Save by a writer whose format and mode are set, with the locks of `write`."""
         if self.in_catalog:
             self.write(lambda: writer.saveAsTable(self.name))
         else:
             self.write(lambda: writer.save(self.text))
 
     def write(self, statement: Callable[[], R]) -> R:
-        """Run a statement that writes to the table, with its writers kept apart: `guarded_write`.
+        """Run a statement that writes to the table, through `guarded_write`.
 
         Returns:
-            What `statement` returns.
+            The result of `statement`.
         """
         return guarded_write(self._spark, self.text, statement)

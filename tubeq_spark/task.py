@@ -1,4 +1,4 @@
-"""A task as programs see it: id, state, data, times; and what a put takes and returns."""
+"""A task as programs see it: id, state, data, times; and the items and results of puts."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ class TaskState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task as it was at the moment of the call that returned it.
+    """A task, with its values at the time of the call that returned it.
 
     Attributes:
-        task_id: 63 bits, unique for ever, in the order of put.
-        state: The effective state: what time has changed counts, written down or not.
+        task_id: 63 bits, never used twice, in the order of put.
+        state: The effective state, which includes changes by time that are not in the table yet.
         data: The payload: a JSON value, or a dict for a tube with a `schema`.
         pri: 0 is the highest.
         utube: Its sub-queue; `None` is a sub-queue too.
-        ttl: Life in seconds counted from put, delays included; `None` is unlimited.
-        ttr: Seconds a taker may hold it; `None` is unlimited.
+        ttl: Time to live in seconds counted from put, delays included; `None` is unlimited.
+        ttr: Seconds for which a consumer may hold it; `None` is unlimited.
         created: When it was put (UTC).
-        next_event: When it changes by itself: the end of its delay, lease or life; `None` is never.
+        next_event: When its state changes by time: the end of its delay, lease or ttl; `None` is
+            never.
         attempts: How often it was taken since it was put or kicked.
     """
 
@@ -70,14 +71,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class PutItem:
-    """One item of `put_many` with options of its own; `None` takes the call's or the tube's.
+    """One item of `put_many` with its own options; `None` means the option of the call or the tube.
 
     Attributes:
         data: The payload, as for `Tube.put`.
         pri: 0 ... 2147483647, 0 is the highest.
-        ttl: Life in seconds from put, >= 0.
-        ttr: Seconds a taker may hold it, > 0.
-        delay: Seconds before it can be taken, >= 0; added to its life.
+        ttl: Time to live in seconds from put, >= 0.
+        ttr: Seconds for which a consumer may hold it, > 0.
+        delay: Seconds before it can be taken, >= 0; added to its ttl.
         utube: Its sub-queue.
     """
 
@@ -91,10 +92,11 @@ class PutItem:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What `put_df` or `put_arrow` wrote.
+    """The result of `put_df` or `put_arrow`.
 
     Attributes:
-        count: Tasks added; 0 when the key was used before, or there were no rows, or no room for all.
+        count: Tasks added; 0 if the key was used before, if there were no rows, or if the capacity
+            was too small for all of them.
         first_task_id: Id of the first task; `None` when `count` is 0.
         last_task_id: Id of the last one.
     """

@@ -1,4 +1,4 @@
-"""For programs' own tests: a queue in memory, and a clock that the test moves."""
+"""For tests of your own code: a queue in memory, and a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -139,16 +139,16 @@ class InMemoryQueue(Queue):
 
 
 class ManualClock:
-    """A clock that stands still until `advance`; its `sleep` advances itself.
+    """A clock that stands still until `advance`; its `sleep` advances it.
 
-    Share one between the queues of a test, and a timeout of an hour passes at once.
+    Pass the same clock to all queues of a test; then a timeout of an hour passes at once.
     """
 
     def __init__(self, start: dt.datetime | None = None) -> None:
         """Start the clock.
 
         Args:
-            start: Its first `now`, timezone-aware; 2026-01-01 00:00 UTC by default.
+            start: The first `now`, timezone-aware; 2026-01-01 00:00 UTC by default.
 
         Raises:
             ValueError: `start` has no time zone.
@@ -162,7 +162,7 @@ class ManualClock:
         self._lock = threading.Lock()
 
     def now(self) -> dt.datetime:
-        """Return the start plus all that was advanced."""
+        """Return the start time plus all advances."""
         with self._lock:
             return self._start + self._elapsed
 

@@ -1,12 +1,14 @@
 """A tube: put, take, ack and the other verbs, as programs call them.
 
-Commits are to the tube's table unless said otherwise. Any verb may add one to `_tubeq_sessions`:
-the first of a queue object leases its number slot, about one in ten minutes renews it.
+The commits in the docstrings are to the tube's table unless they name another table. Any verb may
+make one more commit, to `_tubeq_sessions`: the first verb of a queue object leases a slot for ids,
+and about one verb in ten minutes renews it.
 
-In types with sub-queues a take commits once more, to `_tubeq_taken_utubes`, before it takes, and
-whatever gives back the last task of a sub-queue once after it; these conflict with takes and ends of
-sub-queues in the same bucket (one of 16), and are retried. A take that meets the utube lock of one
-that was stopped commits once more to the tube, and begins anew when that one comes first.
+In types with sub-queues a take makes one more commit before it takes, and a verb that gives back
+the last task of a sub-queue makes one more commit after that; both are to `_tubeq_taken_utubes`.
+They conflict with commits that lock or free sub-queues in the same bucket (one of 16), and are
+retried. If a take finds the utube lock of an interrupted take, it makes one more commit to the
+tube; if the other take commits first, it starts again.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ T = TypeVar("T")
 class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
-    What waits while a commit of this tube runs in the same queue object shares the next commit:
-    puts with puts, takes with takes, acks with acks. Everything else queues up for its turn.
+    While a commit of this tube runs, other verbs of the same queue object wait. Waiting verbs of
+    one kind share the next commit: puts with puts, takes with takes, acks with acks. All other
+    verbs run one after the other.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class Tube:
         Args:
             ctx: The tube, as its queue object uses it.
             drop: The queue's part of dropping this tube.
-            reopen: Opens the tube where it was sent to; can be sent itself.
+            reopen: Opens the tube again in the process that unpickles it; can be pickled itself.
         """
         self._ctx = ctx
         self._drop = drop
@@ -94,27 +97,27 @@ class Tube:
         )
 
     def __reduce__(self) -> tuple[Callable[[], Tube], tuple[()]]:
-        """What is sent of it: where it is. Spark Connect runs functions of streams elsewhere."""
+        """Pickle the way to open the tube again: Spark Connect runs stream functions elsewhere."""
         return self._reopen, ()
 
     @property
     def name(self) -> str:
-        """Its name, which is the name of its table too."""
+        """The name of the tube, which is also the name of its table."""
         return self._ctx.record.name
 
     @property
     def type(self) -> str:
-        """The name of its driver."""
+        """The type of the tube, that is, the name of its driver."""
         return self._ctx.record.type
 
     @property
     def table(self) -> str:
-        """The SQL name of its Delta table, for queries of your own; only the verbs write to it."""
+        """The SQL name of its Delta table, for your own queries; only the verbs may write to it."""
         return self._ctx.table.name
 
     @property
     def options(self) -> TubeOptions:
-        """The options it was created with, defaults filled in; a mapping with attributes."""
+        """The options with which it was created, including defaults; a mapping with attributes."""
         return self._ctx.record.options
 
     # -- putting ------------------------------------------------------------------------------
@@ -136,51 +139,52 @@ class Tube:
 
         Args:
             data: Any JSON value, with lists and dicts at most 200 deep; with a `schema`, a dict or
-                Row of it, whose values are stored as Spark's INSERT stores them, or refused.
+                Row with its columns. Values are stored as Spark's INSERT stores them, or refused.
             pri: 0 (the highest) ... 2147483647.
-            ttl: Life in seconds from now, >= 0; a hundred years or more is unlimited.
-            ttr: Seconds that a taker may hold it, > 0; the ttl by default.
-            delay: Seconds before it can be taken, >= 0; added to its life.
+            ttl: Time to live in seconds from now, >= 0; a hundred years or more is unlimited.
+            ttr: Seconds for which a consumer may hold it, > 0; the ttl by default.
+            delay: Seconds before it can be taken, >= 0; added to its ttl.
             utube: Its sub-queue.
-            timeout: Seconds to wait for room in a limfifottl tube; 0 elsewhere.
+            timeout: Seconds to wait for free capacity in a limfifottl tube; 0 in other types.
 
         Returns:
-            The task, ready or delayed; `None` when the tube stayed full for `timeout`.
+            The task, ready or delayed; `None` if the tube stayed full for `timeout` seconds.
 
         Raises:
             InvalidOptionError: Bad data or option; nothing was written.
-            CommitUnknownError: The answer was lost; it may be there.
+            CommitUnknownError: The answer was lost; the task may have been added.
 
-        Commits: 1, an insert-only MERGE into a segment of its own. Conflicts with nothing; in a tube
-        with a capacity with other puts, never with takes and acks. Natively one in some dozens makes
-        one more, which compacts small segments, conflicts with takes of these, and yields to them.
+        Commits: 1, an insert-only MERGE into a new segment. Conflicts with nothing; in a tube with
+        a capacity with other puts, but never with takes and acks. On the native engine one put in
+        some dozens also compacts small segments, in a commit of its own. That commit conflicts with
+        takes of these segments, and takes win.
         """
         options = {"pri": pri, "ttl": ttl, "ttr": ttr, "delay": delay, "utube": utube}
         tasks = self.put_many([data], timeout=timeout, **options)
         return tasks[0] if tasks else None
 
     def put_many(self, items: Iterable[Any], **options: Any) -> list[Task]:
-        """Add tasks, all in one commit or none.
+        """Add tasks, all of them in one commit or none.
 
         Args:
-            items: Data, or `PutItem`s with options of their own.
-            **options: As for `put`; defaults of the items.
+            items: Data, or `PutItem`s with their own options.
+            **options: As for `put`; defaults for the items.
 
         Returns:
-            The tasks in the order of the items, their ids rising; none when the tube stayed full
-            for `timeout`: all find room together, or none is put.
+            The tasks in the order of the items, with rising ids. An empty list if the tube lacked
+            the capacity for all of them for `timeout` seconds.
 
         Raises:
             InvalidOptionError: Any item or option is bad; nothing was written.
-            TypeError: An unknown option, or `items` is one text or mapping.
+            TypeError: An unknown option, or `items` is a string or a mapping.
 
-        Commits: 1 (none for no items), an insert-only MERGE. Conflicts as `put`, and natively
-        compacts at times as that does.
+        Commits: 1 (none for no items), an insert-only MERGE. Conflicts as `put`. On the native
+        engine it also compacts sometimes, as `put` does.
         """
         call = arguments.put_call(items, options, self._ctx.driver)
 
         def attempt() -> list[Task]:
-            # Anew for each try: the life of a task begins when it finds room.
+            # Prepared again for each try: the ttl of a task begins when it is put.
             request = put.prepare(self._ctx, call)
             return put.put_many(self._ctx, self._puts, request)
 
@@ -195,33 +199,37 @@ class Tube:
         return self._verb(verb)
 
     def put_df(self, df: DataFrame, *, key: str | None = None) -> PutResult:
-        """Add the rows of a DataFrame, however many, in one commit; nothing is collected.
+        """Add any number of rows of a DataFrame in one commit, without collecting them.
 
-        The DataFrame is read twice: once to count and check, once to write. One whose plan exchanges
-        rows between partitions (a sort, a group, a join) is evaluated once before, into a local
-        checkpoint on the executors' disks, and both passes read that: a sorted one gets ids in its
-        order.
+        The DataFrame is read twice: first to count and check the rows, then to write them. If its
+        plan has a shuffle (a sort, a group, a join), it is first evaluated into a local checkpoint
+        on the executors' disks, and both passes read that. So the ids of a sorted DataFrame follow
+        its order.
 
         Args:
-            df: Columns `data` (JSON text; with a `schema`, its columns), and those of `pri ttl ttr
-                delay utube` that the tube's type has. NULL options take the tube's defaults.
-            key: Identity of this put: repeating it with the same key adds nothing for at least
-                `config.key_days`. For batches: each key is remembered in the table's log.
+            df: Columns `data` (JSON text; with a `schema`, its columns). Optional columns are those
+                of `pri ttl ttr delay utube` that the tube's type has; NULL means the tube's
+                default.
+            key: Identity of this put: a second put with the same key adds nothing, for at least
+                `config.key_days`. Use one key for a batch, because each key is an entry in the
+                table's log.
 
         Returns:
-            How many were added, with the first and last id; ids follow the order of partitions.
+            The number of added tasks, with the first and last id; ids follow the order of
+            partitions.
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
-                nothing was written. Bad is also what no take could hand out: JSON deeper than 200
-                lists and objects, half a pair of surrogates, moments out of the years 1 to 9999 (in
-                UTC), texts that are not UTF-8, and maps with a key twice. With a `schema` a column may
-                be of any type whose values its column stores, as `put` does.
-            StoreError: The DataFrame had other rows when written than when counted; nothing was.
+                nothing was written. Values that no take could return are bad, too: JSON with more
+                than 200 nested lists and objects, unpaired surrogates, timestamps outside the years
+                1 to 9999 (in UTC), text that is not UTF-8, and maps with a repeated key. With a
+                `schema` a column may have another type if `put` would store its values.
+            StoreError: The DataFrame had another number of rows when it was written; nothing was
+                written.
 
-        Commits: 1, an append. Conflicts with nothing but a put of the same key. In a tube with a
-        capacity a MERGE, which conflicts with other puts; without room for all of `df`, none, and
-        the count is 0.
+        Commits: 1, an append. Conflicts only with a put of the same key. In a tube with a capacity
+        it is a MERGE, which conflicts with other puts; if the capacity is too small for all rows,
+        it makes no commit, and the count is 0.
         """
         if not hasattr(df, "sparkSession"):
             validation.refuse("df", type(df), "a DataFrame of Spark; for this use put_arrow")
@@ -232,55 +240,59 @@ class Tube:
         return self._verb(lambda: put_frame.put_df(self._ctx, df, identity), on_spark=True)
 
     def put_arrow(self, table: ArrowRows, *, key: str | None = None) -> PutResult:
-        """Add the rows of an Arrow table, all in one commit or none; for tables in this process.
+        """Add the rows of an Arrow table in this process, all of them in one commit or none.
 
-        Checks, ids and times are those of `put_many`, computed for whole columns: nothing is done in
-        Python row by row.
+        Checks, ids and times are those of `put_many`, but computed for whole columns instead of
+        single rows.
 
         Args:
-            table: A `pyarrow.Table`, a `RecordBatch`, a `RecordBatchReader`, or whatever Arrow makes a
-                table of, such as a DataFrame of polars or pandas. Columns `data` (JSON text; with a
-                `schema`, its columns), and those of `pri ttl ttr delay utube` that the tube's type has:
-                whole numbers, seconds, and text or whole numbers. Null options take the tube's defaults.
-            key: Identity of this put, as for `put_df`, which shares its keys.
+            table: A `pyarrow.Table`, a `RecordBatch`, a `RecordBatchReader`, or an object that
+                Arrow converts to a table, such as a DataFrame of polars or pandas. It has the
+                column `data` (JSON text; with a `schema`, its columns). Optional columns are those
+                of `pri` (integers), `ttl ttr delay` (seconds) and `utube` (strings or integers)
+                that the tube's type has; null means the tube's default.
+            key: Identity of this put, as for `put_df`. Both methods share their keys.
 
         Returns:
-            How many were added, with the first and last id; ids follow the order of the rows.
+            The number of added tasks, with the first and last id; ids follow the order of the rows.
 
         Raises:
             InvalidOptionError: A column is missing, unknown or of a wrong type, or a value is bad;
-                nothing was written. Bad is also what no take could hand out, as for `put_df`, and JSON
-                with NaN or numbers that are infinite to Python, or of more digits than it reads.
-            CommitUnknownError: The answer was lost; they may be there.
+                nothing was written. Values that no take could return are bad, too, as for `put_df`,
+                and JSON with NaN, with numbers that Python reads as infinite, or with more digits
+                than Python reads.
+            CommitUnknownError: The answer was lost; the tasks may have been added.
 
-        Commits: 1 (none for no rows), an insert as of `put_many`, which conflicts with nothing; with a
-        `key` an append, which conflicts with a put of the same key. In a tube with a capacity a MERGE,
-        which conflicts with other puts; without room for all rows, none, and the count is 0.
+        Commits: 1 (none for no rows), an insert as in `put_many`, which conflicts with nothing;
+        with a `key` an append, which conflicts with a put of the same key. In a tube with a
+        capacity it is a MERGE, which conflicts with other puts; if the capacity is too small for
+        all rows, it makes no commit, and the count is 0.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
         return self._verb(lambda: put_arrow.put_arrow(self._ctx, as_table(table), identity))
 
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
-        """A function for `foreachBatch` that adds the rows of a stream as tasks, exactly once.
+        """Return a `foreachBatch` function that adds the rows of a stream as tasks, exactly once.
 
-        A micro-batch that is replayed adds nothing: after a restart from the checkpoint, after a
-        crash between the commit and the checkpoint, or when two runs of a query overlap. The tube
-        remembers one number for each stream, for at least `config.key_days` after its last batch.
-        Rows are read within the function, as by `put_df`, and not kept.
+        A replayed micro-batch adds nothing: after a restart from the checkpoint, after a crash
+        between the commit and the checkpoint, or when two runs of a query overlap. The table's log
+        keeps one number for each stream, for at least `config.key_days` after its last batch. The
+        function reads the rows as `put_df` does, and does not keep them.
 
         Args:
-            name: What the stream is known by in this tube; the id of the query, which its checkpoint
-                keeps, by default. Needed on Spark Connect, and for each of two sinks of one query
-                into one tube. Batches are numbered by the checkpoint: with a new one a stream needs
-                a new name, or its first batches count as replayed, which a warning in the log says.
-            timeout: Seconds that a batch waits for room in a tube with a capacity; `None` waits for
-                ever, and the stream with it.
+            name: Identity of the stream in this tube; by default the id of the query, which its
+                checkpoint has. A name is needed on Spark Connect, and for two sinks of one query
+                into the same tube. The checkpoint numbers the batches: a stream with a new
+                checkpoint needs a new name; otherwise its first batches count as replayed, and the
+                log has a warning.
+            timeout: Seconds for which a batch, and so the stream, waits for free capacity; `None`
+                waits for ever.
 
         Returns:
-            `function(df, batch_id)`; `df` has the columns of `put_df`. The function raises what
-            `put_df` raises, which ends the query; `TubeBusyError` when the tube stayed full; and
-            `InvalidOptionError` when a batch has more rows than the tube's capacity, or when the
-            stream has no name.
+            `function(df, batch_id)`; `df` has the columns of `put_df`. The function raises the
+            errors of `put_df`, which end the query. It also raises `TubeBusyError` if the tube
+            stayed full, and `InvalidOptionError` if a batch has more rows than the tube's capacity,
+            or if the stream has no name.
 
         Raises:
             InvalidOptionError: A bad name or timeout, or no name on Spark Connect.
@@ -305,29 +317,29 @@ class Tube:
         """Take the next task.
 
         Args:
-            timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait. An object store that
-                fails for a moment is waited for, too.
+            timeout: Seconds to wait for a task; `None` waits for ever, 0 does not wait. The call
+                also waits while an object store fails for a moment.
 
         Returns:
-            The task, held by this session for its ttr, of which most is left when it is handed out
-            (`next_event`); `None` when there was none.
+            The task, which this session holds until `next_event`, for most of its ttr; `None` if
+            none was ready.
 
         Raises:
             InvalidOptionError: A bad timeout.
-            QueueStateError: The queue was closed meanwhile.
-            ConflictError: Others came first until the retries were used up.
-            StoreError: The storage failed, and still did at the last look.
+            QueueStateError: The queue was closed while the call waited.
+            ConflictError: The take lost conflicts until its retries were used up.
+            StoreError: The storage failed, also at the last attempt.
 
-        A task that cannot be handed out (data that Python cannot hold, which some other program has
-        written) is buried instead, with its reason in the log, and the next one is taken. Verbs that
-        return such a task give its text as `data`, or `None` with a `schema`.
+        If another program has written a payload that Python cannot represent, the take buries the
+        task, logs the reason, and takes the next one. Verbs that return such a task set its `data`
+        to the text, or to `None` with a `schema`.
 
-        Commits: 1, none when nothing is ready; one more when it meets leases that have ended, or
-        tasks that it buries, and one to `_tubeq_sessions` with a session's first take and in the
-        second half of its lease. One more where the commit took more than a quarter of a ttr: it
-        renews the leases. Where it goes on being so slow, leases are made longer by as much as
-        takes take, five minutes at most. Conflicts only with takes (and compactions) of tasks in
-        the same segment; never with a put.
+        Commits: 1, none if no task is ready. One more if it finds leases that have ended, or tasks
+        to bury. One more to `_tubeq_sessions` in the first take of a session and in the second half
+        of the session's lease. One more, which renews the leases, if the commit took more than a
+        quarter of a ttr. If takes stay so slow, leases are made longer by the time that takes need,
+        five minutes at most. Conflicts only with takes (and compactions) of tasks in the same
+        segment; never with a put.
         """
         tasks = self.take_many(1, timeout=timeout)
         return tasks[0] if tasks else None
@@ -336,18 +348,18 @@ class Tube:
         """Take up to `n` tasks, in order.
 
         Args:
-            n: How many at most, >= 0.
-            timeout: Seconds to wait for the first one; `None` waits for ever.
+            n: Tasks at most, >= 0.
+            timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: Tasks of one sub-queue at most, >= 1; 1 in types without sub-queues.
 
         Returns:
-            The tasks; empty when there was none.
+            The tasks; an empty list if none was ready.
 
         Raises:
             InvalidOptionError: A bad argument.
-            QueueStateError: The queue was closed meanwhile.
+            QueueStateError: The queue was closed while the call waited.
 
-        Commits: as `take`, however many tasks.
+        Commits: as `take`, for any number of tasks.
         """
         request = arguments.take_request("n", n, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
@@ -360,30 +372,31 @@ class Tube:
         return taking.wait_for(self._ctx, timeout, look) or []
 
     def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
-        """Take up to `n` tasks as one batch for executors to work on; no payload is collected.
+        """Take up to `n` tasks as one batch for the executors, without collecting payloads.
 
         Args:
-            n: How many at most, >= 0.
-            timeout: Seconds to wait for the first one; `None` waits for ever.
+            n: Tasks at most, >= 0.
+            timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: As for `take_many`.
 
         Returns:
-            A context manager: leaving the block acks what is left, an exception releases it.
+            A context manager: leaving the block acks the remaining tasks, an exception releases
+            them.
 
         Raises:
             InvalidOptionError: A bad argument.
-            QueueStateError: The queue was closed meanwhile.
+            QueueStateError: The queue was closed while the call waited.
 
-        Commits: as `take`, however many tasks.
+        Commits: as `take`, for any number of tasks.
         """
         return self._take_batch(n, timeout, per_utube)
 
     def take_arrow(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
-        """Take up to `n` tasks as one batch for this process to work on as an Arrow table.
+        """Take up to `n` tasks as one batch, as an Arrow table in this process.
 
-        It is the same batch as that of `take_df`, and needs no Spark: `batch.table` has the tasks, and
-        `ack`, `release` and `bury` take a part of it, or ids. Arguments, result, errors and commits are
-        those of `take_df`.
+        The batch is that of `take_df`, but needs no Spark: `batch.table` has the tasks, and `ack`,
+        `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
+        are those of `take_df`.
         """
         return self._take_batch(n, timeout, per_utube)
 
@@ -403,25 +416,24 @@ class Tube:
     def exchange(
         self, *, ack: Sequence[int], take: int, timeout: float | None = 0, per_utube: int = 1
     ) -> list[Task]:
-        """Ack tasks and take the next ones: the step of a consumer's loop.
+        """Ack tasks and take the next ones, in one commit if possible.
 
         Args:
-            ack: Ids of tasks that this session holds; all or none are acked.
-            take: How many to take at most, >= 0.
-            timeout: Seconds to wait for the first one; `None` waits for ever.
+            ack: Ids of tasks that this session holds; all of them are acked or none.
+            take: Tasks to take at most, >= 0.
+            timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: As for `take_many`.
 
         Returns:
-            The tasks taken.
+            The taken tasks.
 
         Raises:
-            NotTakenError: Any of `ack` is not held; then nothing is taken either.
+            NotTakenError: This session does not hold a task of `ack`; nothing was acked or taken.
             InvalidOptionError: A bad argument.
 
-        Commits: 1 when there are tasks to ack and tasks ready, sharing one MERGE, and one more before
-        it when it meets leases that have ended, which it writes down as a take does; else as
-        `ack_many` and `take_many`, as for tasks of a batch in types with sub-queues. Conflicts as
-        theirs.
+        Commits: 1 MERGE if there are tasks to ack and ready tasks. One more before it if it finds
+        leases that have ended, as in `take`. Otherwise, and for tasks of a batch in types with
+        sub-queues, the commits of `ack_many` and `take_many`. Conflicts as these.
         """
         request = arguments.take_request("take", take, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
@@ -449,35 +461,36 @@ class Tube:
         checkpoint: str | Path | None = None,
         name: str | None = None,
     ) -> StreamingQuery:
-        """Work off the tube continuously: a streaming query whose ticks take batches.
+        """Process the tasks of the tube by a streaming query, which takes batches at each tick.
 
-        At each tick batches are taken, one after the other, until nothing is ready. A batch is acked
-        when the handler returns. When it raises, the batch is released (buried, as far as its tasks
-        have reached `max_attempts`), the error is logged, and the query goes on with the next tick.
-        So it does when a lease has ended before the handler returned: then nothing of the batch is
-        acked, others may have it by now. Of several queries on a tube each takes its own batches.
+        At each tick the query takes batches, one after the other, until no task is ready. It acks a
+        batch when the handler returns. If the handler raises, the query releases the batch, logs
+        the error, and goes on with the next tick; tasks that have reached `max_attempts` are buried
+        instead. It does the same if a lease ends before the handler returns: then no task of the
+        batch is acked, because others may have taken some of them. Several queries on a tube take
+        different batches.
 
         Args:
-            handler: `handler(df)` with the columns of `Batch.df`; it may run for as long as the ttr
-                of the tasks. It sees a task again that was not acked.
+            handler: `handler(df)` with the columns of `Batch.df`; it may run for the ttr of the
+                tasks. It gets a task again if the task was not acked.
             batch_size: Tasks in a batch at most, >= 1.
-            trigger: From one tick to the next, such as "10 seconds"; `None` works off what is ready
-                and ends, also at the first batch that fails; that is Spark's `availableNow`, which
-                serverless platforms have alone.
+            trigger: Time from one tick to the next, such as "10 seconds". With `None` the query
+                processes the ready tasks and ends; it also ends at the first batch that fails. This
+                is Spark's `availableNow`, the only trigger on serverless platforms.
             per_utube: As for `take_many`.
-            checkpoint: Directory of the query's checkpoint, which holds nothing but the number of
-                ticks; a temporary one by default.
-            name: Of the query.
+            checkpoint: Directory of the query's checkpoint, which contains only the number of
+                ticks; by default a temporary directory.
+            name: Name of the query.
 
         Returns:
-            The query. Its `stop()` waits for the batch that the handler works on. It ends by itself,
-            with an error, when the queue is closed or the tube dropped.
+            The query. Its `stop()` waits for the current batch. It ends with an error when the
+            queue is closed or the tube is dropped.
 
         Raises:
             InvalidOptionError: A bad argument.
 
-        Commits: for each batch those of `take_df`, and 1 for its ack or release; a tick that finds
-        nothing makes none. Conflicts as theirs.
+        Commits: for each batch those of `take_df`, and 1 for its ack or release; none at a tick
+        that finds no task. Conflicts as these.
         """
         if not callable(handler):
             validation.refuse("handler", handler, "a function of a DataFrame")
@@ -580,15 +593,15 @@ class Tube:
             The task, in state done.
 
         Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
+            NotTakenError: This session does not hold it, or its ttr has passed.
 
-        Commits: 1, a deletion of the lease segment's partition when it holds nothing else, else a
-        MERGE; shared with acks of other threads. Conflicts only with whoever ends this lease.
+        Commits: 1, a deletion of the lease segment's partition if it has no other task, else a
+        MERGE; shared with acks of other threads. Conflicts only with commits that end this lease.
         """
         return self.ack_many([task_id])[0]
 
     def ack_many(self, task_ids: Sequence[int]) -> list[Task]:
-        """Remove tasks that are done, all or none.
+        """Remove tasks that are done, all of them or none.
 
         Args:
             task_ids: Tasks held by this session, none twice.
@@ -597,8 +610,8 @@ class Tube:
             The tasks in the order given, in state done.
 
         Raises:
-            NotTakenError: Any is not held by this session, or its ttr has passed.
-            InvalidOptionError: An id is no number, or named twice.
+            NotTakenError: This session does not hold one of them, or its ttr has passed.
+            InvalidOptionError: An id is not a number, or is given twice.
 
         Commits: 1, none for no ids; as `ack`.
         """
@@ -609,21 +622,22 @@ class Tube:
 
         Args:
             task_id: A task held by this session.
-            delay: Seconds before it is ready again, >= 0; added to its life. Needs a type with ttl.
+            delay: Seconds before it is ready again, >= 0; added to its ttl. Needs a type with ttl.
 
         Returns:
-            The task: ready, delayed, or buried when it reached `max_attempts`.
+            The task: ready, delayed, or buried if it has reached `max_attempts`.
 
         Raises:
-            NotTakenError: It is not held by this session, or its ttr has passed.
-            InvalidOptionError: `delay` is bad, or the type has none.
+            NotTakenError: This session does not hold it, or its ttr has passed.
+            InvalidOptionError: `delay` is bad, or the type has no delays.
 
-        Commits: 1. Conflicts only with whoever ends this lease. Natively it compacts at times, as `put`.
+        Commits: 1. Conflicts only with commits that end this lease. On the native engine it
+        sometimes compacts, as `put`.
         """
         return self.release_many([task_id], delay=delay)[0]
 
     def release_many(self, task_ids: Sequence[int], *, delay: float = 0) -> list[Task]:
-        """Give tasks back, all or none.
+        """Give tasks back, all of them or none.
 
         Args:
             task_ids: Tasks held by this session, none twice.
@@ -633,8 +647,8 @@ class Tube:
             The tasks in the order given.
 
         Raises:
-            NotTakenError: Any is not held by this session, or its ttr has passed.
-            InvalidOptionError: An id is no number or named twice, or `delay` is bad.
+            NotTakenError: This session does not hold one of them, or its ttr has passed.
+            InvalidOptionError: An id is not a number or is given twice, or `delay` is bad.
 
         Commits: 1, none for no ids; as `release`.
         """
@@ -646,16 +660,16 @@ class Tube:
 
         Args:
             task_id: A task held by this session.
-            increment: Seconds to add; `None`, 0 and 500 years or more do nothing.
+            increment: Seconds to add; `None`, 0 and 500 years or more change nothing.
 
         Returns:
-            The task; `None` when nothing was done.
+            The task; `None` if nothing was changed.
 
         Raises:
             InvalidOptionError: `increment` is negative or no number, or the type has no ttr.
-            NotTakenError: It is not held by this session, or its ttr has passed.
+            NotTakenError: This session does not hold it, or its ttr has passed.
 
-        Commits: 1, none when nothing is done. Conflicts only with whoever ends this lease.
+        Commits: 1, none if nothing is changed. Conflicts only with commits that end this lease.
         """
         amount_us = arguments.increment(increment, self._ctx.driver)
         if amount_us is None:
@@ -664,7 +678,7 @@ class Tube:
         return self._verb(lambda: settle.touch(self._ctx, number, amount_us))
 
     def bury(self, task_id: int) -> Task:
-        """Set a task aside until it is kicked; from any state, by anybody.
+        """Set a task aside until it is kicked; in any state, by any session.
 
         Args:
             task_id: Any task of the tube.
@@ -673,15 +687,15 @@ class Tube:
             The task, buried.
 
         Raises:
-            TaskNotFoundError: There is no such task.
+            TaskNotFoundError: No task has this id.
 
-        Commits: 1, none when it is buried already. Conflicts with whatever else changes a task of
-        the same segment. Natively it compacts at times, as `put`.
+        Commits: 1, none if it is already buried. Conflicts with other commits that change tasks of
+        the same segment. On the native engine it sometimes compacts, as `put`.
         """
         return self.bury_many([task_id])[0]
 
     def bury_many(self, task_ids: Sequence[int]) -> list[Task]:
-        """Set tasks aside, all or none; as `bury`.
+        """Set tasks aside, all of them or none; as `bury`.
 
         Args:
             task_ids: Any tasks of the tube, none twice.
@@ -690,15 +704,15 @@ class Tube:
             The tasks in the order given.
 
         Raises:
-            TaskNotFoundError: Any does not exist.
-            InvalidOptionError: An id is no number, or named twice.
+            TaskNotFoundError: One of them does not exist.
+            InvalidOptionError: An id is not a number, or is given twice.
 
         Commits: 1, none when there is nothing to bury; as `bury`.
         """
         return self._many(task_ids, lambda ids: settle.bury(self._ctx, ids))
 
     def delete(self, task_id: int) -> Task:
-        """Remove a task; from any state, by anybody.
+        """Remove a task; in any state, by any session.
 
         Args:
             task_id: Any task of the tube.
@@ -707,14 +721,14 @@ class Tube:
             The task, in state done.
 
         Raises:
-            TaskNotFoundError: There is no such task.
+            TaskNotFoundError: No task has this id.
 
-        Commits: 1. Conflicts with whatever else changes a task of the same segment.
+        Commits: 1. Conflicts with other commits that change tasks of the same segment.
         """
         return self.delete_many([task_id])[0]
 
     def delete_many(self, task_ids: Sequence[int]) -> list[Task]:
-        """Remove tasks, all or none; as `delete`.
+        """Remove tasks, all of them or none; as `delete`.
 
         Args:
             task_ids: Any tasks of the tube, none twice.
@@ -723,26 +737,26 @@ class Tube:
             The tasks in the order given, in state done.
 
         Raises:
-            TaskNotFoundError: Any does not exist.
-            InvalidOptionError: An id is no number, or named twice.
+            TaskNotFoundError: One of them does not exist.
+            InvalidOptionError: An id is not a number, or is given twice.
 
         Commits: 1, none for no ids; conflicts as `delete`.
         """
         return self._many(task_ids, lambda ids: settle.delete(self._ctx, ids))
 
     def kick(self, count: int = 1) -> int:
-        """Make buried tasks ready again, the first in order first; their attempts start anew.
+        """Make buried tasks ready again, in their order; their attempts begin at 0 again.
 
         Args:
             count: How many at most, >= 0.
 
         Returns:
-            How many there were.
+            The number of kicked tasks.
 
         Raises:
             InvalidOptionError: A bad count.
 
-        Commits: 1, none when nothing is buried. Conflicts with whatever else changes a task of the
+        Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the
         same segments.
         """
         number = validation.count("count", count)
@@ -768,7 +782,7 @@ class Tube:
     # -- the whole tube -----------------------------------------------------------------------
 
     def peek(self, task_id: int) -> Task:
-        """Look at a task without taking it.
+        """Return a task without taking it.
 
         Args:
             task_id: Any task of the tube.
@@ -777,7 +791,7 @@ class Tube:
             The task in its effective state.
 
         Raises:
-            TaskNotFoundError: There is no such task, or its life is over.
+            TaskNotFoundError: No task has this id, or its ttl has ended.
 
         Commits: none.
         """
@@ -785,16 +799,16 @@ class Tube:
         return self._verb(lambda: read.peek(self._ctx, number))
 
     def tasks_by_state(self, state: TaskState | str) -> Iterator[Task]:
-        """Iterate over the tasks in an effective state, in the tube's order.
+        """Iterate over the tasks in one effective state, in the tube's order.
 
         Args:
             state: A `TaskState` or its letter.
 
         Yields:
-            The tasks as of the call; read from storage a piece at a time.
+            The tasks with their values at the time of the call, read from storage in pieces.
 
         Raises:
-            InvalidOptionError: No such state.
+            InvalidOptionError: `state` is not a state.
 
         Commits: none.
         """
@@ -802,10 +816,11 @@ class Tube:
         return self._verb(lambda: read.tasks_by_state(self._ctx, wanted))
 
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
-        """The tube as a DataFrame.
+        """Return the tube as a DataFrame.
 
         Args:
-            effective: States as they are now, without tasks whose life is over; else as stored.
+            effective: Whether to show effective states, without tasks whose ttl has ended, instead
+                of stored states.
 
         Returns:
             Columns `task_id, state, pri, utube, data, created, ttl, ttr, next_event, attempts,
@@ -816,22 +831,23 @@ class Tube:
         return self._verb(lambda: read.frame(self._ctx, effective=effective), on_spark=True)
 
     def history(self, limit: int = 1_000) -> DataFrame:
-        """The newest commits to the tube's table, with what each says of itself.
+        """Return the newest commits to the tube's table, with the note of each.
 
-        It goes back as far as the log does: `QueueConfig.retention_hours`, as they were when the
+        It goes back as far as the log: the `QueueConfig.retention_hours` that were set when the
         tube was created.
 
         Args:
-            limit: Commits, >= 1.
+            limit: Number of commits at most, >= 1.
 
         Returns:
-            A row a commit, the newest first: `version`; `at`, by the storage's clock; `operation`,
-            the verb or what a sweep did (NULL: Delta's own, such as the creation of the table);
-            `session`; `tasks` that it changed; `conflicts`, attempts that lost to other commits
-            before it; `statement`, Delta's name of it.
+            One row for each commit, the newest first: `version`; `at`, the time by the storage's
+            clock; `operation`, the verb or the step of a sweep (NULL for Delta's own commits, such
+            as the creation of the table); `session`; `tasks`, the number of changed tasks;
+            `conflicts`, the number of attempts that lost a conflict before it; `statement`, Delta's
+            name of the operation.
 
         Raises:
-            InvalidOptionError: `limit` is no such number.
+            InvalidOptionError: `limit` is not an integer >= 1.
 
         Commits: none.
         """
@@ -839,49 +855,50 @@ class Tube:
         return self._verb(lambda: read.history(self._ctx, most), on_spark=True)
 
     def release_all(self) -> None:
-        """Give back every taken task, whoever holds it; counted as releases.
+        """Release the taken tasks of all sessions; they are counted as releases.
 
-        What others take meanwhile may stay taken.
+        Tasks that others take meanwhile may stay taken.
 
-        Commits: 1 for each 1,000 takes, none when nothing is taken. Conflicts with whatever else
-        changes these tasks.
+        Commits: 1 for each 1,000 takes, none if no task is taken. Conflicts with other commits that
+        change these tasks.
         """
         self._verb(lambda: expire.release_taken(self._ctx, None))
 
     def truncate(self) -> None:
-        """Remove every task that was put before, in whatever state; counters stay.
+        """Remove all tasks that were put before, in any state; counters stay.
 
-        What time has ended by then is written down first: a task whose ttl has ended counts as expired.
+        States that time has changed are written first, so a task whose ttl has ended counts as
+        expired.
 
-        Commits: 1 (metadata only), more while others move tasks at the same time, 1 more when time has
-        changed tasks that nobody has written down; none when empty.
-        Conflicts with whatever changes a task; never with a put.
+        Commits: 1 (metadata only); more if others move tasks at the same time; 1 more if states
+        have changed by time; none if the tube is empty. Conflicts with commits that change tasks,
+        never with a put.
         """
         self._verb(lambda: empty.truncate(self._ctx))
 
     def drop(self) -> None:
-        """Remove the tube with all its tasks; its table stays, empty but for a tombstone.
+        """Remove the tube with all its tasks; its table stays, with only a tombstone.
 
-        The tombstone refuses late puts of whoever does not know of the drop yet.
+        The tombstone is a row that makes late puts fail, from programs that have not seen the drop.
 
         Raises:
             TubeBusyError: Tasks are taken.
-            TubeNotFoundError: It was dropped before.
+            TubeNotFoundError: The tube was dropped before.
 
-        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between. Stopped after the
-        first, whoever sweeps or creates the tube next finishes it.
+        Commits: 2 to the registry (dropping, dropped), 1 to the tube in between. If the drop is
+        interrupted after the first, the next sweep or creation of the tube finishes it.
         """
         self._verb(self._drop)
 
     def on_task_change(self, callback: Callback | None = None) -> Callback | None:
-        """Set what is called for changes made through this queue object.
+        """Set the function that is called for changes through this queue object.
 
         Args:
-            callback: `callback(task, event)` with the events of the state diagram; its errors are
+            callback: `callback(task, event)`, with the events of the state diagram. Its errors are
                 logged. `None` removes it.
 
         Returns:
-            The previous one.
+            The previous callback.
 
         Commits: none; a callback is not stored.
         """
@@ -891,34 +908,34 @@ class Tube:
         return previous
 
     def changes(self, starting: int | dt.datetime | None = None) -> DataFrame:
-        """A stream of every change to the tube, by whomever: the durable `on_task_change`.
+        """Return a stream of all changes to the tube by all programs: a durable `on_task_change`.
 
-        A stream with a checkpoint sees each change once, whatever is restarted. It must not fall
-        behind by more than `config.retention_hours`: then its next changes are gone.
+        A stream with a checkpoint gets each change once, also after restarts. It must not fall
+        behind by more than `config.retention_hours`, because older changes are removed.
 
         Args:
-            starting: Where a stream without a checkpoint starts. `None`: with what is committed
-                after this call; 0: with the first change that is kept; a later version of the
-                tube's table; or a moment (aware), with the first commit at or after it. A program
-                that starts its stream again passes a fixed one: `None` is another place each time,
-                and Delta refuses a place after the checkpoint's of a stream that did one batch only.
+            starting: Where a stream without a checkpoint begins. `None`: with the first commit
+                after this call. 0: with the oldest kept change. A version of the tube's table, or
+                an aware datetime: with the first commit from there on. A program that restarts its
+                stream passes a fixed value: `None` is another version each time, and Delta refuses
+                a version after that of the checkpoint if the stream has done only one batch.
 
         Returns:
-            A streaming DataFrame, a row a change: `task_id, state, change, at, version, step, pri,
-            utube, data, created, ttl, ttr, next_event, attempts, owner`. `change` is the name of
-            its counter, `state` the one after it, `at` the time of the commit by the storage's
-            clock, `version` the commit; `step` orders what one commit did to a task, such as a
-            delay that was over (0) and the take (1). The other columns are those of `df`, as the
-            commit left them. Without order between the tasks of a commit. What time alone has
-            changed appears when it is written down, by a verb or a sweep; what compaction moves
-            never does, nor what `truncate` and `drop` remove.
+            A streaming DataFrame with one row for each change: `task_id, state, change, at,
+            version, step, pri, utube, data, created, ttl, ttr, next_event, attempts, owner`.
+            `change` is the name of the counter, `state` the state after the change, `at` the time
+            of the commit by the storage's clock, `version` the version of the commit. `step` orders
+            the changes of one commit to a task, such as the end of a delay (0) and the take (1).
+            The other columns are those of `df`, with the values after the commit. The tasks of a
+            commit have no order. Changes by time appear when a verb or a sweep writes them. Rows
+            that a compaction moves, and tasks that `truncate` and `drop` remove, do not appear.
 
         Raises:
             InvalidOptionError: The tube was created without `change_feed`, or `starting` is bad.
 
-        Commits: an empty one for `None` (or a moment after the last commit), which conflicts with
-        nothing but another such call; else none. A tube with a feed writes each changed row up to
-        three times, and a task that was removed by other than an ack stays as a row until a sweep.
+        Commits: an empty one for `None` (or for a time after the last commit), which conflicts only
+        with another such call; otherwise none. A tube with a change feed writes each changed row up
+        to three times. A task that was removed by anything but an ack stays as a row until a sweep.
         """
         self._ctx.queue.require_spark()
         from tubeq_spark.streams import changes  # noqa: PLC0415  pyspark is optional

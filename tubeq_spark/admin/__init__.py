@@ -1,3 +1,3 @@
-"""Whole tubes: creating and dropping them, sweeping, keeping their tables small."""
+"""Whole tubes: creates, drops and sweeps them, and keeps their tables small."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks the tables of a location: of a queue that is open, or of one that may not open any more."""
+"""Checks the tables of a location, for an open queue or for one that no longer opens."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def check(opened: OpenedLocation, *, repair: bool, accept_loss: bool) -> CheckRe
     # Most programs check nothing, and need none of it.
     from tubeq_spark.storage.check.location import check_location  # noqa: PLC0415
 
-    # What a power cut has left is judged by the check.
+    # The check itself examines the state after a power cut.
     lock_of = functools.partial(opened.table_lock, as_it_is=True)
     return check_location(place, lock_of, repair=repair, accept_loss=accept_loss)
 
 
 def on_local_files(text: str, config: QueueConfig) -> OpenedLocation | None:
-    """A location as it is found without an engine; `None`: it is in a catalog, or not on local files.
+    """Find a location without an engine; `None` if it is in a catalog or not on local files.
 
     Raises:
         InvalidOptionError: It is no location.

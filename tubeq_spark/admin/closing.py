@@ -1,8 +1,8 @@
-"""Closes a queue: gives back what its session holds, and does what it can where Spark is gone.
+"""Closes a queue: releases the tasks of its session, as far as possible if Spark is lost.
 
-A queue object that nobody has any more is closed in the same way, by the thread of its heart. So what is
-needed for that keeps no queue object, tube or batch alive: it has the records of tubes, and makes of these
-what it needs.
+If nobody refers to a queue object any more, the thread of its heart closes it in the same way. So
+the objects that this needs refer to no queue object, tube or batch: they have the records of tubes,
+and open the tubes from these.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class UsedTubes:
-    """The tubes that a queue object has used, as the registry has them.
+    """The tubes that a queue object has used, as registry records.
 
     Attributes:
         opened: By their names.
@@ -50,7 +50,7 @@ class UsedTubes:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def forget(self, record: TubeRecord) -> None:
-        """Forget one that was dropped."""
+        """Forget a dropped tube."""
         known = self.opened.get(record.name)
         if known is not None and known.id == record.id:
             del self.opened[record.name]
@@ -91,7 +91,7 @@ class Step:
 
 
 def leave_for_good(engine: Engine, steps: Sequence[Step]) -> None:
-    """Do the commits of closing; what a way to Spark that is gone keeps from them is logged."""
+    """Make the commits of closing; log those that fail because Spark is unreachable."""
     left: list[str] = []
     for step in steps:
         # Spark that has not answered one step is not waited for again by each of the others.
@@ -104,7 +104,7 @@ def leave_for_good(engine: Engine, steps: Sequence[Step]) -> None:
 
 
 def _is_done(engine: Engine, step: Step) -> bool:
-    """Do a step of closing, at the second try if need be; not so where Spark is gone."""
+    """Run a step of closing, and repeat it once if it fails; not if Spark is unreachable."""
     for is_last in (False, True):
         if not engine.answers():
             return False
@@ -138,7 +138,7 @@ class Closing:
     context_of: Callable[[TubeRecord], TubeContext]
 
     def close(self) -> None:
-        """Release what the session holds, drop temporary tubes, leave. Nothing when it is closed."""
+        """Release the session's tasks, drop temporary tubes, leave; again it does nothing."""
         queue = self.queue
         with self.used.lock:
             if queue.state is not QueueState.RUNNING:
@@ -151,7 +151,7 @@ class Closing:
                 self.end()
 
     def _steps(self) -> list[Step]:
-        """What a close commits, each step with what is left behind where Spark is gone."""
+        """The commits of a close, each with the message if Spark is unreachable."""
         session = self.queue.session
         steps = []
         if session.registered:
@@ -169,7 +169,7 @@ class Closing:
             drop(self.queue, self.opened, self.registry, self.used, record)
 
     def give_back(self) -> bool:
-        """Release what the session holds, unless others share the session and live.
+        """Release the session's tasks, unless a live queue object shares the session.
 
         Returns:
             Whether nothing is left. Commits: a release for each tube with held tasks.
@@ -184,7 +184,7 @@ class Closing:
                 expire.release_taken(ctx, session.owner)
                 ctx.events.notify()
             except Exception:
-                # The other tubes come first; what stays comes back when the lease ends.
+                # Close the other tubes first; tasks that stay taken are ready when the lease ends.
                 log.exception("tasks of tube %s were not released", record.name)
                 is_all = False
                 if queue.engine.unreachable:
@@ -193,27 +193,27 @@ class Closing:
         return is_all
 
     def _may_hold(self) -> Iterable[TubeRecord]:
-        """The tubes that the session may hold tasks of."""
+        """The tubes in which the session may hold tasks."""
         if not self.queue.session.announced:
             return list(self.used.opened.values())
         return known_tubes(self.queue, self.registry)
 
 
 def end(queue: QueueContext, engines: Engines) -> None:
-    """Be closed."""
+    """Set the state to closed."""
     queue.state = QueueState.WAITING
     engines.close()
     queue.readers.leave()
 
 
 def known_tubes(queue: QueueContext, registry: Registry) -> list[TubeRecord]:
-    """All tubes of types that a queue object knows, by name."""
+    """All tubes of known types, sorted by name."""
     records = sorted(registry.records(), key=lambda record: record.name)
     return [r for r in records if tubes.is_live(r) and r.type in queue.drivers]
 
 
 def close_when_forgotten(closing: Closing, engines: Engines) -> None:
-    """Close a queue object once the last thing that is made of it is gone, by the thread of its heart.
+    """Let the thread of its heart close a queue object when nobody refers to it any more.
 
     Where no heart beats nothing is held. At the end of the process nothing is closed: whatever is held
     comes back when the session's lease ends.

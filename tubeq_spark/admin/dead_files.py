@@ -1,6 +1,6 @@
-"""Removes dead files: those that no kept version of a table needs, and the directories that they leave.
+"""Removes dead files, which no kept version of a table needs, and their empty directories.
 
-No verb needs it to be right, and it yields to whoever commits first.
+No verb depends on it, and it gives up if another commit comes first.
 """
 
 from __future__ import annotations
@@ -59,24 +59,23 @@ def remove_dead_files(
     last_us: int | None,
     tried_us: int | None = None,
 ) -> bool:
-    """Remove the files that no kept version needs, when it was not done for long enough.
+    """Remove files that no kept version needs, if it is time for that.
 
     Tables whose commits a catalog manages are left alone: only the catalog may clean them up, by
     Databricks' predictive optimization for one, and Delta refuses a VACUUM by anybody else.
 
-    A write that has not committed yet has files that no version needs, and it may take longer than
-    files are kept, or its process was paused. A table lock keeps it and this apart. Where there is
-    none, a change of the table comes first: it makes every write that was begun before fail, and
-    what is begun later has younger files. So that no long write fails for that, those that live ask
-    to wait, and it is put off for a while.
+    No version needs the files of an uncommitted write, which may take longer than files are kept,
+    or whose process was paused. With a table lock both exclude each other. Without one, a commit to
+    the table comes first: it makes all running writes fail, and later writes have younger files. So
+    that long writes need not fail, live ones ask for a delay, and VACUUM is put off for a while.
 
-    Nothing is done while no file can be old enough: in tables that are younger than what is kept, and
-    in those to which nobody has written since what was removed last was that old.
+    It does nothing if no file can be old enough: in tables that are younger than the retention, and
+    in tables without commits since the last removal.
 
-    Steps: a note that it is tried, (a change of the table,) VACUUM, a note that it was done. What is
-    stopped or fails in between is tried again after a part of `vacuum_hours`: each try holds up the
-    writers, or makes those of storage without lock files begin anew, so not every sweep may be one.
-    Two sweepers that try at the same moment may both do it.
+    Steps: a note that it is tried, (a commit to the table,) VACUUM, a note that it was done. If it
+    is interrupted or fails in between, it is tried again after a part of `vacuum_hours`: each try
+    blocks the writers, or makes running writes on storage without lock files start again, so not
+    every sweep may try. Two sweepers that try at the same moment may both do it.
 
     Args:
         queue: The queue object.
@@ -125,7 +124,7 @@ def _is_due(
 
 
 def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) -> bool:
-    """Remove a table's dead files; False when that is left to another sweeper, who is at it."""
+    """Remove a table's dead files; False if another sweeper is doing it."""
     if queue.engine.tables.is_catalog_managed(name):
         log.info("%s is left to its catalog, which alone may remove its dead files", name)
         return True
@@ -140,7 +139,7 @@ def _vacuum(queue: QueueContext, name: str, table_lock: TableLock, now_us: int) 
 
 
 def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
-    """Let files of a table on local files go, where a power cut must not bring back what needs them."""
+    """Sync a table on local files first, so that a power cut does not bring back removed files."""
     tables = queue.engine.tables
     if tables.property(name, LOG_CLEANUP) != "false":
         # Tables of earlier versions leave it to Delta, which syncs nothing before.
@@ -149,10 +148,10 @@ def _prepare(queue: QueueContext, name: str, table_lock: TableLock) -> None:
 
 
 def _were_removed(queue: QueueContext, tables: Tables, before_us: int) -> bool:
-    """Whether all dead files are gone: those that were old enough at some time, and there are no others."""
+    """Whether no dead files are left: all were old enough before, and no others came."""
     return all(queue.engine.tables.last_write(name) < before_us for name, _ in tables.names)
 
 
 def _fence(queue: QueueContext, table: str, now_us: int) -> bool:
-    """Make all writes to a table that were begun before now fail; False when a rival is at it."""
+    """Make all running writes to a table fail; False if another program does that now."""
     return queue.engine.tables.set_property(table, FENCE, str(now_us))

@@ -1,4 +1,4 @@
-"""Chooses what runs the row verbs of a queue: the native engine where it is safe, else Spark."""
+"""Chooses the engine of a queue's row verbs: the native engine if it is safe, else Spark."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["ENGINES", "Engines", "engines_of", "needs_spark", "open_location"]
 log = logging.getLogger(__name__)
 
 ENGINES = ("auto", "spark", "native")
-#: What "auto" means to a process, where it is set.
+#: The environment variable that replaces "auto".
 _VARIABLE = "TUBEQ_ENGINE"
 _LIBRARY = "deltalake"
 #: What the library decodes in a path, takes for a slash, or for the end of the path.
@@ -53,7 +53,7 @@ class Engines:
     opens: Callable[[QueueConfig], OpenedLocation] | None = None
 
     def close(self) -> None:
-        """Release what they hold."""
+        """Release their resources."""
         self.rows.close()
         if self.spark is not None and self.spark is not self.rows:
             self.spark.close()
@@ -65,7 +65,7 @@ def engines_of(
     wanted: object,
     storage_options: Mapping[str, str] | None,
 ) -> Engines:
-    """The engines for a location. No commit, and nothing is read of it.
+    """Choose the engines for a location, without a commit or a read.
 
     Args:
         spark: The program's session, if it has one.
@@ -95,7 +95,7 @@ def engines_of(
 
 
 def needs_spark(text: object, wanted: object = "auto") -> bool:
-    """Whether a queue takes a Spark session; a program that has none yet need not start one else.
+    """Whether a queue needs a Spark session; otherwise a program need not start one.
 
     Nothing is read. Where the native engine was asked for and cannot work this is no, too: opening
     the queue says why it cannot.
@@ -120,7 +120,7 @@ def needs_spark(text: object, wanted: object = "auto") -> bool:
 def open_location(
     engines: Engines, text: object, config: QueueConfig, *, create: bool
 ) -> OpenedLocation:
-    """Make sure of the system tables of a location.
+    """Open a location, and create missing system tables.
 
     Raises:
         QueueNotFoundError: There is no queue, and `create` is False.
@@ -164,7 +164,7 @@ def _chosen(
 
 
 def _asked(wanted: object) -> str:
-    """The engine that was asked for, by the program or, where it does not say, the environment."""
+    """The engine that the program or the environment asks for."""
     if wanted not in ENGINES:
         refuse("engine", wanted, f"one of {', '.join(ENGINES)}")
     if wanted != "auto":
@@ -181,7 +181,7 @@ def _by_itself(
     storage_options: Mapping[str, str] | None,
     why_not: str | None,
 ) -> str:
-    """What "auto" means in a program with a session."""
+    """The engine for "auto" in a program with a session."""
     if why_not is None and storage_options is None:
         why_not = _why_not_unasked(spark, location)
     if why_not is None:
@@ -222,7 +222,7 @@ def _why_not_native(spark: SparkSession | None, location: Location) -> str | Non
 
 
 def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | None:
-    """Why the native engine is not taken where nobody asked for it."""
+    """Why "auto" does not choose the native engine."""
     if local_directory(location.text) is None:
         return "the native engine needs storage_options to reach it, or engine='native'"
     if spark is not None:

@@ -1,12 +1,13 @@
-"""The table of a new tube: made, and made to fit where an earlier tube of that name left one.
+"""Creates the table of a new tube, or adapts the table that an earlier tube of that name left.
 
-Where a name was never in use, its table is made first, and the tube is registered as live if the table
-fits it: nobody replaces a table but for a registered tube. Else the tube is registered as *creating*,
-the table is made to fit, and then the tube becomes live. Stopped in between, whoever comes upon the
-name goes on: each step may be done again.
+If the name was never used, the table is created first, and the tube is registered as live if the
+table fits it: a table is replaced only for a registered tube. Otherwise the tube is registered as
+*creating*, its table is adapted, and then the tube becomes live. If this is interrupted, the next
+program that uses the name goes on; each step may be repeated.
 
-The commit that fits a table bears the tube's id, which grows with each tube, as a transaction id. So of
-several who do it one does, and one that was paused and comes after a later tube does nothing.
+The commit that adapts a table has the tube's id as a transaction id. Ids of tubes only grow. So if
+several programs do it, one commit succeeds, and a paused program that commits after a later tube
+changes nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class _ColumnsReader(Protocol):
 
 
 def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
-    """Make a tube's table where there is none."""
+    """Create a tube's table if it does not exist."""
     queue = tube_engine.for_tube(queue, record.name, record.options)
     payload = _payload(queue, record)
     new = new_tube_table(
@@ -73,7 +74,7 @@ def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) 
 
 
 def payload_ddl(queue: QueueContext, schema: str) -> str:
-    """The DDL of a payload's columns, as the types that Spark makes of what was given, where it is there.
+    """The DDL of a payload's columns with Spark's types, if Spark is available.
 
     Raises:
         InvalidOptionError: It is no DDL, or of columns that no Delta table has.
@@ -83,7 +84,7 @@ def payload_ddl(queue: QueueContext, schema: str) -> str:
 
 
 def refuse_schema(queue: QueueContext, options: TubeOptions) -> None:
-    """Refuse columns of a payload that no tube is made with any more.
+    """Refuse payload columns that new tubes must not have.
 
     Raises:
         InvalidOptionError: There are such.
@@ -109,7 +110,7 @@ def _payload(queue: QueueContext, record: TubeRecord) -> str | None:
 
 
 def payload_type(queue: QueueContext, table: str, schema: str) -> pa.DataType:
-    """The Arrow type of a table's payload, with the columns that the tube's schema wants values of."""
+    """The Arrow type of a table's payload, with NOT NULL from the tube's schema."""
     kind = queue.engine.tables.column_type(table, "data")
     if not isinstance(kind, pa.StructType) or not asks_for_values(schema):
         return kind
@@ -117,7 +118,7 @@ def payload_type(queue: QueueContext, table: str, schema: str) -> pa.DataType:
 
 
 def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> bool:
-    """Make the table of a tube that is not registered yet.
+    """Create the table of a tube that is not registered yet.
 
     Returns:
         Whether it fits; a table that was there need not.
@@ -139,7 +140,7 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
 def finish_creation(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> TubeRecord:
-    """Make the table of a tube that is being created fit it, and the tube live.
+    """Adapt the table of a tube that is being created, and make the tube live.
 
     Commits: one to the table, one or two more where it must be created or its change feed switched;
     one to the registry. All may be done by several at once.
@@ -175,7 +176,7 @@ def finish_creation(
     try:
         registry.move(record, (TubeStatus.CREATING,), TubeStatus.LIVE)
     except TubeNotFoundError:
-        # Another one was faster, and may have dropped it by now.
+        # Another program was faster, and may have dropped the tube meanwhile.
         current = registry.find(record.name)
         if current is None or current.id != record.id:
             table_lock.dropped.add(record.id)
@@ -191,7 +192,7 @@ def _has_feed_of(tables: Tables, table: str, record: TubeRecord) -> bool:
 
 
 def _fit_feed(tables: Tables, table: str, registry: Registry, record: TubeRecord) -> None:
-    """Switch a table's change feed as the tube has it, while the tube is being created."""
+    """Switch a table's change feed on or off, while the tube is being created."""
     while not _has_feed_of(tables, table, record):
         # This statement bears no transaction id: it is not run for a tube that is long made.
         current = registry.find(record.name)
@@ -202,7 +203,7 @@ def _fit_feed(tables: Tables, table: str, registry: Registry, record: TubeRecord
 
 @contextlib.contextmanager
 def _refusing(queue: QueueContext, record: TubeRecord) -> Iterator[None]:
-    """Tell the payload's columns from other reasons for which a table cannot be made."""
+    """Raise a better error if the payload's columns are why the table cannot be created."""
     try:
         yield
     except Exception as error:

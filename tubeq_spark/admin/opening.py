@@ -1,4 +1,4 @@
-"""Opens a queue: makes what a queue object shares with all its tubes, at a location that is open."""
+"""Opens a queue: creates the objects that a queue object shares with its tubes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["make_context", "make_registry"]
 def make_context(
     engines: Engines, opened: OpenedLocation, clock: Clock, config: QueueConfig
 ) -> QueueContext:
-    """What all tubes of a queue object share, with a session of its own that has no lease yet."""
+    """Create the shared objects of a queue object, with a new session without a lease."""
     source = random.Random()  # noqa: S311  (jitter and slots, no secrets)
     wall = SystemClock()
     name = SessionName(uuid.uuid4())
@@ -103,7 +103,7 @@ def make_context(
 
 
 def _look_after(queue: QueueContext) -> None:
-    """What the heart does beside its beats."""
+    """The tasks of the heart besides its beats."""
     queue.unknown_takes.look()
     compact_rows_at_times(queue)
 
@@ -111,7 +111,7 @@ def _look_after(queue: QueueContext) -> None:
 def make_registry(
     queue: QueueContext, opened: OpenedLocation, registry_type: type[Registry]
 ) -> Registry:
-    """The registry of a queue object's location."""
+    """Create the registry of a queue object's location."""
     return registry_type(
         queue.engine,
         opened.location.table(TUBES),

@@ -1,4 +1,4 @@
-"""One pass over all tubes: writes down timeouts, frees what dead sessions hold, tidies up."""
+"""One sweep of all tubes: writes states that time has changed, frees dead sessions' tasks, tidies."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class _Pass:
-    """One sweep: what it has read for all tubes."""
+    """One sweep, with the results of reads that serve all tubes."""
 
     def __init__(
         self, queue: QueueContext, now_us: int, survey: Survey, dead: DeadSessionJudge
@@ -51,7 +51,7 @@ class _Pass:
         return ctx.record.id in self._locked
 
     def remove_dead_files(self, tables: Tables) -> bool:
-        """Remove those of some tables, if it is time."""
+        """Remove dead files of some tables, if it is time."""
         last_us = self.survey.vacuums.get(tables.key)
         tried_us = self.survey.tried_vacuums.get(tables.key)
         return remove_dead_files(self.queue, tables, self.now_us, last_us, tried_us)
@@ -107,7 +107,7 @@ def sweep(
 def _system_tables(
     queue: QueueContext, opened: OpenedLocation, records: list[TubeRecord], now_us: int
 ) -> Tables:
-    """The system tables that are there."""
+    """The existing system tables."""
     drivers, names = queue.drivers, [TUBES, SESSIONS]
     if any(record.type in drivers and drivers[record.type].subqueues for record in records):
         names.append(TAKEN_UTUBES)
@@ -117,7 +117,7 @@ def _system_tables(
 
 
 def _tidy_system_tables(one_pass: _Pass, tables: Tables, report: SweepReport) -> None:
-    """Remove rows of sessions and numbers that newer ones have replaced, and dead files."""
+    """Remove replaced rows of sessions and id slots, and dead files."""
     queue, now_us, survey = one_pass.queue, one_pass.now_us, one_pass.survey
     compact_rows(queue, survey)
     # By the clock: what is removed for a moment that lies ahead would be missed until then.

@@ -1,6 +1,6 @@
-"""Removes rows of `_tubeq_sessions` that newer ones have replaced, and those of sessions that have ended.
+"""Removes replaced rows, and rows of ended sessions, from `_tubeq_sessions`.
 
-No verb needs it to be right, and it yields to whoever commits first.
+No verb depends on it, and it gives up if another commit comes first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def compact_rows(queue: QueueContext, survey: Survey) -> None:
 
 
 def compact_rows_at_times(queue: QueueContext) -> None:
-    """Remove replaced rows where no sweep has done it: on engines that can count the files cheaply.
+    """Remove replaced rows without a sweep, on engines that count files without a query.
 
     What fails here is left to a sweep. At most two commits.
     """

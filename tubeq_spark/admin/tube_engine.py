@@ -1,7 +1,7 @@
-"""Chooses what runs the row verbs of one tube: Spark alone, where it has a feed of changes.
+"""Chooses the engine of one tube's row verbs: only Spark for a tube with a change feed.
 
-What the native engine commits are rows that leave and rows that come: Delta's feed would not tell which
-are the same, and a stream of changes would take a take for a put.
+A commit of the native engine removes rows and adds rows. Delta's change feed would not show which
+of them are the same task, and a stream of changes would report a take as a put.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["for_tube", "require_writable"]
 
 
 def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueContext:
-    """The queue as a tube's verbs use it.
+    """The queue context for the verbs of a tube.
 
     Args:
         queue: The queue object.

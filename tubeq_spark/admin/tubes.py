@@ -1,10 +1,13 @@
 """Creates, opens and drops tubes.
 
-create: check, make the table, register (the commit that decides who creates); where the name was in
-use before, register, make the table fit, set live (see `new_table`). Stopped in between, whoever comes
-upon the name goes on. Rows carry the tube's id, so leftovers of an earlier tube are never seen.
-drop: the registry says dropping; all rows are deleted and a tombstone is left, unless one is taken;
-the registry says dropped. Stopped in between, the next sweep or creation under that name goes on.
+create: check, create the table, register the tube (this commit decides which program creates it).
+If the name was used before: register, adapt the table, set the tube live (see `new_table`). If it
+is interrupted, the next program that uses the name goes on. Rows have the tube's id, so verbs never
+see rows of an earlier tube.
+
+drop: set the registry to dropping; delete all rows and leave a tombstone, unless a task is taken;
+set the registry to dropped. If it is interrupted, the next sweep or creation under that name goes
+on.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ def is_live(record: TubeRecord) -> bool:
 
 
 def context_of(tube: Tube) -> TubeContext:
-    """The context inside a tube."""
+    """The context of a tube."""
     return tube._ctx  # noqa: SLF001  (the façade keeps it from programs, not from the package)
 
 
@@ -82,7 +85,7 @@ def check_new(
     *,
     in_replicaset: bool,
 ) -> NewTube:
-    """Check what `create_tube` was given.
+    """Check the arguments of `create_tube`.
 
     Raises:
         InvalidOptionError: Any of it is bad.
@@ -104,7 +107,7 @@ def create(
     if_not_exists: bool,  # noqa: FBT001  (as the verb has it)
     owner: str | None = None,
 ) -> tuple[TubeRecord, bool]:
-    """Make a tube's table and register it, or find the tube that is there.
+    """Create a tube's table and register it, or find the existing tube.
 
     Args:
         queue: The queue object.
@@ -120,7 +123,7 @@ def create(
     Raises:
         TubeExistsError: The name is in use.
         InvalidOptionError: The payload has columns that no tube or no table has; no tube was made.
-        StoreError: There is something else in the place of its table; no tube was made.
+        StoreError: Another table or file is in the place of its table; no tube was created.
     """
     used = False
     while True:
@@ -172,10 +175,10 @@ def _known(
 
 
 def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: str) -> TubeRecord:
-    """The tube of exactly this name; one that is being created is finished first.
+    """Find the tube of exactly this name; finish its creation if that was interrupted.
 
     Raises:
-        TubeNotFoundError: There is none, or it is being dropped.
+        TubeNotFoundError: No tube has this name, or it is being dropped.
     """
     found = registry.find(name)
     if found is not None and found.name == name and found.status is TubeStatus.CREATING:
@@ -188,7 +191,7 @@ def live(queue: QueueContext, opened: OpenedLocation, registry: Registry, name: 
 def make_context(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> TubeContext:
-    """Everything the verbs need of a tube.
+    """Create the objects that the verbs of a tube need.
 
     Raises:
         InvalidOptionError: Its type is not known here.
@@ -213,9 +216,9 @@ def make_context(
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
         if table_lock.synced is not None:
-            # A utube lock that is given back must not be gone before its tasks are.
+            # A utube lock must not be removed before its tasks are given back.
             table_lock.synced.keep_in_step()
-        # Who may only read needs no lock for a table that is there.
+        # A process that may only read needs no lock for an existing table.
         if not queue.engine.tables.is_table(utube_locks):
             with opened.table_lock(TAKEN_UTUBES).changing(queue.engine.committer):
                 new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)
@@ -260,7 +263,7 @@ def drop(
 def end_temporary(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> bool:
-    """Drop a temporary tube whose session has ended, with whatever others hold of it.
+    """Drop a temporary tube whose session has ended, with all its tasks.
 
     Stopped in between, its drop is finished by whoever comes upon it. Commits: as `drop`, and a
     release of what is held.
@@ -300,7 +303,7 @@ def end_temporaries(
 
 
 def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None:
-    """Empty a tube that is being dropped, and take it out of the registry.
+    """Remove all rows of a tube that is being dropped, and then the tube from the registry.
 
     Raises:
         TubeBusyError: Tasks are taken; the tube is live again.
@@ -314,7 +317,7 @@ def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None
 
 
 def _undo_drop(registry: Registry, record: TubeRecord) -> bool:
-    """Make a tube live again whose tasks are taken; False where a sweep has drained it by now.
+    """Make a tube with taken tasks live again; False if a sweep has emptied it meanwhile.
 
     Whoever else found it busy may have done so first: then it lives, too.
     """
@@ -327,9 +330,9 @@ def _undo_drop(registry: Registry, record: TubeRecord) -> bool:
 
 
 def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> None:
-    """Remove a drained tube from the registry: the tombstone in its table has decided.
+    """Remove an emptied tube from the registry; the tombstone in its table is committed.
 
-    The table stays, in a catalog too: by now it may belong to a new tube of that name.
+    The table stays, also in a catalog, because it may already belong to a new tube of that name.
     """
     with contextlib.suppress(TubeNotFoundError):  # another one was faster
         registry.move(record, (TubeStatus.DROPPING, TubeStatus.LIVE), TubeStatus.DROPPED)
@@ -339,7 +342,7 @@ def _forget(opened: OpenedLocation, registry: Registry, record: TubeRecord) -> N
 def finish_stopped(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, records: Iterable[TubeRecord]
 ) -> None:
-    """Go on with creations and drops that were stopped."""
+    """Finish interrupted creations and drops."""
     for record in records:
         try:
             if record.status is TubeStatus.DROPPING:
@@ -353,7 +356,7 @@ def finish_stopped(
 def finish_drop(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> None:
-    """Go on with a drop; when tasks are taken the tube is live again, as `drop` would have it."""
+    """Finish a drop; if tasks are taken, make the tube live again, as `drop` does."""
     ctx = make_context(queue, opened, registry, record)
     now_us = queue.now_us()
     expire.end_due(ctx, now_us)

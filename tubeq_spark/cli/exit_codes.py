@@ -1,4 +1,4 @@
-"""How programs end: an exit code for each error, with its meaning and what to do, in one table."""
+"""The exit codes of programs: a table with the code, the meaning and the help for each error."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ __all__ = ["ENDINGS", "MEANINGS", "BadUseError", "Ending", "ExitCode", "code_of"
 
 
 class ExitCode(IntEnum):
-    """How a program ended: the same numbers in `tubeq` and in the programs of `jobs/`."""
+    """The exit code of a program, the same in `tubeq` and in the programs of `jobs/`."""
 
     DONE = 0
-    #: Nothing was there to take, or a full tube took nothing.
+    #: No task was ready, or a full tube refused a put.
     NOTHING = 1
     #: A check found some that are left, or something wants attention.
     PROBLEMS = 1
-    #: Another call can mend it: what was asked for is unknown, or not allowed.
+    #: The user can correct the call: an option, tube or value is unknown or not allowed.
     BAD_USE = 2
     FAILED = 3
-    #: By Ctrl-C and SIGTERM: 128 and the signal's number, as shells have it.
+    #: Stopped by Ctrl-C or SIGTERM: 128 plus the signal's number, as in shells.
     INTERRUPTED = 128 + signal.SIGINT
     TERMINATED = 128 + signal.SIGTERM
 
@@ -57,17 +57,17 @@ MEANINGS = {
 
 
 class BadUseError(Exception):
-    """The program cannot do what it was asked; the message says why. Nothing was written."""
+    """The program was called wrongly; the message says why. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a program ends by an error.
+    """The exit code of an error, with its meaning and help.
 
     Attributes:
         error: The class of the error.
         code: The exit code.
-        meaning: What has happened.
+        meaning: The meaning of the error.
         help: What to do.
     """
 
@@ -77,7 +77,7 @@ class Ending:
     help: str
 
 
-#: Those of a class stand before those of the class that it is derived from.
+#: A class stands before the classes that it is derived from.
 ENDINGS = (
     Ending(
         InvalidOptionError,
@@ -94,19 +94,19 @@ ENDINGS = (
     Ending(
         TubeExistsError,
         ExitCode.BAD_USE,
-        "A tube of this name is there; the message says how it differs.",
-        "Use it (`if_not_exists=True`), or take another name.",
+        "A tube of this name exists; the message says how it differs.",
+        "Use that tube (`if_not_exists=True`), or choose another name.",
     ),
     Ending(
         TubeBusyError,
         ExitCode.BAD_USE,
-        "Tasks of the tube are taken, or a sink found no room for too long.",
-        "Wait for the consumers, or `release_all` and drop again; take tasks, so that there is room.",
+        "Tasks of the tube are taken, or the tube stayed full for the timeout of a sink.",
+        "Wait for the consumers, or call `release_all` and drop again; of a full tube, take tasks.",
     ),
     Ending(
         TaskNotFoundError,
         ExitCode.BAD_USE,
-        "No task has this id: it is done, deleted or expired, or never was.",
+        "No task has this id: it is done, deleted or expired, or was never put.",
         "Nothing, if another consumer may have done it.",
     ),
     Ending(
@@ -119,7 +119,7 @@ ENDINGS = (
         SessionError,
         ExitCode.BAD_USE,
         "The session is unknown or no longer alive.",
-        "Take again; what it held is ready for everybody.",
+        "Take again; the tasks of the dead session are ready.",
     ),
     Ending(
         QueueStateError,
@@ -130,30 +130,30 @@ ENDINGS = (
     Ending(
         ConflictError,
         ExitCode.FAILED,
-        "Others committed first until the retries were used up; nothing was written.",
+        "The verb lost conflicts until its retries were used up; nothing was written.",
         "Try again; use larger batches, or more tubes.",
     ),
     Ending(
         CommitUnknownError,
         ExitCode.FAILED,
-        "The answer to a commit was lost, and nobody can tell whether it is there.",
-        "Look before you repeat it: the runbook says how.",
+        "The answer to a commit was lost, and the verb could not find out whether it succeeded.",
+        "Before you repeat it, find out whether it succeeded: the runbook says how.",
     ),
     Ending(
         QueueNotFoundError,
         ExitCode.BAD_USE,
-        "There is no queue at the location, or no more.",
-        "Look for a misspelt location; `tubeq create` makes a queue.",
+        "The location has no queue, or its queue was removed.",
+        "Check the spelling of the location; `tubeq create` creates a queue.",
     ),
     Ending(
         StoreError,
         ExitCode.FAILED,
         "The storage failed, is not supported or cannot be reached; the message has the cause. The "
         "verb has written nothing.",
-        "Mend what the message names; where `passes` is true, try again in a moment.",
+        "Fix the cause that the message names; if `passes` is true, try again in a moment.",
     ),
     Ending(
-        TubeqError, ExitCode.FAILED, "Any of the errors above.", "As of the one that was raised."
+        TubeqError, ExitCode.FAILED, "Any of the errors above.", "See the error that was raised."
     ),
 )
 #: What else another call can mend: a file or directory that the program was given, a missing package.
@@ -167,7 +167,7 @@ _BAD_USES = (
 
 
 def code_of(error: BaseException) -> ExitCode:
-    """How a program ends by an error."""
+    """Return the exit code for an error."""
     if isinstance(error, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     if isinstance(error, _BAD_USES) or isinstance(error.__cause__, ModuleNotFoundError):

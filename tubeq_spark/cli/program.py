@@ -1,4 +1,4 @@
-"""Runs a program around a queue: its Spark session, if it has one, and how it ends."""
+"""Runs a program around a queue: its Spark session, its exit code and its error sentence."""
 
 from __future__ import annotations
 
@@ -33,24 +33,23 @@ __all__ = [
 ]
 
 _STDOUT, _STDERR = 1, 2
-#: Print each error of a statement as JSON, before it is raised.
+#: These loggers print each error of a statement as JSON before it is raised.
 _LOGGERS_OF_SPARK = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 
 def run_program(
     name: str, work: Callable[[], int], *, verbose: bool = False, on_spark: bool = True
 ) -> int:
-    """Do a program's work, and end whatever it raises with one sentence on standard error.
+    """Run a program's work; if it raises, print one sentence on standard error.
 
     Args:
-        name: The program's, which begins the sentence.
+        name: The name of the program, which begins the sentence.
         work: Returns the exit code.
-        verbose: Whether to show where an error came from, and what is logged on the way.
-        on_spark: Whether the work may use Spark, whose own log of failed statements is then quiet,
-            too.
+        verbose: Whether to print the traceback of an error, and to show the log.
+        on_spark: Whether the work may use Spark; then Spark's own log of failed statements is off.
 
     Returns:
-        The exit code: `work`'s, or that of what it raised.
+        The exit code of `work`, or that of its error.
     """
     try:
         with quiet_loggers(verbose=verbose, of_spark=on_spark):
@@ -100,16 +99,16 @@ def note_json(said: Mapping[str, object]) -> None:
 
 
 def open_spark(name: str, remote: str | None, **settings: str) -> SparkSession:
-    """A session of the Connect server at `remote`, or an embedded one.
+    """Return a session of the Spark Connect server at `remote`, or a local one.
 
     Args:
-        name: Of an embedded one.
+        name: The application name of a local session.
         remote: Address of a Spark Connect server, `sc://…`.
-        **settings: Of an embedded one; a server has settings of its own, most of which cannot be
-            changed from outside.
+        **settings: Settings of a local session. A server has its own settings, most of which
+            clients cannot change.
 
     Raises:
-        BadUseError: There is no pyspark.
+        BadUseError: pyspark is not installed.
     """
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415  pyspark is optional

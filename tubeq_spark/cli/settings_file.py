@@ -1,6 +1,6 @@
-"""Defaults of the programs: what `tubeq.toml` and the environment say.
+"""Defaults of the programs, from `tubeq.toml` and the environment.
 
-What is given on a command line wins over the environment, and that over the file.
+The command line takes precedence over the environment, and the environment over the file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FILE_NAME", "Defaults", "read_defaults"]
 
-#: Looked for in the working directory when no file is named.
+#: The file in the working directory that is read if no file is named.
 FILE_NAME = "tubeq.toml"
 _NAMED_BY = "TUBEQ_CONFIG"
 _FROM_ENVIRONMENT = {
@@ -34,14 +34,14 @@ _FROM_ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """The settings of a program: what its command line, the environment and the file say together.
+    """The settings of a program, from its command line, the environment and the file.
 
     Attributes:
-        location: Of the queue: a path, a URI, or `catalog.schema`.
-        remote: Address of a Spark Connect server, `sc://…`; `None`: where Spark is needed, it is an
-            embedded one.
-        engine: What runs the row verbs, as of a `Queue`: "auto", "spark" or "native".
-        ttr: Seconds after its last sign of life before a session's tasks are released.
+        location: The location of the queue: a path, a URI, or `catalog.schema`.
+        remote: Address of a Spark Connect server, `sc://…`; with `None` a program that needs Spark
+            starts a local session.
+        engine: The engine of the row verbs, as for `Queue`: "auto", "spark" or "native".
+        ttr: Seconds from the last heartbeat of a session until its tasks are released.
         config: Settings of the queue object.
     """
 
@@ -52,10 +52,10 @@ class Defaults:
     config: QueueConfig = field(default_factory=QueueConfig)
 
     def queue_location(self) -> str:
-        """The location, where there must be one.
+        """Return the location.
 
         Raises:
-            InvalidOptionError: Nothing says which.
+            InvalidOptionError: No location was given.
         """
         if self.location is None:
             msg = "which queue? give --location, or set TUBEQ_LOCATION, or name it in tubeq.toml"
@@ -63,12 +63,12 @@ class Defaults:
         return self.location
 
     def needs_spark(self) -> bool:
-        """Whether a program that has no other use for Spark needs a session for this queue.
+        """Return whether the queue needs a Spark session.
 
-        Only where Spark was asked for, by `engine` or `remote`, or where the location needs it.
+        It does if `engine` or `remote` asks for Spark, or if the location needs it.
 
         Raises:
-            InvalidOptionError: Nothing says which queue, or it is no location.
+            InvalidOptionError: No location was given, or it is not valid.
         """
         if self.engine == "auto" and self.remote is not None:
             return True
@@ -86,17 +86,17 @@ def read_defaults(
     """Read the defaults.
 
     Args:
-        file: Where they are; by default what `TUBEQ_CONFIG` names, or else `tubeq.toml` in the
-            working directory, if there is one.
-        environment: Variables; those of the process by default. `TUBEQ_LOCATION`,
-            `TUBEQ_REMOTE`, `TUBEQ_ENGINE` and `TUBEQ_DURABILITY` win over the file.
-        location: What the command line says, if anything: it wins over both.
-        remote: Likewise; it means Spark, whatever the environment and the file say of the engine.
+        file: The settings file; by default the one that `TUBEQ_CONFIG` names, or else `tubeq.toml`
+            in the working directory, if it exists.
+        environment: Environment variables; by default those of the process. `TUBEQ_LOCATION`,
+            `TUBEQ_REMOTE`, `TUBEQ_ENGINE` and `TUBEQ_DURABILITY` take precedence over the file.
+        location: The location of the command line, if given; it takes precedence over both.
+        remote: Likewise. It selects Spark, whatever engine the environment and the file set.
         engine: Likewise.
 
     Raises:
-        InvalidOptionError: The file cannot be read, or says something unknown or bad; or a server
-            of Spark and the native engine were both asked for on the command line.
+        InvalidOptionError: The file cannot be read, or has an unknown setting or a bad value; or
+            the command line has both a Spark server and the native engine.
     """
     if remote and engine == "native":
         msg = "--remote and --engine native exclude each other: the native engine runs in this process"
@@ -139,7 +139,7 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(settings, dict):
         validation.refuse("queue", settings, "a table of settings: [queue]")
     _refuse_unknown(found, ("location", "remote", "engine", "ttr"))
-    # Only what a file can hold: the observer is a function.
+    # A file cannot contain the observer, which is a function.
     _refuse_unknown(settings, [n for n in QueueConfig().names() if n != "observer"])
     for name in ("location", "remote", "engine"):
         if name in found:

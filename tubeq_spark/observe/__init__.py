@@ -1,3 +1,3 @@
-"""What a queue looks like from outside: statistics, metrics, health. Reads only."""
+"""The state of a queue for operators: statistics, metrics, health. Reads only."""
 
 from __future__ import annotations

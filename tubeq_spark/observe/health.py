@@ -1,4 +1,4 @@
-"""Finds what still works in a queue, but soon will not, or is not as it should be: `Queue.health`."""
+"""Finds problems of a queue that need attention, before they stop it: `Queue.health`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Health", "Limits", "Problem", "examine"]
 
-#: Commits since the last checkpoint; there is one every 10, natively every 50, or every 1,000 of a table
-#: with many removed files.
+#: Commits since the last checkpoint. Spark writes a checkpoint every 10 commits, the native engine
+#: every 50, or every 1,000 in a table with many removed files.
 _LOG_COMMITS = 1_100
-#: Owners of a tube, and sessions, that are looked at.
+#: Most owners of a tube, and most sessions, that are checked.
 _MOST = 1_000
-#: Data files of the sessions: some hundred are there in any case, two for each bucket.
+#: Data files of the table of sessions. Some hundred are normal, two for each bucket.
 _SESSION_FILES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that wants attention.
+    """A problem that needs attention.
 
     Attributes:
         kind: `sweeper` (due tasks that nobody writes down, and rows of
@@ -61,11 +61,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `Queue.health` found.
+    """The result of `Queue.health`.
 
     Attributes:
-        at: The moment, by the queue's clock (UTC).
-        problems: What is wrong; empty when all is well.
+        at: The time, by the queue's clock (UTC).
+        problems: The problems; empty if none was found.
     """
 
     at: dt.datetime
@@ -73,17 +73,17 @@ class Health:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
+        """Whether no problem was found."""
         return not self.problems
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """From where on something is a problem.
+    """The limits from which on a value is a problem.
 
     Attributes:
-        overdue: Seconds that the work of a sweep may wait.
-        drift: Seconds that a clock may be from the storage's.
+        overdue: Seconds for which the work of a sweep may be pending.
+        drift: Seconds by which a clock may differ from the storage's.
         files: Data files of a tube.
     """
 
@@ -99,14 +99,14 @@ def examine(
     context_of: Callable[[TubeRecord], TubeContext],
     limits: Limits,
 ) -> Health:
-    """Look at everything; a table that cannot be read is a problem and hides no other.
+    """Find all problems; a table that cannot be read is one of them and hides no other.
 
     Args:
         queue: The queue object.
         opened: Its location.
-        records: Finds the tubes.
-        context_of: Opens one.
-        limits: What is too much.
+        records: Reads the tubes from the registry.
+        context_of: Opens a tube.
+        limits: Limits from which on a value is a problem.
     """
     with queue.engine.reading():
         found = [*_settings(queue), *_storage(queue, opened)]
@@ -122,7 +122,8 @@ def examine(
         with _noted(queue, found, f"tube {record.name}", record.name):
             found += _damage(opened, record.name, record.name)
         if record.status is not TubeStatus.LIVE:
-            # It is not opened: its table may not fit it yet, and is another's to make.
+            # Do not open it: its table may not be complete, and the program that creates it
+            # finishes it.
             found.append(_unfinished(record))
         elif record.type in queue.drivers:
             with _noted(queue, found, f"tube {record.name}", record.name):
@@ -191,7 +192,7 @@ def _unfinished(record: TubeRecord) -> Problem:
 def _noted(
     queue: QueueContext, found: list[Problem], what: str, tube: str | None = None
 ) -> Iterator[None]:
-    """Run a block that reads a table: that it cannot be read is a finding."""
+    """Run a block that reads a table; if it cannot be read, add a problem."""
     try:
         yield
     except QueueNotFoundError:
@@ -253,7 +254,7 @@ def _files_of_sessions(queue: QueueContext) -> Iterator[Problem]:
 def _clocks(
     queue: QueueContext, location: str, newest_us: int, limits: Limits
 ) -> Iterator[Problem]:
-    # Moments before commits, our own moment after them: what takes long here is no drift.
+    # The times are read before the commits, our own clock after them: slow reads are no drift.
     written = queue.sessions.last_written(_MOST)
     committed = queue.sessions.last_commit()
     behind = (max(newest_us, committed) - queue.now_us()) / US

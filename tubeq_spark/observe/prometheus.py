@@ -1,7 +1,8 @@
 """`Queue.metrics` for Prometheus; needs the extra `prometheus` (prometheus-client).
 
-Each scrape measures the queue anew, some tenths of a second for each tube: scrape by the minute, and
-from one process. Counts of conflicts are of the queue object that is asked, all else of the queue.
+Each scrape measures the queue again, which takes some tenths of a second for each tube: scrape once
+a minute, from one process. Conflicts are counted for the scraped queue object only, all other
+metrics for the whole queue.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
 
     Family = GaugeMetricFamily | CounterMetricFamily
-    #: What a tube says of itself: values with their labels beside the tube's name.
+    #: The values of a tube, with their labels besides the tube's name.
     Samples = Callable[[TubeMetrics], Iterable[tuple[tuple[str, ...], float | None]]]
 
 __all__ = ["QueueCollector", "QueueScrape", "text"]
 
 _STATES = ("ready", "delayed", "taken", "buried")
-#: One value a tube: name, what it says, attribute of `TubeMetrics`.
+#: Metrics with one value for each tube: name, help text, attribute of `TubeMetrics`.
 _GAUGES = (
     ("tubeq_oldest_ready_age_seconds", "Since the oldest ready task was put.", "oldest_ready_age"),
     ("tubeq_leases_ending", "Leases of taken tasks that end soon.", "leases_ending"),
@@ -46,7 +47,7 @@ _COUNTERS = (
 
 
 class Measured(Protocol):
-    """What has metrics: a `Queue`."""
+    """An object with metrics: a `Queue`."""
 
     def metrics(self, *, ending_within: float = ...) -> QueueMetrics:
         """See `Queue.metrics`."""
@@ -60,12 +61,12 @@ class QueueCollector(Collector):
     """
 
     def __init__(self, queue: Measured, *, ending_within: float = 10.0) -> None:
-        """Measure `queue`; see `Queue.metrics` for `ending_within`. Reads nothing yet."""
+        """Remember `queue` without reading it; see `Queue.metrics` for `ending_within`."""
         self._queue = queue
         self._ending_within = ending_within
 
     def describe(self) -> list[Metric]:
-        """Name the metrics without measuring, for the registry to find clashes."""
+        """Name the metrics without measuring, so that the registry can find duplicates."""
         return [family for family, _ in _families()]
 
     def collect(self) -> Iterator[Metric]:
@@ -113,14 +114,14 @@ def _up(value: float | None = None) -> GaugeMetricFamily:
 
 
 def text(queue: Measured, *, ending_within: float = 10.0) -> str:
-    """The metrics of a queue in Prometheus' text format, for a program's own endpoint or a file.
+    """Return the metrics of a queue in Prometheus' text format, for your own endpoint or a file.
 
     Args:
         queue: The queue.
         ending_within: See `Queue.metrics`.
 
     Raises:
-        InvalidOptionError: `ending_within` is no number of seconds >= 0.
+        InvalidOptionError: `ending_within` is not a number of seconds >= 0.
         QueueStateError: The queue is closed.
 
     Commits: none.
@@ -134,7 +135,7 @@ def _filled(found: QueueMetrics) -> Iterator[Metric]:
     for family, samples in _families():
         for name, tube in found.tubes.items():
             for labels, value in samples(tube):
-                # Nothing ready has no age, and a log that is not shown no length.
+                # A tube without ready tasks has no age; a catalog may not show the log.
                 if value is not None:
                     family.add_metric([name, *labels], value)
         yield family

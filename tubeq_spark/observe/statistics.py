@@ -1,4 +1,4 @@
-"""Statistics: how many tasks there are, in which state, and how often the verbs were called."""
+"""Statistics: the number of tasks in each state, and the number of calls of each verb."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def tube_table(found: Mapping[str, TubeCounts], limit: int) -> Html:
 
 
 def written_calls(queue: QueueContext) -> list[Mapping[str, int]]:
-    """The counters of all members: others' as last written, this one's as they are."""
+    """The counters of all members: stored ones of others, current ones of this member."""
     others = queue.sessions.calls(queue.session.member)
     return [*others, queue.counters.snapshot()]
 
 
 @dataclass(frozen=True, slots=True)
 class TubeStatistics:
-    """One tube's.
+    """The statistics of one tube.
 
     Attributes:
         ctx: The tube.
@@ -100,7 +100,7 @@ def statistics_of(queue: QueueContext, tubes: Sequence[TubeContext]) -> list[Tub
 
 
 def _counted(queue: QueueContext, tubes: Sequence[TubeContext]) -> dict[int, dict[str, int]]:
-    """Their tasks by state; where one of many cannot be read, without it."""
+    """The tasks of tubes by state; with several tubes, unreadable ones are left out."""
     tables, now_us = [(ctx.table, ctx.max_attempts) for ctx in tubes], queue.now_us()
     over = queue.lapsed.owners(now_us)
     try:

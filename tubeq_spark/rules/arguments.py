@@ -35,7 +35,7 @@ _PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
 
 @dataclass(frozen=True, slots=True)
 class PutCall:
-    """One call of put: its items and options as given, and how long it waits for room."""
+    """The arguments of one put: items and options as given, and how long it may wait."""
 
     items: list[Any]
     options: dict[str, Any]
@@ -52,14 +52,14 @@ class PutRequest:
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """How many tasks one call asks for, and how many of one sub-queue at most."""
+    """The number of tasks that a take asks for, also for each sub-queue."""
 
     count: int
     per_utube: int = 1
 
 
 def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> PutCall:
-    """Check what a put was called with, all but the items and their options.
+    """Check the arguments of a put, except the items and their options.
 
     Raises:
         InvalidOptionError: `timeout` is bad, or the type is never full.
@@ -87,7 +87,7 @@ def prepare(
     encode: Callable[[Any], Any],
     now_us: int,
 ) -> PutRequest:
-    """Check all items of a call before anything is written: the life of a task begins now.
+    """Check all items of a call before anything is written; their ttl begins now.
 
     Raises:
         InvalidOptionError: Any of them is bad.
@@ -114,7 +114,7 @@ def timeout(value: Any) -> float | None:
 
 
 def take_request(name: str, count: Any, per_utube: Any, driver: Driver) -> TakeRequest:
-    """How many tasks a take asks for; `name` is that of the argument."""
+    """Check the number of tasks of a take; `name` is that of the argument."""
     asked = TakeRequest(
         validation.count(name, count), validation.count("per_utube", per_utube, least=1)
     )
@@ -143,7 +143,7 @@ def delay(value: Any, driver: Driver) -> int | None:
 
 
 def increment(value: Any, driver: Driver) -> int | None:
-    """What a touch adds, in microseconds; `None`: the touch does nothing."""
+    """The increment of a touch in microseconds; `None` if the touch does nothing."""
     seconds = 0.0 if value is None else validation.seconds("increment", value)
     if seconds == 0 or seconds >= 5 * FOREVER_S:
         return None

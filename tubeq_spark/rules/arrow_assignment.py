@@ -1,4 +1,4 @@
-"""Columns of Arrow as a typed payload's columns store them: what `payload_values` says, all rows at once."""
+"""Assigns Arrow columns to the columns of a typed payload, by the rules of `payload_values`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assigned(column: pa.ChunkedArray, part: pa.Field) -> pa.ChunkedArray:
 
 
 def misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> str | None:
-    """Where a type has values of another kind than are wanted; `None`: nowhere."""
+    """Where a type has values of a wrong kind; `None` if nowhere."""
     reason = f"{path} must be {described(wanted)}, not {sql_name(given)}"
     if given == wanted or pa.types.is_null(given):
         return None
@@ -72,7 +72,7 @@ def misfit(given: pa.DataType, wanted: pa.DataType, path: str) -> str | None:
 
 
 def _is_assignable(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of a type without parts may be stored as another one."""
+    """Whether values of a primitive type may be stored as another one."""
     whole, decimal = is_integer(given), pa.types.is_decimal(given)
     if is_integer(wanted):
         return bool(whole or decimal or pa.types.is_floating(given))
@@ -125,7 +125,7 @@ def _types(kind: pa.StructType) -> list[pa.DataType]:
 
 
 def _offsets(lists: pa.Array) -> pa.Array:
-    """Where lists begin among the items of all, and where the last one ends; NULL for one that is none."""
+    """The offsets of lists among all items; NULL for a list that is NULL."""
     ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(lists), 0)).cast(pa.int32())
     starts = pa.concat_arrays([pa.nulls(1, pa.int32()).fill_null(0), ends])
     begins = pc.if_else(lists.is_null(), pa.nulls(len(lists), pa.int32()), starts[:-1])
@@ -156,7 +156,7 @@ def _has_bad(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
 
 
 def _reason(value: pa.Scalar, part: pa.Field) -> str:
-    """Which part of a row may not be stored."""
+    """The part of a row that must not be stored."""
     try:
         given = with_dicts(value.as_py(), value.type)
         converter(part.type)(given)

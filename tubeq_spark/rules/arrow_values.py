@@ -1,4 +1,4 @@
-"""What Arrow's columns hold: types that stand for one another, and values that Python cannot hold."""
+"""Values in Arrow columns: equivalent types, and values that Python cannot represent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_integer(kind: pa.DataType) -> bool:
 
 
 def as_alike(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
-    """A column of texts in another form of texts; `None` if it has more than the form has room for."""
+    """Convert a column of texts to another text type; `None` if it is too large for it."""
     try:
         return column if column.type == kind else column.cast(kind)
     except pa.ArrowException:
@@ -62,7 +62,7 @@ def map_entries(values: pa.Array) -> pa.Array:
 
 
 def with_dicts(value: Any, kind: pa.DataType) -> Any:
-    """A value with its maps as dicts, which Arrow gives as pairs (before version 20 always).
+    """Convert the maps in a value to dicts; Arrow returns pairs (before version 20 always).
 
     Maps of keys that are no key of a dict stay pairs.
 
@@ -97,7 +97,7 @@ def first_bad(column: pa.ChunkedArray, is_bad: Callable[[pa.ChunkedArray], objec
 
 
 def lacking(column: pa.ChunkedArray, part: pa.Field) -> int:
-    """How many rows have no value that must have one; 1 for some inside of others."""
+    """How many rows lack a required value; 1 if some lack one in a nested column."""
     if column.null_count and not part.nullable:
         return int(column.null_count)
     return int(any(_lacks(chunk, part.type) for chunk in column.chunks))
@@ -117,7 +117,7 @@ def _lacks(values: pa.Array, kind: pa.DataType) -> bool:
 
 
 def unreadable(column: pa.ChunkedArray) -> int:
-    """How many rows of a column have values that Python cannot hold; 1 for some inside of others."""
+    """How many rows have values that Python cannot represent; 1 for nested ones."""
     return sum(_unreadable(chunk) for chunk in column.chunks)
 
 
@@ -146,7 +146,7 @@ def _unreadable(values: Any) -> int:
 
 
 def _has_key_twice(entries: pa.Array) -> bool:
-    """Whether one of these lists of entries has two of one key."""
+    """Whether a list of entries has a key twice."""
     keys = pc.list_flatten(entries).field(0)
     if pa.types.is_nested(keys.type):
         return False  # no dict is made of them

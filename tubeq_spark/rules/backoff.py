@@ -1,4 +1,4 @@
-"""Retries: how often and after which waits (capped exponential, full jitter)."""
+"""Retries: their number and their waits (capped exponential, full jitter)."""
 
 from __future__ import annotations
 

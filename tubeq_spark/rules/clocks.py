@@ -1,4 +1,4 @@
-"""How far a host's clock may be from a store's, and what is said of one that is further off."""
+"""How far a host's clock may differ from a store's, and the message if it differs by more."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MOST = 1.0
 
 
 def told_drift(seconds: float | None) -> str | None:
-    """What to say of a store's clock that is so far ahead of this host's, or behind it.
+    """The message for a store's clock that differs from this host's by too much.
 
     `None`: nothing, as that is not far, or is not known.
     """

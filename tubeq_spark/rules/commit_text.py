@@ -1,8 +1,9 @@
-"""Tells whether the text of a commit is as it was written: nothing of it may be missing.
+"""Checks that the text of a commit is complete.
 
-A crash, a full disk or a copy may leave a commit file empty or cut. A cut in the middle of a line is no
-JSON. After a cut at the end of a line the rest would be read as a whole commit, which may remove rows and
-not add what takes their place. So the first line of our commits tells how much follows.
+A crash, a full disk or a copy may leave a commit file empty or cut. A line that is cut in the
+middle is not JSON. If the file is cut at the end of a line, the rest looks like a complete commit,
+which may remove rows without adding their replacements. So the first line of our commits says how
+much follows.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _OURS = re.compile(rb'\{"commitInfo":\{"follows":\{"lines":(\d+),"bytes":(\d+)\}
 #: line; it leaves out the last line's end.
 _BY_LIBRARY = b'"clientVersion":"delta-rs'
 _CHANGE = b'\n{"cdc":'
-#: How the operations of Spark and of the library name what they have added and removed.
+#: The metrics of added and removed files in operations of Spark and of the library.
 _ADDED = ("numAddedFiles", "numTargetFilesAdded", "numFilesAdded")
 _ADDED_BY_LIBRARY = ("num_added_files", "num_target_files_added")
 _REMOVED = (
@@ -43,22 +44,22 @@ _REMOVED = (
 
 
 def following(rest: bytes) -> dict[str, int]:
-    """What the first line tells of the lines that follow it."""
+    """The text in the first line about the following lines."""
     return {"lines": rest.count(b"\n"), "bytes": len(rest)}
 
 
 def is_ours(text: bytes) -> bool:
-    """Whether a commit tells how much follows its first line, so that its counts need not be looked at."""
+    """Whether the first line has the length, so that file counts need not be checked."""
     return _OURS.match(text) is not None
 
 
 def told_in(text: bytes) -> tuple[bytes, bytes]:
-    """The lines in which a commit of another writer may tell of itself: the first one and the last one."""
+    """The lines of another writer's commit that may have its `commitInfo`: first and last."""
     return text.partition(b"\n")[0], text.rpartition(b"\n")[2]
 
 
 def fault_of(text: bytes) -> str:
-    """Why the text of a commit cannot be all that was written; empty: it may be.
+    """Why the text of a commit is incomplete; empty if it may be complete.
 
     It is as cheap as each read of a commit asks: only the first line and the last one are looked at.
     """
@@ -79,12 +80,12 @@ def fault_of(text: bytes) -> str:
 
 
 def changes_in(text: bytes) -> int:
-    """How many files of changes, for who follows a table's change feed, a commit adds."""
+    """How many files for the change feed a commit adds."""
     return text.count(_CHANGE) + text.startswith(_CHANGE[1:])
 
 
 def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, changes: int = 0) -> str:
-    """Why a commit of another writer must lack lines, by what it tells of itself; empty: it need not.
+    """Why another writer's commit lacks lines, by its `commitInfo`; empty if it may not.
 
     Args:
         info: Its `commitInfo`.
@@ -107,7 +108,7 @@ def fewer_than_told(info: Mapping[str, Any], added: int, removed: int, *, change
 
 
 def _number(value: object) -> int:
-    """A metric as a number; what is none says nothing."""
+    """A metric as a number; other values count as unknown."""
     try:
         return int(value)  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""When a commit to local files is on the disk: before its verb answers, within a second, or some time."""
+"""When a commit to local files is on the disk: before its verb returns, within a second, or later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VARIABLE = "TUBEQ_DURABILITY"
 
 
 class Durability(StrEnum):
-    """What a power cut may take."""
+    """The commits that a power cut may lose."""
 
     COMMIT = "commit"
     """Nothing that was acknowledged: a verb answers when its commit is on the disk."""
@@ -23,10 +23,10 @@ class Durability(StrEnum):
 
     @property
     def rank(self) -> int:
-        """How much it promises: a greater number promises more."""
+        """The strength of the promise: a greater number promises more."""
         return (Durability.NONE, Durability.TABLE, Durability.COMMIT).index(self)
 
 
 def default() -> str:
-    """The durability of programs that name none."""
+    """The default durability."""
     return os.environ.get(VARIABLE) or Durability.COMMIT.value

@@ -1,4 +1,4 @@
-"""Turns an error into one sentence for people; of a Spark error, its cause in the storage."""
+"""Turns an error into one sentence for people, with the cause of Spark errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tubeq_spark.rules.store_text import chained
 
 __all__ = ["reason_of"]
 
-#: What helps against what the system says of a file.
+#: Hints for errors that the operating system reports for a file.
 _HELP = {
     errno.EACCES: "this process may not: give its user the right to read and write there",
     errno.EPERM: "this process may not: give its user the right to read and write there",
@@ -20,19 +20,19 @@ _HELP = {
     errno.EMFILE: "this process has too many files open: close queues, or raise its limit (ulimit -n)",
     errno.ENFILE: "the system has too many files open",
 }
-#: What py4j writes before the exception of Java; it tells nothing.
+#: py4j writes this before a Java exception; it has no information.
 _PY4J = "An error occurred while calling "
 _CAUSED_BY = re.compile(r"^\s*Caused by: (?:[\w$]+\.)*([\w$]+(?:: .*)?)$", re.MULTILINE)
-#: How Python and Arrow tell the number of what the system says.
+#: The error number of the operating system in messages of Python and Arrow.
 _ERRNO = re.compile(r"\[[Ee]rrno -?\d+\] ")
 _PACKAGE = re.compile(r"^(?:: )?(?:[a-z][\w$]*\.)+(?=[A-Z])")
 
 
 def reason_of(error: BaseException) -> str:
-    """One line: what an error says, and its first cause where that says something else.
+    """Return the message of an error as one line, with its first cause if that differs.
 
-    The cause is looked for in the trace of Java that errors of PySpark carry, classic or over Connect. An
-    error of an object store tells all of its causes, and what helps.
+    The cause comes from the Java stack trace in errors of PySpark, classic or over Connect. For an
+    error of an object store the line has all causes and a hint.
     """
     chain = chained(_text(error))
     if chain is not None:
@@ -53,7 +53,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    # An error of Java asks for its text, and the way there may be closed.
+    # A Java error requests its text from the JVM, whose connection may be closed.
     with contextlib.suppress(Exception):
         return str(error)
     with contextlib.suppress(Exception):
@@ -62,7 +62,7 @@ def _text(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The trace of Java that an error carries; "" if it has none."""
+    """The Java stack trace in an error; "" if it has none."""
     trace = getattr(error, "_stackTrace", None)
     if trace is None and hasattr(error, "getStackTrace"):
         trace = error.getStackTrace()

@@ -1,9 +1,10 @@
-"""Generates numbers that are unique for ever: task ids, and segments that rows are moved to.
+"""Generates numbers that are never used twice: task ids, and segments for moved rows.
 
-A tick is `milliseconds since 2024 * 4096 + position`: 53 bits that only grow. A producer owns a
-slot of 10 bits, so `id = milliseconds << 22 | slot << 12 | position` orders tasks by time and keeps
-two producers apart. Segments of puts are named by their first task's id (positive), all segments
-that rows are moved to by a negative number from the same arithmetic, so both can never meet.
+A tick is `milliseconds since 2024 * 4096 + position`: 53 bits that only grow. A producer has a slot
+of 10 bits, so `id = milliseconds << 22 | slot << 12 | position` orders tasks by time, and two
+producers never get the same id. The segment of a put has the id of its first task (positive). The
+segments for moved rows have negative numbers from the same arithmetic, so both kinds are always
+different.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def tick_at(now_us: int) -> int:
 
 
 def require_ids(now_us: int) -> None:
-    """Refuse a clock that shows a time for which there are no ids.
+    """Refuse a time for which ids do not exist.
 
     Raises:
         StoreError: It is after September 2093.
@@ -100,14 +101,14 @@ class Range:
 
 
 class Numbers:
-    """Hands out the numbers of one leased slot, below the bound that was written to storage.
+    """Allocates the numbers of one leased slot, below the bound in storage.
 
     Task ids and segments for moved rows come from two counters of the slot. Whoever needs a number
     at or above the bound must first have the bound raised: `needed` says by how much.
     """
 
     def __init__(self, slot: int, start: int, bound: int) -> None:
-        """Begin at tick `start` (the former holder's bound, or later) and stay below `bound`."""
+        """Begin at tick `start` (the previous bound, or later) and stay below `bound`."""
         self.slot = slot
         self.bound = bound
         self._next_task = start
@@ -141,7 +142,7 @@ class Numbers:
             return Range(self.slot, first, count)
 
     def segments(self, count: int, now_us: int) -> list[int] | None:
-        """Reserve `count` segment numbers for moved rows; `None` when the bound is in the way.
+        """Reserve `count` segment numbers for moved rows; `None` if the bound is too low.
 
         Raises:
             StoreError: There are no numbers left.
@@ -156,7 +157,7 @@ class Numbers:
         return [~task_id_of(first + i, self.slot) for i in range(count)]
 
     def needed(self, count: int, now_us: int, after: int = -1) -> int:
-        """The bound under which `count` more numbers of either kind would fit."""
+        """The bound that `count` more numbers of either kind need."""
         with self._lock:
             first = max(self._next_task, self._next_segment, tick_at(now_us), self._after(after))
             return first + count

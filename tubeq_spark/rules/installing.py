@@ -1,4 +1,4 @@
-"""How a package that is missing is had: by an extra of this one, from where this one came."""
+"""Says how to install a missing package: by an extra, from the source of this installation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _NAME = "tubeq-spark"
 
 
 def how_to_install(*extras: str, origin: str | None = None) -> str:
-    """The command that installs extras.
+    """Return the command that installs extras.
 
     Args:
         *extras: Their names.
-        origin: What `direct_url.json` says of an installation from a clone or a wheel; by default that
-            of this one. No index needs to have the package then.
+        origin: The contents of `direct_url.json` of an installation from a clone or a wheel; by
+            default those of this installation. The command then needs no package index.
     """
     place = _place(origin)
     wanted = f"{_NAME}[{','.join(extras)}]"
@@ -25,14 +25,14 @@ def how_to_install(*extras: str, origin: str | None = None) -> str:
 
 
 def missing(error: ModuleNotFoundError, *extras: str) -> ModuleNotFoundError:
-    """The error for an import that needs extras."""
+    """Return the error for an import that needs extras."""
     package = (error.name or "").partition(".")[0]
     said = f"{package} is not installed: {how_to_install(*extras)}"
     return ModuleNotFoundError(said, name=error.name, path=error.path)
 
 
 def _place(origin: str | None) -> str:
-    """Where a clone or a wheel is; empty: it came from an index."""
+    """The URL of the clone or wheel; empty if the package came from an index."""
     if origin is None:
         with suppress(PackageNotFoundError):
             origin = distribution(_NAME).read_text("direct_url.json")

@@ -27,7 +27,7 @@ _CONTAINERS = (dict, list, tuple)
 
 
 class UnreadableError(ValueError):
-    """A stored payload that Python cannot hold; the message says why."""
+    """A stored payload that Python cannot represent; the message says why."""
 
 
 def encode(data: Any) -> str:
@@ -50,7 +50,7 @@ def encode(data: Any) -> str:
 
 
 def _bad_part(data: Any) -> tuple[str, Any]:
-    """The first part of a payload that is no JSON value, and where it is."""
+    """The first part of a payload that is not a JSON value, with its path."""
     found = [("", data, 1)]
     while found:
         path, value, depth = found.pop()
@@ -95,7 +95,7 @@ def _check(data: Any) -> None:
 
 
 def decode(text: str) -> Any:
-    """The payload of a JSON text, however deep in its stack the caller is.
+    """Parse a JSON text, also if the caller's stack is deep.
 
     Raises:
         UnreadableError: No JSON, or more than Python's decoder can do: deeper than its stack, or an
@@ -111,7 +111,7 @@ def decode(text: str) -> Any:
 
 
 def is_payload(text: str) -> bool:
-    """Whether a text is JSON whose value a put would store, and a take hand out."""
+    """Whether a text is JSON that a put would store and a take return."""
     try:
         encode(decode(text))
     except (UnreadableError, InvalidOptionError):
@@ -120,7 +120,7 @@ def is_payload(text: str) -> bool:
 
 
 def _with_stack(work: Callable[[], T]) -> T:
-    """Do what recurses where the caller's own stack is no limit: if need be in a thread."""
+    """Run a recursive function, in a new thread if the caller's stack is too deep."""
     try:
         return work()
     except RecursionError:

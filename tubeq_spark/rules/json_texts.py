@@ -1,9 +1,9 @@
-"""Checks a column of JSON texts as `json_payload` checks one: the same verdict, for many at once.
+"""Checks a column of JSON texts by the rules of `json_payload`, many texts at once.
 
-Arrow's parser reads all texts in one go: objects as they are, others as a value of an object and as an
-item of a list. Only what is valid JSON as well to Python, and still would not come back as it is, needs a look by itself:
-pairs of surrogates that may be torn, numbers that may be too large, nesting that may be too deep.
-Where Arrow's parser does not get through, every text is looked at by itself.
+Arrow's parser reads all texts at once: objects directly, other values as a value of an object and
+as an item of a list. Only some texts that are also valid JSON for Python, but might not come back
+equal, are checked one by one: those with surrogates that may be unpaired, numbers that may be too
+large, or nesting that may be too deep. If Arrow's parser fails, every text is checked by itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 
 
 def bad_texts(column: pa.ChunkedArray) -> int:
-    """How many texts of a column are NULL, or nothing that a put of the value would store."""
+    """How many texts of a column are NULL or would be refused by a put."""
     texts = column.drop_null()
     bad: int = len(column) - len(texts)
     if not len(texts):
@@ -43,7 +43,7 @@ def bad_texts(column: pa.ChunkedArray) -> int:
 
 
 def is_utf8(column: pa.ChunkedArray) -> bool:
-    """Whether all texts of a column are UTF-8, as Arrow takes for granted and nobody checks."""
+    """Whether all texts of a column are UTF-8; Arrow assumes it without a check."""
     try:
         column.cast(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
@@ -59,7 +59,7 @@ def _is_payload(text: bytes) -> bool:
 
 
 def _suspicious(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which valid texts need a look by themselves."""
+    """The valid texts that must be checked one by one."""
     found = pc.match_substring_regex(texts, _SUSPICIOUS)
     lengths = pc.binary_length(texts)
     if pc.max(lengths).as_py() < _DIGITS:
@@ -70,7 +70,7 @@ def _suspicious(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _are_parsed(texts: pa.ChunkedArray) -> bool:
-    """Whether each text is one JSON value; False where the parser cannot tell, too."""
+    """Whether each text is one JSON value; False also if the parser cannot tell."""
     size = pc.sum(pc.binary_length(texts)).as_py()
     rows = max(1, _PART * len(texts) // max(size, 1))
     parts = range(0, len(texts), rows)

@@ -1,4 +1,4 @@
-"""Lease durations: they count from when a take has its tasks, not from when it was decided."""
+"""Lease durations, which count from the time when a take has its tasks, not from its decision."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["UNNOTICED", "Headroom", "NewLease", "is_mostly_left"]
 
 #: A lease is made longer by what the commit is expected to take beyond this share of its ttr.
 UNNOTICED: Final = 8
-#: So much of its ttr a worker has at least when it is handed a task: otherwise it is renewed first.
+#: A consumer gets at least this share of the ttr; otherwise the lease is renewed first.
 _MOST = (3, 4)
-#: No lease is made longer by more than this, in microseconds; what needs more is renewed.
+#: The most by which a lease is made longer, in microseconds; slower takes renew their leases.
 _LONGEST = 300 * US
 
 
@@ -40,7 +40,7 @@ class NewLease:
 
 
 def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -> bool:
-    """Whether a lease leaves the worker most of its ttr."""
+    """Whether most of the ttr is left in a lease."""
     if next_event_us is None or ttr_us is None:
         return True
     part, whole = _MOST
@@ -48,26 +48,26 @@ def is_mostly_left(next_event_us: int | None, ttr_us: int | None, now_us: int) -
 
 
 class Headroom:
-    """How long the takes of one tube take, by the queue's clock."""
+    """The durations of the takes of one tube, by the queue's clock."""
 
     def __init__(self) -> None:
-        """Nothing was taken yet."""
+        """Begin without a measured take."""
         self._last_us = self._before_us = 0
 
     def took(self, duration_us: int) -> None:
-        """Note how long it was from a take's decision until it had the tasks."""
+        """Record the time from a take's decision until it had the tasks."""
         self._before_us, self._last_us = self._last_us, max(0, duration_us)
 
     def renewed(self, duration_us: int) -> None:
-        """Note that to renew the leases of the last take took longer than the take."""
+        """Record that renewing the leases of the last take took longer than the take."""
         self._last_us = max(self._last_us, duration_us)
 
     @property
     def expected_us(self) -> int:
-        """What the next take will need: the shorter of the last two, as one slow one is chance."""
+        """The expected time of the next take: the shorter of the last two."""
         return min(self._last_us, self._before_us, _LONGEST)
 
     @property
     def last_us(self) -> int:
-        """What the last take needed, for what follows it at once."""
+        """The time of the last take, for a step that follows it at once."""
         return min(self._last_us, _LONGEST)

@@ -1,7 +1,8 @@
-"""The state machine of a task: which verb leads from state to state, and what time alone changes.
+"""The state machine of a task: the transitions by verbs, and those by time.
 
-Pure data and functions: the verbs, the MERGE conditions (rendered by `storage.tables.predicates`), the
-sweeper, the tests and the diagram in ARCHITECTURE.md all read these tables.
+These tables are pure data and functions. The verbs, the MERGE conditions (rendered by
+`storage.tables.predicates`), the sweeper, the tests and the diagram in ARCHITECTURE.md all use
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ EVENTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One arrow of the state diagram.
+    """One transition of the state diagram.
 
     Attributes:
         event: The verb, or `ttl`, `ttr`, `delay` for what time does.
@@ -69,7 +70,7 @@ TRANSITIONS: Final[dict[str, Transition]] = {
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """What `next_event` means to a stored state.
+    """The meaning of `next_event` for a stored state.
 
     Attributes:
         event: What fires when `next_event` has come; `None`: the state does not wait for it.
@@ -92,7 +93,7 @@ TIMERS: Final[dict[TaskState, Timer]] = {
 
 
 def due(moment_us: int | None, now_us: int) -> bool:
-    """Whether a moment has come; never does not come."""
+    """Whether a time is reached; `None`, never, is not."""
     return moment_us is not None and moment_us <= now_us
 
 
@@ -105,7 +106,7 @@ def effective(
     attempts: int = 0,
     max_attempts: int | None = None,
 ) -> TaskState | None:
-    """The state that a stored task is in at `now_us`, whether or not it was written down.
+    """The effective state of a stored task at `now_us`.
 
     Returns:
         The state, or `None` when the task's life is over.
@@ -121,12 +122,12 @@ def effective(
 
 
 def expired(expires_us: int | None, now_us: int) -> bool:
-    """Whether a task's life is over, its lease and delay apart."""
+    """Whether a task's ttl has ended, regardless of its lease and delay."""
     return due(expires_us, now_us)
 
 
 def after_giving_back(attempts: int, max_attempts: int | None) -> TaskState:
-    """Where a task goes that was released or whose lease ended: ready, or buried when its attempts are used up."""
+    """The state after a release or the end of a lease: ready, or buried by `max_attempts`."""
     return B if max_attempts is not None and attempts >= max_attempts else R
 
 

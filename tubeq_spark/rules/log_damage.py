@@ -1,4 +1,4 @@
-"""Judges the log of a table by what was read of it: which versions can be read, and what stands in the way."""
+"""Finds damage in the log of a table: which versions can be read, and what prevents the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEGINNING = -1
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What was read of a log.
+    """The contents of a log.
 
     Attributes:
         versions: The versions whose commit files are there, in their order.
@@ -37,7 +37,7 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What follows.
+    """The damage that was found.
 
     Attributes:
         begins: The version of the checkpoint that leads furthest, the newest of them; `BEGINNING`: it
@@ -56,7 +56,7 @@ class Verdict:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the newest version can be read."""
+        """Whether the newest version is readable."""
         return self.readable == self.newest
 
     def is_needed(self, version: int) -> bool:

@@ -1,6 +1,7 @@
-"""Sessions and number slots as plain data: who is a member of which, and whose lease lasts.
+"""Sessions and id slots as plain data: the members of each session, and whether its lease lasts.
 
-Also what a session asks of the tables that it is kept in: those of a location, or of a place in memory.
+It also declares the methods that a session needs of its storage: the tables of a location, or a
+store in memory.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Member:
     calls: Mapping[str, int] = field(default_factory=dict)
 
     def alive(self, now_us: int, skew_us: int = 0) -> bool:
-        """Whether it may still come back with its tasks."""
+        """Whether it may still be alive and hold its tasks."""
         until = None if self.lease_until is None else self.lease_until + skew_us
         return self.live and not due(until, now_us)
 
@@ -82,18 +83,18 @@ class MemberName:
 
 @dataclass(slots=True)
 class SessionName:
-    """The session that a queue object speaks for: its own, until it joins another one."""
+    """The session of a queue object: its own, until it joins another one."""
 
     current: UUID
 
     def __str__(self) -> str:
-        """As notes in the history have it."""
+        """The form in notes of the history."""
         return str(self.current)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """Everything written about one session."""
+    """All stored rows of one session."""
 
     session: str
     members: tuple[Member, ...]
@@ -112,7 +113,7 @@ class SessionView:
         )
 
     def over(self, now_us: int, skew_us: int = 0) -> dict[str, int]:
-        """Owners (session and epoch) that are not alive, and until when they had a lease."""
+        """Owners (session and epoch) that are not alive, and the ends of their leases."""
         leases: dict[int, int] = {}
         for member in self.members:
             leases[member.epoch] = max(leases.get(member.epoch, 0), member.lease_until or 0)
@@ -125,7 +126,7 @@ class SessionView:
 
 @dataclass(frozen=True, slots=True)
 class SlotLease:
-    """A slot as it stands: who has it, and the first tick that was never promised to anybody."""
+    """The state of a slot: its holder, and the first tick that nobody has reserved."""
 
     slot: int
     holder: str | None
@@ -134,7 +135,7 @@ class SlotLease:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a sweep wants to know of sessions and slots.
+    """The data of sessions and slots that a sweep needs.
 
     Attributes:
         sessions: By session.
@@ -154,27 +155,27 @@ class Survey:
     asked: Mapping[str, tuple[int, int]]
 
     def ended_asks(self, at_us: int) -> int:
-        """How many rows are of queue objects that had asked for no longer than that moment."""
+        """How many requests for a delay of VACUUM have ended by a time."""
         return sum(rows for until, rows in self.asked.values() if until <= at_us)
 
 
 class SessionTable(Protocol):
-    """Where the members of sessions write their leases."""
+    """The storage for the members of sessions."""
 
     def beat(self, member: Member, now_us: int) -> None:
         """Write a member's newest row."""
         ...
 
     def renew(self, member: Member, now_us: int) -> bool:
-        """Write a member's row after its lease has ended, unless its epoch bears the dead mark."""
+        """Write a member's row after its lease has ended, unless its epoch has a dead mark."""
         ...
 
     def views(self, session: str | None = None) -> dict[str, SessionView]:
-        """What is written about one session, or about all."""
+        """The stored rows of one session, or of all."""
         ...
 
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
-        """Mark a session's epoch dead if none of its members is alive; whether it bears the mark."""
+        """Mark a session's epoch as dead if no member is alive; return whether it is marked."""
         ...
 
 
@@ -182,37 +183,37 @@ class VacuumTable(Protocol):
     """Where the removal of dead files is asked to wait."""
 
     def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
-        """Ask the removal of dead files of a table to wait for a long statement."""
+        """Ask sweeps to delay VACUUM of a table for a long statement."""
         ...
 
 
 class SlotTable(Protocol):
-    """Where number slots are leased."""
+    """The storage for id slots."""
 
     def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
-        """Lease a slot that nobody uses; numbers begin at the bound that is returned."""
+        """Lease a free slot; its numbers begin at the returned bound."""
         ...
 
     def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
-        """Raise the bound of a slot; `None` when somebody else has it by now."""
+        """Raise the bound of a slot; `None` if another producer has leased it."""
         ...
 
 
 class HeldTasks(Protocol):
-    """What a queue object has taken."""
+    """The tasks that a queue object has taken."""
 
     def any_at(self, now_us: int) -> bool:
-        """Whether there is any in a lease that lasts."""
+        """Whether any of them has a lease that has not ended."""
         ...
 
     def clear(self) -> None:
-        """Forget it: the session was found dead."""
+        """Forget them, because the session was found dead."""
         ...
 
 
 class LongStatements(Protocol):
-    """What a queue object runs."""
+    """The running statements of a queue object."""
 
     def longer_than(self, seconds: float) -> Iterable[str]:
-        """The tables of statements that have run for so long."""
+        """The tables of statements that have run for at least some time."""
         ...

@@ -1,7 +1,7 @@
-"""Moments and durations as whole microseconds, with `None` for never.
+"""Times and durations as integer microseconds, with `None` for never.
 
-Everything inside the package counts in microseconds since 1970 (UTC); seconds and datetimes
-exist only at the public edge.
+All code inside the package counts in microseconds since 1970 (UTC). Only public functions have
+seconds and datetimes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def to_us(moment: dt.datetime) -> int:
 
 
 def from_us(moment_us: int | None) -> dt.datetime | None:
-    """The aware UTC datetime of `moment_us`; never stays never."""
+    """The aware UTC datetime of `moment_us`; `None` stays `None`."""
     return None if moment_us is None else _EPOCH + dt.timedelta(microseconds=moment_us)
 
 
@@ -47,12 +47,12 @@ def us_from_seconds(seconds: float | None) -> int | None:
 
 
 def seconds_from_us(duration_us: int | None) -> float | None:
-    """Seconds of a duration in microseconds; never stays never."""
+    """Seconds of a duration in microseconds; `None` stays `None`."""
     return None if duration_us is None else duration_us / US
 
 
 def plus(moment_us: int | None, duration_us: int | None) -> int | None:
-    """Add a duration to a moment (or to a duration); never absorbs, and so does the far future."""
+    """Add a duration to a time (or a duration); the sum is `None`, never, if it is too large."""
     if moment_us is None or duration_us is None:
         return None
     total = moment_us + duration_us

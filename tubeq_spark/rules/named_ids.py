@@ -1,4 +1,4 @@
-"""The tasks that a program names when it settles a part of a batch: rows with `task_id`, or ids."""
+"""The tasks that a program passes to settle a part of a batch: rows with `task_id`, or ids."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def named_ids(given: Any) -> set[int]:
 
 
 def _column(given: Any) -> Any:
-    """The column of ids of what Arrow knows; `None` for what it does not."""
+    """The column of ids of a table that Arrow knows; `None` for other objects."""
     if isinstance(given, pa.Array | pa.ChunkedArray):
         return given
     if isinstance(given, pa.RecordBatchReader):
@@ -57,5 +57,5 @@ def _column(given: Any) -> Any:
 
 
 def not_in_batch(ids: Iterable[Any]) -> NotTakenError:
-    """For tasks that a batch does not have."""
+    """The error for tasks that are not in a batch."""
     return NotTakenError(f"df names tasks that are not in the batch: {sorted(ids, key=str)[:5]}")

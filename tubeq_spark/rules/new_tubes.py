@@ -1,4 +1,4 @@
-"""Checks what a queue is asked for (new tubes, types, settings) before anything is done."""
+"""Checks arguments of a queue (new tubes, types, settings) before anything is done."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_new(
     *,
     in_replicaset: bool,
 ) -> NewTube:
-    """Check what `create_tube` was given; a `schema` is looked into by who can store one.
+    """Check the arguments of `create_tube`; the engine checks a `schema`.
 
     Raises:
         InvalidOptionError: Any of it is bad.
@@ -97,7 +97,7 @@ def check_new(
         for name, value in options.items()
         if name not in ("if_not_exists", "on_task_change")
     }
-    # What is off by default is not an option that was given.
+    # An option with its default value counts as not given.
     own |= {"temporary": temporary or None, "change_feed": change_feed or None}
     checked = tube_options(own, driver.tube_options, driver.name)
     if temporary and in_replicaset:
@@ -108,7 +108,7 @@ def check_new(
 def refuse_other(
     name: str, type_name: str, options: TubeOptions, new: NewTube, *, if_not_exists: bool
 ) -> None:
-    """Refuse to create a tube where one of this name and type is, unless it may be had instead.
+    """Refuse to create a tube if its name is used, unless the existing one may be returned.
 
     Raises:
         TubeExistsError: It may not; the message says how that one differs.
@@ -122,7 +122,7 @@ def refuse_other(
 
 
 def check_settings(given: Mapping[str, Any], *, has_temporary: bool) -> Settings:
-    """Check what `cfg` was given.
+    """Check the arguments of `cfg`.
 
     Args:
         given: Settings by name; `None` leaves one as it is.

@@ -1,4 +1,4 @@
-"""The options of tubes and of puts: validated once, then plain data."""
+"""The options of tubes and puts: they are validated once, and then plain data."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ __all__ = ["NewTask", "PutDefaults", "TubeOptions", "new_task", "refuse_foreign"
 
 @dataclass(frozen=True, slots=True)
 class TubeOptions(Mapping[str, Any]):
-    """What a tube was created with; readable as attributes and as a mapping.
+    """The options of a tube, readable as attributes and as a mapping.
 
     Attributes:
         pri: Default priority of its tasks.
-        ttl: Default life in seconds; `None` is unlimited.
-        ttr: Default time to run in seconds; `None` follows the task's ttl.
+        ttl: Default time to live in seconds; `None` is unlimited.
+        ttr: Default time to run in seconds; `None` means the task's ttl.
         delay: Default delay in seconds.
-        capacity: How many tasks it may hold; `None` is unlimited.
+        capacity: Most tasks that it may hold; `None` is unlimited.
         storage_mode: `"default"` or `"ready_buffer"`.
         schema: DDL of its typed payload; `None` is JSON.
-        max_attempts: After so many takes a task is buried instead of readied; `None` is never.
+        max_attempts: After this many takes a task is buried instead of made ready again; `None` is
+            never.
         change_feed: Whether Delta's change data feed is on.
-        temporary: Whether it is dropped when the queue that made it closes.
+        temporary: Whether it is dropped when the queue object that created it closes.
     """
 
     pri: int = 0
@@ -46,7 +47,7 @@ class TubeOptions(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         if key not in _NAMES:
             raise KeyError(key)
-        # The ttr that a task gets when neither it nor the tube names one.
+        # The ttr of a task if neither the put nor the tube sets one.
         return self.ttl if key == "ttr" and self.ttr is None else getattr(self, key)
 
     def __iter__(self) -> Iterator[str]:
@@ -56,20 +57,20 @@ class TubeOptions(Mapping[str, Any]):
         return len(_NAMES)
 
     def to_json(self) -> str:
-        """The text that the registry keeps."""
+        """Return the options as JSON text for the registry."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> TubeOptions:
-        """The options that `to_json` wrote."""
+        """Read options that `to_json` wrote."""
         options = json.loads(text)
-        # The registry may have the owner of a temporary tube there.
+        # In the registry `temporary` may be the owner of the tube.
         return cls(**options | {"temporary": bool(options.get("temporary"))})
 
 
 _NAMES = tuple(f.name for f in fields(TubeOptions))
 
-#: How each option of a tube is checked.
+#: The check of each option of a tube.
 _CHECKS = {
     "pri": validation.pri,
     "ttl": validation.seconds,
@@ -83,10 +84,10 @@ _CHECKS = {
 
 
 def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> TubeOptions:
-    """The options of a new tube.
+    """Check the options of a new tube.
 
     Args:
-        given: By name; `None` is "not given".
+        given: Options by name; `None` means "not given".
         allowed: The options that the type has.
         type_name: The type, for the message.
 
@@ -115,7 +116,7 @@ def refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name:
     """Refuse an option that the type lacks.
 
     Raises:
-        InvalidOptionError: One is given, whatever its value.
+        InvalidOptionError: Such an option is given, with any value but `None`.
     """
     for name in given:
         if name not in allowed and given[name] is not None:
@@ -126,7 +127,7 @@ def refuse_foreign(given: Mapping[str, Any], allowed: frozenset[str], type_name:
 
 @dataclass(frozen=True, slots=True)
 class PutDefaults:
-    """The options of one put call, checked; `None` follows the tube's default."""
+    """The checked options of one put call; `None` means the tube's default."""
 
     pri: int | None = None
     ttl: float | None = None
@@ -152,7 +153,7 @@ class PutDefaults:
         return cls(**checked)
 
     def over(self, item: PutItem, allowed: frozenset[str], type_name: str) -> PutDefaults:
-        """The item's own options where it has them, else these."""
+        """Return the item's own options, and these where the item has none."""
         own = {name: getattr(item, name) for name in _PUT_NAMES}
         if all(value is None for value in own.values()):
             return self
@@ -169,7 +170,7 @@ _PUT_NAMES = tuple(f.name for f in fields(PutDefaults))
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
-    """A task about to be put: all but its id, its payload and its place. Times in microseconds."""
+    """A new task without its id, payload and segment. Times are in microseconds."""
 
     created: int
     state: TaskState
@@ -182,7 +183,7 @@ class NewTask:
 
 
 def new_task(put: PutDefaults, tube: TubeOptions, now_us: int) -> NewTask:
-    """Apply a tube's defaults: delay is added to the life; ttr follows the ttl as it was given."""
+    """Apply a tube's defaults: the delay is added to the ttl; the default ttr is the given ttl."""
     ttl_s = tube.ttl if put.ttl is None else put.ttl
     ttr_s = tube.ttr if put.ttr is None else put.ttr
     ttr = us_from_seconds(ttl_s if ttr_s is None else ttr_s)

@@ -1,4 +1,4 @@
-"""The order in which a tube hands out its tasks, and positions in it."""
+"""The order in which a tube's tasks are taken, and positions in it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["OrderPosition", "position_of"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class OrderPosition:
-    """A position in the order of a tube: everything up to it, itself included."""
+    """A position in the order of a tube: it includes everything up to it."""
 
     pri: int
     task_id: int
 
 
 def position_of(row: StoredTask) -> OrderPosition:
-    """Where a task stands."""
+    """The position of a task."""
     return OrderPosition(row.pri, row.task_id)

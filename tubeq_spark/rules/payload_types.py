@@ -1,4 +1,4 @@
-"""The types of a typed payload's columns: as Arrow has them, and as messages name them."""
+"""The types of a typed payload's columns: Arrow types and their names in messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _VALUES = {
 
 
 def arrow_struct(fields: Sequence[Mapping[str, Any]]) -> pa.StructType:
-    """Columns as Arrow has them, from the form in which Delta keeps them."""
+    """Columns as an Arrow type, from Delta's schema."""
     return pa.struct(
         [pa.field(of["name"], _arrow(of["type"]), nullable=of["nullable"]) for of in fields]
     )
@@ -79,7 +79,7 @@ def range_of(kind: pa.DataType) -> tuple[int, int]:
 
 
 def sql_name(kind: pa.DataType) -> str:
-    """A type as it stands in DDL; one that does not, as Arrow names it."""
+    """The DDL name of a type; the Arrow name if DDL has none."""
     if pa.types.is_struct(kind):
         return f"STRUCT<{', '.join(f'{part.name}: {sql_name(part.type)}' for part in kind)}>"
     if pa.types.is_map(kind):
@@ -94,7 +94,7 @@ def sql_name(kind: pa.DataType) -> str:
 
 
 def described(kind: pa.DataType) -> str:
-    """A type, and what its values must be."""
+    """The name of a type and its allowed values, for messages."""
     return f"{sql_name(kind)} ({_numbers(kind) or _others(kind)})"
 
 

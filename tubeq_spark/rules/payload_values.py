@@ -1,8 +1,9 @@
-"""Values of Python as a typed payload's columns store them: the same, another form of it, or refused.
+"""Converts Python values for the columns of a typed payload, or refuses them.
 
-What is stored is what Spark's INSERT stores by its ANSI store assignment, and equal to what was given; a
-float in a FLOAT column is rounded to it. All else is refused, also where an INSERT would convert: that
-would lose digits or a time, or depend on a time zone that nobody has named.
+The stored value is that which Spark's INSERT stores by its ANSI store assignment, and it equals the
+given value; only a float in a FLOAT column is rounded. All other values are refused, also some that
+an INSERT would convert, because the conversion would lose digits or a time, or would depend on a
+time zone that is not given.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _REPR.maxother = _REPR.maxstring = 60
 
 
 def shown(value: Any) -> str:
-    """A value in a message: the beginning and the end of a long one."""
+    """A value for a message, shortened if it is long."""
     return _REPR.repr(value)
 
 
@@ -42,12 +43,12 @@ class MisfitError(Exception):
     """A value does not fit a column, or a part of it."""
 
     def __init__(self, allowed: str, value: Any) -> None:
-        """Tell what was allowed, and what was given."""
+        """Create the error with the allowed values and the given one."""
         super().__init__(allowed)
         self.allowed, self.value, self._path = allowed, value, ""
 
     def within(self, step: str) -> MisfitError:
-        """The same, one step further out."""
+        """The same error, one level further out."""
         self._path = step + self._path
         return self
 
@@ -57,7 +58,7 @@ class MisfitError(Exception):
 
 
 def converter(kind: pa.DataType) -> Converter:
-    """What converts values for a column of a type; it raises `MisfitError`."""
+    """The converter for values of a column; it raises `MisfitError`."""
     if pa.types.is_struct(kind):
         return _of_struct(kind)
     if pa.types.is_map(kind):
@@ -106,7 +107,7 @@ def _of_struct(kind: pa.StructType) -> Converter:
 
 
 def _named(value: Any) -> Mapping[Any, Any] | None:
-    """What is given by names: a mapping, or a Row of Spark's."""
+    """A value with named parts: a mapping or a Spark Row."""
     if isinstance(value, Mapping):
         return value
     try:
@@ -194,7 +195,7 @@ def _whole(value: Any, least: int, most: int) -> int | None:
 
 
 def _index(value: Any) -> int | None:
-    """A whole number of whatever class; truth is none."""
+    """Whether a value is an integer of any class, but not a bool."""
     if isinstance(value, bool):
         return None
     try:
@@ -280,7 +281,7 @@ def _is_moment(value: Any) -> bool:
 
 
 def _plain(value: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime | None:
-    """A moment of Python's own class; `None`: pandas knows it by the nanosecond."""
+    """A datetime of Python; `None` for one of pandas with nanoseconds."""
     if getattr(value, "nanosecond", 0):
         return None
     day, time = (value.year, value.month, value.day), (value.hour, value.minute, value.second)

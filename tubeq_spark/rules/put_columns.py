@@ -1,4 +1,4 @@
-"""The columns of a put of rows: which there are, and what their values may be."""
+"""The columns of a put of rows, and their allowed values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
     "require_known",
 ]
 
-#: What the values of an option must be, for the message.
+#: The allowed values of an option, for the message.
 ALLOWED = {
     "pri": f"a whole number from 0 to {PRI_MAX}, or NULL",
     "ttl": "a finite number of seconds, >= 0, or NULL",
@@ -53,7 +53,7 @@ NOT_IN_NAMES = frozenset(" ,;{}()\n\t=")
 
 
 def refuse_schema(ddl: str, fields: Iterable[Mapping[str, Any]]) -> None:
-    """Refuse columns that no tube is made with, although a table could have them.
+    """Refuse payload columns that new tubes must not have, although a table could.
 
     Tubes that were made with such are opened all the same.
 
@@ -76,7 +76,7 @@ def refuse_schema(ddl: str, fields: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _has_keys_with_parts(kind: Any) -> bool:
-    """Whether a type has maps of keys that are no keys of a dict."""
+    """Whether a type has maps whose keys cannot be keys of a dict."""
     if not isinstance(kind, Mapping):
         return False
     if isinstance(kind.get("keyType"), Mapping):
@@ -87,7 +87,7 @@ def _has_keys_with_parts(kind: Any) -> bool:
 
 
 def require_columns(what: str, columns: Sequence[str], payload: Iterable[str]) -> None:
-    """Refuse rows without a column of the payload.
+    """Refuse rows that lack a column of the payload.
 
     Args:
         what: What the rows are in: `df` or `table`.

@@ -1,6 +1,7 @@
-"""An Arrow table that is put: its columns checked, and what its rows are stored as, all at once.
+"""Checks the columns of an Arrow table that is put, and computes the stored columns.
 
-The same rules as for a put of single items (`options`) and of a DataFrame, applied to columns.
+These are the rules of a put of single items (`options`) and of a DataFrame, applied to whole
+columns.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _DURATIONS = ("ttl", "ttr", "delay")
 
 
 def as_table(value: Any) -> pa.Table:
-    """What a program gave, as a table of Arrow.
+    """Convert the given object to an Arrow table.
 
     Raises:
         InvalidOptionError: It is none, and nothing that becomes one.
@@ -83,7 +84,7 @@ def as_table(value: Any) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class PutTable:
-    """Rows whose columns and values were found good.
+    """Checked rows.
 
     Attributes:
         size: How many rows there are.
@@ -98,11 +99,11 @@ class PutTable:
 
     @property
     def utubes(self) -> pa.ChunkedArray | None:
-        """The sub-queue of each row; `None`: all are in the one without a name."""
+        """The sub-queue of each row; `None` if all rows have the sub-queue without a name."""
         return self.options.get("utube")
 
     def columns(self, tube: TubeOptions, now_us: int) -> dict[str, Any]:
-        """What is stored of each row but its id and its segment; moments in microseconds.
+        """The stored columns except id and segment; times in microseconds.
 
         As `options.new_task` says: delay is added to the life; ttr follows the ttl as it was given.
         """
@@ -130,7 +131,7 @@ class PutTable:
         }
 
     def request(self, tube: TubeOptions, now_us: int) -> PutRequest:
-        """The rows one by one, for storage that keeps them so."""
+        """The rows as tuples, for storage that keeps single rows."""
         columns = self.columns(tube, now_us)
         data = [with_dicts(value, self.data.type) for value in columns.pop("data").to_pylist()]
         states = [TaskState(letter) for letter in columns.pop("state").to_pylist()]
@@ -193,7 +194,7 @@ def checked(
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without a dictionary, which is how some programs keep texts."""
+    """A column decoded from its dictionary, which some programs use for texts."""
     kind = column.type
     return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
 
@@ -206,7 +207,7 @@ def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _require(column: pa.ChunkedArray, part: pa.Field) -> None:
-    """Refuse values of a payload's column that cannot be handed out, or are missing."""
+    """Refuse payload values that are missing or that no take could return."""
     verdicts: tuple[tuple[Callable[[pa.ChunkedArray], int], str], ...] = (
         (unreadable, PYTHON_VALUES),
         (lambda rows: lacking(rows, part), NOT_NULL_VALUES),

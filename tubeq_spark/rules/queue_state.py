@@ -8,7 +8,7 @@ __all__ = ["QueueState"]
 
 
 class QueueState(StrEnum):
-    """Where a `Queue` is in its life; verbs work in RUNNING only."""
+    """The state of a `Queue` object; verbs work only in RUNNING."""
 
     INIT = "INIT"
     STARTUP = "STARTUP"

@@ -1,4 +1,4 @@
-"""Makes the errors that the queue on Spark and the one in memory share, with the same texts."""
+"""Makes the errors that the real queue and the queue in memory share, with the same texts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def require_running(state: QueueState) -> None:
 
 
 def loss_without_repair() -> InvalidOptionError:
-    """For a check that may lose something and is not to repair anything."""
+    """The error for `accept_loss` without `repair`."""
     return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
 
 
@@ -61,24 +61,24 @@ def not_buried(task_id: int, state: TaskState) -> TaskNotFoundError:
 
 
 def not_held(task_id: int) -> NotTakenError:
-    """For the holder's verb on a task that this session does not hold, whatever the reason."""
+    """The error for a holder's verb on a task that this session does not hold."""
     return NotTakenError(
         f"task {task_id} was not taken by this session, or its time to run has ended"
     )
 
 
 def no_task(task_id: int) -> TaskNotFoundError:
-    """For anybody's verb on a task that is not there."""
+    """The error for other verbs on a missing task."""
     return TaskNotFoundError(f"task {task_id} not found")
 
 
 def no_queue(place: object) -> QueueNotFoundError:
-    """For a location where no queue is."""
+    """The error for a location without a queue."""
     return QueueNotFoundError(f"no queue at {place}")
 
 
 def was_forked(process: int, other: int, what: str) -> StoreError:
-    """For a process that was forked from one with locks and threads that it has not.
+    """The error in a forked process, which lacks the locks and threads of its parent.
 
     Args:
         process: Its id.
@@ -92,22 +92,22 @@ def was_forked(process: int, other: int, what: str) -> StoreError:
 
 
 def no_tube(name: object) -> TubeNotFoundError:
-    """For a name that no tube has."""
+    """The error for an unknown tube name."""
     return TubeNotFoundError(f"no tube named {name!r}")
 
 
 def was_dropped(name: str) -> TubeNotFoundError:
-    """For a verb on a dropped tube."""
+    """The error for a verb on a dropped tube."""
     return TubeNotFoundError(f"tube {name!r} was dropped")
 
 
 def has_taken_tasks(name: str) -> TubeBusyError:
-    """For a drop while tasks are taken."""
+    """The error for a drop while tasks are taken."""
     return TubeBusyError(f"tube {name!r} has taken tasks")
 
 
 def tube_exists(name: str, differences: Mapping[str, tuple[object, object]]) -> TubeExistsError:
-    """For a new tube whose name is in use.
+    """The error for a new tube whose name is used.
 
     Args:
         name: Of the tube that is there.
@@ -118,7 +118,7 @@ def tube_exists(name: str, differences: Mapping[str, tuple[object, object]]) -> 
 
 
 def no_spark() -> StoreError:
-    """For a verb of DataFrames or streams of a queue without a Spark session."""
+    """The error for a verb with DataFrames or streams without a Spark session."""
     return StoreError(
         "DataFrames and streams need a Spark session: open the queue with one, as Queue(spark, location); "
         "without Spark there are put_arrow and take_arrow"

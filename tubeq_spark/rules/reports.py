@@ -1,4 +1,4 @@
-"""Reports of a queue: what a sweep did, and what metrics were measured. Plain data."""
+"""Reports of sweeps, metrics and checks. Plain data."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TubeSweep:
-    """What a sweep did in one tube.
+    """The result of a sweep in one tube.
 
     Attributes:
         readied: Delayed tasks made ready.
-        expired: Tasks removed at the end of their life.
-        released: Tasks given back: by an ended lease, or a session that died.
-        folded: Tiny segments that were compacted.
-        removed: Rows that were removed: of tubes that had this name before, and those that a change feed
-            has shown as gone.
-        error: What went wrong, if anything did; the other tubes were swept all the same.
+        expired: Tasks removed because their ttl had ended.
+        released: Tasks released because a lease had ended or a session was dead.
+        folded: Tiny segments that were compacted into others.
+        removed: Rows that were removed: leftovers of earlier tubes of this name, and rows of
+            removed tasks that were kept for the change feed.
+        error: The error, if the sweep of this tube failed; the other tubes were swept.
     """
 
     readied: int = 0
@@ -45,11 +45,11 @@ class TubeSweep:
 
 @dataclass(frozen=True, slots=True)
 class SweepReport:
-    """What a sweep did, by the names of the tubes.
+    """The result of a sweep.
 
     Attributes:
-        tubes: What was done in each tube.
-        dropped: Temporary tubes that were dropped, as their sessions have ended.
+        tubes: The result in each tube, by name.
+        dropped: Temporary tubes that were dropped because their sessions had ended.
         vacuumed: Tubes whose dead files were removed; `""` stands for the system tables.
     """
 
@@ -59,12 +59,12 @@ class SweepReport:
 
     @property
     def changed(self) -> int:
-        """Tasks that were readied, expired or released."""
+        """Number of tasks that were readied, expired or released."""
         return sum(t.readied + t.expired + t.released for t in self.tubes.values())
 
     @property
     def idle(self) -> bool:
-        """Whether there was nothing to do, and all that was done was to look."""
+        """Whether the sweep found nothing to do and only read."""
         nothing = TubeSweep()
         return not (self.dropped or self.vacuumed) and all(
             tube == nothing for tube in self.tubes.values()
@@ -73,27 +73,26 @@ class SweepReport:
 
 @dataclass(frozen=True, slots=True)
 class TubeMetrics:
-    """One tube at a moment; ages are seconds.
+    """Metrics of one tube; ages are in seconds.
 
     Attributes:
         type: Name of its driver.
-        ready: Tasks that may be taken; this and the next three by effective state.
+        ready: Tasks that can be taken. This and the next three count effective states.
         delayed: Tasks that wait for their delay to end.
-        taken: Tasks in a lease that lasts.
+        taken: Tasks whose lease has not ended.
         buried: Tasks that wait for a kick.
-        oldest_ready_age: Since the oldest ready task was put; `None` when none is ready.
-        leases_ending: Leases of taken tasks that end within the time asked for.
-        unswept: Tasks that time has changed and no sweep has written down.
-        unswept_age: Since the first of these changed; `None` when there is none.
-        conflicts: How often this queue object began anew at this tube because another committed
-            first.
-        calls: Tasks by verb, all queue objects together, as in `Queue.statistics`.
+        oldest_ready_age: Time since the oldest ready task was put; `None` if none is ready.
+        leases_ending: Leases of taken tasks that end within `ending_within` seconds.
+        unswept: Tasks whose state has changed by time and is not in the table yet.
+        unswept_age: Time since the first of these changes; `None` if there are none.
+        conflicts: How often this queue object lost a conflict on this tube and tried again.
+        calls: Number of tasks by verb, of all queue objects, as in `Queue.statistics`.
         commits: Commits to the tube's table since it was created.
-        last_commit: When the newest one was made, by the storage's clock.
-        log_commits: Commits since the last checkpoint of its log, 10 or so; `None` where the
-            catalog does not show the log.
-        files: Data files.
-        size_bytes: Their bytes.
+        last_commit: Time of the newest commit, by the storage's clock.
+        log_commits: Commits since the last checkpoint of the log; `None` if the catalog does not
+            show the log.
+        files: Number of data files.
+        size_bytes: Their size.
     """
 
     type: str
@@ -121,12 +120,12 @@ class TubeMetrics:
 
 @dataclass(frozen=True, slots=True)
 class QueueMetrics:
-    """A queue at a moment.
+    """Metrics of a queue.
 
     Attributes:
-        at: The moment, by the queue's clock (UTC).
+        at: The time, by the queue's clock (UTC).
         tubes: Its tubes by their names, sorted.
-        conflicts: All conflicts that this queue object has met, at system tables too.
+        conflicts: All conflicts that this queue object has lost, including those on system tables.
     """
 
     at: dt.datetime
@@ -161,21 +160,22 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something of a table that is not as it was written.
+    """A damaged, missing or unneeded file of a table.
 
     Attributes:
-        table: The name of the table; a tube's is the tube's.
-        tube: The tube; `None`: the table is one of the queue's own.
-        kind: `commit` (a commit file is empty or cut), `hole` (a commit file is missing between others),
-            `checkpoint` (one is empty, cut or not Parquet), `pointer` (`_last_checkpoint` leads nowhere),
-            `file` (a data file is missing, empty, cut or not Parquet), `checksum` (Hadoop's checksum of a
-            file cannot be the file's), `leftover` (a file that nobody will use), or `unreadable` (the
-            system refuses to read it, or only Spark can).
+        table: The name of the table; for a tube, the tube's name.
+        tube: The tube; `None` for a system table.
+        kind: `commit` (a commit file is empty or cut), `hole` (a commit file is missing between
+            others), `checkpoint` (a checkpoint is empty, cut or not Parquet), `pointer`
+            (`_last_checkpoint` names no checkpoint that exists), `file` (a data file is missing,
+            empty, cut or not Parquet), `checksum` (the `.crc` file of Hadoop does not fit its
+            file), `leftover` (a file that no process will use), or `unreadable` (the system refuses
+            to read the file, or only Spark can).
         path: The file.
-        message: The damage in a sentence, and what its repair does.
-        loses: Whether its repair loses something, so that it takes `accept_loss`.
+        message: A sentence about the damage and its repair.
+        loses: Whether its repair loses something and so needs `accept_loss`.
         repaired: Whether it was repaired.
-        tasks: The ids of tasks that are lost, as far as they are known; the message has the rest.
+        tasks: The known ids of lost tasks; the message says more.
     """
 
     table: str
@@ -190,10 +190,10 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What `Queue.check` found.
+    """The result of `Queue.check`.
 
     Attributes:
-        problems: The damages, those that were repaired too.
+        problems: All damage, including repaired damage.
         tables: The names of the tables that were read.
     """
 
@@ -202,5 +202,5 @@ class CheckReport:
 
     @property
     def sound(self) -> bool:
-        """Whether there is no damage, or none any more."""
+        """Whether no damage was found, or all of it was repaired."""
         return all(problem.repaired for problem in self.problems)

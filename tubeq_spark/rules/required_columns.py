@@ -1,7 +1,7 @@
-"""NOT NULL in a payload's columns: asked of what is put, and not of the table.
+"""NOT NULL columns of a payload: each put checks them, the table does not.
 
-A table whose payload had such columns would refuse the rows that are no tasks: tombstones, fences, the
-sequence of a capacity. So it is made without, and each put looks for itself.
+A table with NOT NULL columns would refuse rows that are not tasks: tombstones, fences, the sequence
+of a capacity. So the table is created without NOT NULL, and each put checks its rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a statement makes of stored rows, as data: which rows, and what becomes of them.
+"""The changes of stored rows by a statement, as data: which rows, and their new values.
 
 A verb names them by these classes. `storage/tables/row_clauses.py` says by expressions which rows each
 `Which` selects and what each `Change` sets; engines render these, and `storage/rows_after.py` evaluates

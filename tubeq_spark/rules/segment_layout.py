@@ -1,7 +1,7 @@
-"""Spreads the rows of a put over segments, so that later takes meet in few of them.
+"""Spreads the rows of a put over segments, so that later takes conflict in few of them.
 
-Segments are bounded, and in tubes with sub-queues a large put is split by them: whoever takes one
-sub-queue then neither reads nor rewrites the others, and conflicts with nobody.
+Segments have a limited size. In tubes with sub-queues a large put is split by sub-queue: a take of
+one sub-queue then neither reads nor rewrites the others, and does not conflict with takes of these.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BUCKETS", "Group", "Spread", "hash_of", "rows_of", "spread", "within"]
 
-#: A put tells sub-queues apart by a hash of so many values.
+#: The number of hash values by which a put distinguishes sub-queues.
 BUCKETS = 256
-#: So many of them get segments of their own; more share.
+#: Up to this many sub-queues get their own segments; more share them.
 _FEW = 32
 _SHARED = 16
 #: Bytes of payloads in a segment, about, at most.
@@ -26,7 +26,7 @@ _SEGMENT_BYTES = 16 << 20
 
 
 def hash_of(utube: str | None) -> int:
-    """The hash that sub-queues are spread by; in SQL `crc32(CAST(utube AS BINARY))`."""
+    """The hash by which sub-queues are spread; in SQL `crc32(CAST(utube AS BINARY))`."""
     return zlib.crc32((utube or "").encode("utf-8", "surrogatepass"))
 
 
@@ -64,7 +64,7 @@ class Spread:
 
 
 def within(sizes: Iterable[tuple[int, int]], each: int, most: int) -> list[int]:
-    """The first segments that are small, and small together.
+    """The first segments that are small, each and together.
 
     Args:
         sizes: Segments and their sizes, in order.
@@ -94,7 +94,7 @@ def rows_of(size: int, count: int, total_bytes: int) -> int:
 
 
 def spread(counts: Mapping[int, int], size: int, least: int) -> Spread:
-    """Decide on the segments of a put.
+    """Choose the segments of a put.
 
     A group's rows are assumed to lie evenly among the others: then no segment has more than `size`
     rows. Of n rows sorted by sub-queue one may have up to the square root of n * size.

@@ -1,4 +1,4 @@
-"""Tasks as a program sees them in an Arrow table: the columns of `Batch.table`."""
+"""Tasks in an Arrow table for programs: the columns of `Batch.table`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes one sentence of the many lines with which a request to an object store failed, and says what helps."""
+"""Turns the many lines of a failed request to an object store into one sentence with a hint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ARROW = "\u21b3"
 _COLOUR = re.compile(r"\x1b\[\d*m")
 #: It cuts the numbers of its own retries off as if they were causes.
 _NUMBER = re.compile(rf"(max_retries|retry_timeout)\s*{_ARROW}\s*")
-#: What each request is wrapped in, which tells nothing.
+#: The wrapper of each request error, which has no information.
 _WRAPPERS = re.compile(
     r"^(?:Kernel error -> )?(?:Generic (\w+) error|Error performing list request)$"
 )
@@ -67,7 +67,7 @@ _HELP = (
 
 
 def chained(text: str) -> str | None:
-    """All causes in one line, and what helps, if it is known; `None`: the text has no such lines."""
+    """All causes in one line, with a hint if known; `None` if the text has no such lines."""
     if _ARROW not in text:
         return None
     parts = [_said(part) for part in _NUMBER.sub(r"\1 ", _COLOUR.sub("", text)).split(_ARROW)]
@@ -84,7 +84,7 @@ def chained(text: str) -> str | None:
 
 
 def _said(part: str) -> str:
-    """What one of the lines says; of an answer in XML its code and its message."""
+    """The message of one line; for an answer in XML its code and message."""
     code, message = _CODE.search(part), _MESSAGE.search(part)
     if code is None:
         plain = " ".join(part.split())

@@ -1,4 +1,4 @@
-"""A task as it is stored: what verbs and time change, and what programs see a `Task` of."""
+"""A task as a stored row: the values that verbs and time change, and its conversion to `Task`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def of_ones_own(data: Any) -> Any:
-    """A payload for somebody who may change it: with lists and dicts of its own."""
+    """A copy of a payload with its own lists and dicts."""
     if isinstance(data, dict):
         return {key: of_ones_own(value) for key, value in data.items()}
     return [of_ones_own(item) for item in data] if isinstance(data, list) else data
@@ -27,7 +27,7 @@ def of_ones_own(data: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A stored payload that Python cannot hold.
+    """A stored payload that Python cannot represent.
 
     Attributes:
         text: Its JSON text, as far as it is text; `None` for a typed payload.
@@ -40,7 +40,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """A row as it was last written; times in microseconds, payload as stored, or `Unreadable`."""
+    """A stored row; times in microseconds, payload in stored form, or `Unreadable`."""
 
     segment: int
     task_id: int
@@ -60,7 +60,7 @@ class StoredTask:
     _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
     def held_by(self, owner: str, now_us: int) -> bool:
-        """Whether `owner` has it in a lease that lasts."""
+        """Whether `owner` holds it under a lease that has not ended."""
         return (
             self.state is TaskState.TAKEN
             and self.owner == owner
@@ -68,7 +68,7 @@ class StoredTask:
         )
 
     def effective(self, now_us: int, max_attempts: int | None) -> TaskState | None:
-        """Its effective state; `None` when its life is over."""
+        """Its effective state; `None` if its ttl has ended."""
         return effective(
             self.state,
             self.next_event,
@@ -79,18 +79,18 @@ class StoredTask:
         )
 
     def seen_at(self, now_us: int, max_attempts: int | None) -> StoredTask | None:
-        """The row as if what time has changed were written down; `None`: its life is over."""
+        """The row with its effective state; `None` if its ttl has ended."""
         state = self.effective(now_us, max_attempts)
         if state is None or state is self.state:
             return None if state is None else self
         return self.given_back(state)
 
     def given_back(self, state: TaskState) -> StoredTask:
-        """The row in a state in which nobody holds it, and only the end of its life waits."""
+        """The row in a state without a holder, in which only its ttl can end."""
         return replace(self, state=state, next_event=self.expires_at, owner=None, take_id=None)
 
     def unreadable(self) -> Unreadable | None:
-        """Why its payload cannot be handed out; `None` when it can."""
+        """Why Python cannot represent its payload; `None` if it can."""
         found = self._payload()
         self._decoded[:] = [(self.data, found)]
         return found if isinstance(found, Unreadable) else None
@@ -109,7 +109,7 @@ class StoredTask:
             return Unreadable(self.data, str(error))
 
     def task(self, state: TaskState | None = None) -> Task:
-        """What a program sees of it: of an unreadable payload its text, or `None`."""
+        """The task for programs; an unreadable payload is its text, or `None`."""
         data = self._payload()
         if isinstance(data, Unreadable):
             log.warning("the payload of task %d cannot be read: %s", self.task_id, data.reason)

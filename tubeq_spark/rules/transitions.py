@@ -1,4 +1,4 @@
-"""The row of a new task, and what time has made of one that nobody has written down."""
+"""The row of a new task, and the effective row of a task whose state time has changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["new_row", "time_events"]
 
 
 def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
-    """The row of a task that is put, in its segment, under its id; `data` as it is stored."""
+    """The row of a new task with its segment and id; `data` is in stored form."""
     return StoredTask(
         segment=place[0],
         task_id=place[1],
@@ -40,7 +40,7 @@ def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
 def time_events(
     row: StoredTask, now_us: int, max_attempts: int | None
 ) -> list[tuple[str, StoredTask]]:
-    """What time has done to a row that nobody has written down: each event, and the row after it."""
+    """The events by time of a row that are not stored yet, each with the row after it."""
     after = row.seen_at(now_us, max_attempts)
     if after is row:
         return []

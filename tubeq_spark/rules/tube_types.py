@@ -1,4 +1,4 @@
-"""The tube types, each a declaration: data that the verbs read. A driver never commits."""
+"""The tube types, as declarations that the verbs read. A driver never commits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 #: Options of `create_tube` that every type has.
 COMMON_OPTIONS = frozenset({"temporary", "schema", "max_attempts", "change_feed"})
-#: Options of tubes and puts of the types whose tasks have a life of their own.
+#: Options of tubes and puts in types with ttl.
 TIMED_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay"})
 _TUBE_OPTIONS = COMMON_OPTIONS | TIMED_OPTIONS | {"capacity", "storage_mode"}
 _PUT_OPTIONS = TIMED_OPTIONS | {"utube"}
@@ -27,18 +27,18 @@ _ORDERS = (("task_id",), ("pri", "task_id"))
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """A tube type: which options it has, in which order its tasks come, and what holds them back.
+    """A tube type: its options and the order of its tasks.
 
-    The five types are declarations of this and nothing more; `Queue.register_driver` adds others.
+    The five built-in types are such declarations; `Queue.register_driver` adds others.
 
     Attributes:
-        name: As given to `create_tube`.
+        name: The `type` of `create_tube`.
         tube_options: The options of `create_tube` that it has.
         put_options: The options of `put` that it has.
-        order: Columns that tasks are taken and kicked in: `("task_id",)` or `("pri", "task_id")`.
+        order: Columns by which tasks are taken and kicked: `("task_id",)` or `("pri", "task_id")`.
         timed: Whether touch and release with a delay are allowed.
-        limited: Whether a put can find the tube full, and wait for room: it has a `capacity`.
-        subqueues: Whether only one take at a time holds tasks of a utube.
+        limited: Whether tubes have a `capacity`, so that a put can find a tube full and wait.
+        subqueues: Whether only one take at a time holds tasks of a sub-queue.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Driver:
     subqueues: bool = False
 
     def problem(self) -> str | None:
-        """What it would have to be; `None`: it can be had as declared."""
+        """What must be changed in the declaration; `None` if it is valid."""
         if self.order not in _ORDERS:
             return f"order one of {_ORDERS}"
         if not self.tube_options <= _TUBE_OPTIONS:
@@ -64,7 +64,7 @@ class Driver:
         return None
 
 
-#: fifo: tasks come out in the order they were put, and nothing else.
+#: fifo: tasks are taken in the order of put.
 FIFO = Driver(
     name="fifo",
     tube_options=COMMON_OPTIONS,
@@ -82,7 +82,7 @@ FIFOTTL = Driver(
     timed=True,
 )
 
-#: limfifottl: fifottl that holds only so many tasks, in whatever state.
+#: limfifottl: fifottl with a limit for the number of tasks in all states.
 LIMFIFOTTL = replace(
     FIFOTTL,
     name="limfifottl",
@@ -90,7 +90,7 @@ LIMFIFOTTL = replace(
     limited=True,
 )
 
-#: utube: fifo in sub-queues, of each of which one consumer at a time has tasks.
+#: utube: fifo with sub-queues; one consumer at a time holds tasks of a sub-queue.
 UTUBE = replace(
     FIFO,
     name="utube",
@@ -99,7 +99,7 @@ UTUBE = replace(
     subqueues=True,
 )
 
-#: utubettl: fifottl in sub-queues, of each of which one consumer at a time has tasks.
+#: utubettl: fifottl with sub-queues; one consumer at a time holds tasks of a sub-queue.
 UTUBETTL = replace(
     FIFOTTL,
     name="utubettl",
@@ -108,5 +108,5 @@ UTUBETTL = replace(
     subqueues=True,
 )
 
-#: The types that every queue knows.
+#: The built-in types.
 BUILT_IN = {driver.name: driver for driver in (FIFO, FIFOTTL, LIMFIFOTTL, UTUBE, UTUBETTL)}

@@ -1,4 +1,4 @@
-"""Checks of single arguments: every refusal names the argument, the value and what is allowed."""
+"""Checks of single arguments: every error names the argument, the value and the allowed values."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def count(argument: str, value: Any, least: int = 0) -> int:
 
 
 def attempts(argument: str, value: Any) -> int:
-    """How often a task may be taken: it is compared with a column of type INT."""
+    """Check `max_attempts`, which is compared with a column of type INT."""
     allowed = f"a whole number from 1 to {_INT_MAX}"
     number = _integer(argument, value, allowed)
     if not 1 <= number <= _INT_MAX:
@@ -113,20 +113,20 @@ def attempts(argument: str, value: Any) -> int:
 
 
 def boolean(argument: str, value: Any) -> bool:
-    """True or False, nothing that merely looks like it."""
+    """Check for True or False, and nothing else."""
     if not isinstance(value, bool):
         refuse(argument, value, "True or False")
     return value
 
 
 def callback(argument: str, value: Any) -> None:
-    """What is called for changes; `None` is nothing."""
+    """Check a callback; `None` is none."""
     if value is not None and not callable(value):
         refuse(argument, value, "a function of (task, event), or None")
 
 
 def task_id(value: Any) -> int:
-    """A task id: any integer (one that no task has is simply unknown)."""
+    """Check a task id: any integer (an unknown id raises later)."""
     return _integer("task_id", value, "a whole number (the task_id of a task)")
 
 

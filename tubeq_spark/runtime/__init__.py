@@ -1,3 +1,3 @@
-"""What the verbs share: the context of a queue and of a tube, its session, its memory."""
+"""Objects that the verbs share: contexts of a queue and a tube, the session, remembered tasks."""
 
 from __future__ import annotations

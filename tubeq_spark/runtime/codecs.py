@@ -1,4 +1,4 @@
-"""How a tube's payload is stored: JSON text, or the columns of its schema."""
+"""The stored form of a tube's payload: JSON text, or the columns of its schema."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["JsonCodec", "PayloadCodec", "TypedCodec"]
 
 
 class PayloadCodec(Protocol):
-    """Turns what a program puts into what is stored."""
+    """Converts payloads to their stored form."""
 
     #: Arrow type of a typed payload; `None` is JSON text.
     arrow_type: pa.DataType | None
 
     def encode(self, data: Any) -> Any:
-        """The stored form of a payload; refuses what cannot be stored as it is."""
+        """Return the stored form of a payload; refuse a payload that would not come back equal."""
         ...
 
 

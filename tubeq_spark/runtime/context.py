@@ -1,4 +1,4 @@
-"""The contexts that verbs work with: what a queue object shares, and what belongs to one tube."""
+"""The contexts of verbs: the shared objects of a queue object, and those of one tube."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, weakref_slot=True)
 class QueueLife:
-    """The state of a queue object, which all that is made of it shares, and which is gone with the last of it."""
+    """The state of a queue object, shared by all its objects and collected with the last one."""
 
     state: QueueState = QueueState.INIT
 
 
 @dataclass(slots=True)
 class QueueContext:
-    """Shared by all tubes of one queue object."""
+    """The objects that all tubes of one queue object share."""
 
     engine: Engine
     #: For DataFrames of programs; `None` where there is no Spark session.
     spark: SparkEngine | None
-    #: Commits what is made of DataFrames; the same as `loop` where Spark runs the row verbs, too.
+    #: The commit loop for DataFrames; the same as `loop` if Spark also runs the row verbs.
     spark_loop: CommitLoop | None
     clock: Clock
     config: QueueConfig
@@ -91,14 +91,14 @@ class QueueContext:
     random: random.Random
     #: The tube types that this queue object knows, by name.
     drivers: dict[str, Driver]
-    #: Whether this queue object reads by Spark, told to those that shorten logs.
+    #: Tells processes that shorten logs whether this queue object reads by Spark.
     readers: LogReaders
     life: QueueLife = field(default_factory=QueueLife)
     #: When takes that found nothing last looked for dead sessions, by tube.
     checked: dict[int, int] = field(default_factory=dict)
 
     def now_us(self) -> int:
-        """The moment of an operation."""
+        """The time of an operation."""
         return to_us(self.clock.now())
 
     @property
@@ -111,10 +111,10 @@ class QueueContext:
         self.life.state = state
 
     def through_spark(self) -> QueueContext:
-        """The same, with Spark for row verbs, too.
+        """The same context with Spark for row verbs.
 
         Raises:
-            StoreError: There is no Spark session.
+            StoreError: The queue has no Spark session.
         """
         spark, loop = self.require_spark(), self.spark_loop
         if loop is None:
@@ -130,14 +130,14 @@ class QueueContext:
         )
 
     def for_its_heart(self) -> QueueContext:
-        """The same for what outlives the queue object: it does not keep that alive."""
+        """The same context without a reference to the queue object, for its heart."""
         return replace(self, life=QueueLife(QueueState.RUNNING))
 
     def require_spark(self) -> SparkEngine:
-        """What makes DataFrames of the queue's tables.
+        """The Spark engine, which makes DataFrames of the queue's tables.
 
         Raises:
-            StoreError: There is no Spark session.
+            StoreError: The queue has no Spark session.
         """
         if self.spark is None:
             raise refusals.no_spark()
@@ -145,10 +145,10 @@ class QueueContext:
         return self.spark
 
     def require_spark_loop(self) -> CommitLoop:
-        """What commits DataFrames.
+        """The Spark engine for commits of DataFrames.
 
         Raises:
-            StoreError: There is no Spark session, or Spark must not commit here.
+            StoreError: The queue has no Spark session, or Spark must not commit here.
         """
         if self.spark_loop is None:
             raise refusals.no_spark()
@@ -163,7 +163,7 @@ class QueueContext:
         on_spark: bool = False,
         then: Callable[[], object] | None = None,
     ) -> T:
-        """Run a verb such that an interrupt of the main thread leaves nothing half done.
+        """Run a verb so that an interrupt of the main thread leaves nothing half done.
 
         Args:
             verb: What to run.
@@ -195,7 +195,7 @@ class QueueContext:
 
 @contextmanager
 def left_out(queue: QueueContext, name: str) -> Iterator[None]:
-    """Run a block about one of many tubes: one that cannot be read is told of in the log.
+    """Run a block for one of many tubes; if the tube cannot be read, log a warning.
 
     Raises:
         StoreError: It is not the tube, but Spark that cannot be reached.
@@ -244,7 +244,7 @@ class TubeContext:
         """The tube as DataFrames.
 
         Raises:
-            StoreError: There is no Spark session.
+            StoreError: The queue has no Spark session.
         """
         spark = self.queue.require_spark()
         from tubeq_spark.storage.spark.task_frames import TaskFrames  # noqa: PLC0415  it is optional
@@ -253,7 +253,7 @@ class TubeContext:
 
     @property
     def max_attempts(self) -> int | None:
-        """After so many takes a task is buried instead of readied."""
+        """The number of takes after which a task is buried."""
         return self.record.options.max_attempts
 
     @property
@@ -263,11 +263,11 @@ class TubeContext:
 
     @property
     def callback(self) -> Callback | None:
-        """What is called for changes made through this queue object."""
+        """The callback for changes through this queue object."""
         return self.events.callback
 
     def seen(self, row: StoredTask, now_us: int, over: Collection[str]) -> StoredTask | None:
-        """A row as if what time has changed were written down; `None`: its life is over.
+        """A row with its effective state; `None` if its ttl has ended.
 
         Args:
             row: The row.
@@ -306,7 +306,7 @@ class TubeContext:
 
 
 def perform(ctx: TubeContext, verb: Callable[[], T], *, on_spark: bool = False) -> T:
-    """Run a verb of a tube as a program called it: refuse it where it cannot be, tell what happened.
+    """Run a verb of a tube: refuse it if it is not allowed, then call the callback.
 
     An interrupt leaves nothing of it half done (`uninterrupted`).
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS", "Counters", "calls_of", "old_calls_of", "old_verb", "tasks_of"]
 
-#: What the tasks of a tube are counted by.
+#: The names of the counts of a tube's tasks.
 TASKS = ("taken", "buried", "ready", "done", "delayed", "total")
 _STATES = {
     TaskState.TAKEN: "taken",
@@ -29,7 +29,7 @@ _OLD_VERBS = ("urgent", "requeue", "done")
 
 
 class Counters:
-    """What one queue object has counted since it began; grows only."""
+    """The counts of one queue object since it began; they only grow."""
 
     def __init__(self) -> None:
         """Start at zero."""
@@ -49,14 +49,14 @@ class Counters:
             return dict(self._counts)
 
     def begin_anew(self, written: Mapping[str, int]) -> None:
-        """Count from zero but for what is not in a snapshot that was written for good."""
+        """Restart from zero, but keep counts that a stored snapshot lacks."""
         with self._lock:
             self._counts.subtract(written)
             self._counts = +self._counts
             self._written = 0
 
     def unwritten(self) -> bool:
-        """Whether anything was counted since `written` was told."""
+        """Whether anything was counted since `written` was called."""
         with self._lock:
             return self._counts.total() != self._written
 
@@ -81,7 +81,7 @@ def tasks_of(
     snapshots: Sequence[Mapping[str, int]],
     ended: int = 0,
 ) -> dict[str, int]:
-    """How many tasks a tube has, by effective state, and how many were acked, deleted or expired.
+    """The number of tasks by effective state, and of acked, deleted or expired tasks.
 
     Args:
         tube_id: The tube.
@@ -96,10 +96,10 @@ def tasks_of(
 
 
 def old_verb(name: str) -> str:
-    """What a verb of the 1.5 dialect is counted under: `done` is a count of its own already."""
+    """The counter name of a verb of the 1.5 dialect; `done` is already a count."""
     return f"1.5 {name}"
 
 
 def old_calls_of(tube_id: int, snapshots: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """How often the verbs were called that only the 1.5 dialect has."""
+    """The number of calls of the verbs that only the 1.5 dialect has."""
     return {verb: _sum(snapshots, f"{tube_id}/{old_verb(verb)}") for verb in _OLD_VERBS}

@@ -1,4 +1,4 @@
-"""Decides whether the owner of tasks, or of a temporary tube, is dead: only with a dead mark."""
+"""Decides whether the owner of tasks, or of a temporary tube, is dead, which needs a dead mark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["DeadSessionJudge"]
 
 
 class _Judge(Protocol):
-    """What a queue object judges by."""
+    """The parts of a queue object that it needs."""
 
     @property
     def config(self) -> QueueConfig: ...
@@ -48,7 +48,7 @@ class DeadSessionJudge:
         self._dead: set[str] = set()
 
     def is_dead(self, owner: str) -> bool:
-        """Whether an owner (session and epoch) bears the dead mark, or gets it now.
+        """Whether an owner (session and epoch) has the dead mark, or gets it now.
 
         What was read may be old, and not know a session that has just begun. It only ever spares a
         commit: who is not seen alive gets the mark by a statement that reads its session's rows in

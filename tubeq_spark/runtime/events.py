@@ -1,4 +1,4 @@
-"""Counts what happens to the tasks of a tube, and tells the callback of `on_task_change`."""
+"""Counts the changes of a tube's tasks, and calls the callback of `on_task_change`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class TubeEvents:
         return tasks
 
     def released(self, after: Iterable[StoredTask]) -> list[Task]:
-        """Count and tell that tasks were given back, some of them worn out."""
+        """Count released tasks, some of which are buried, and keep the events for the callback."""
         after = list(after)
         self.record_event("bury", [row for row in after if row.state is TaskState.BURIED])
         return self.record_event("release", after)
@@ -55,7 +55,7 @@ class TubeEvents:
     def written_down(
         self, row: StoredTask, now_us: int, max_attempts: int | None, *, counted: bool = True
     ) -> list[str]:
-        """Count and tell what time had done to a row that was changed before anyone wrote it down.
+        """Count events by time of a row that was changed before they were stored.
 
         Returns:
             The events.

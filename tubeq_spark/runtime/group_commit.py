@@ -1,4 +1,4 @@
-"""Group commit: what waits while one commit runs shares the next one."""
+"""Group commit: calls that wait while one commit runs share the next one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTERRUPTED = "the thread that committed for several was interrupted; it may ha
 
 
 def each(run: Callable[[Request], Result], requests: Iterable[Request]) -> list[Result | Exception]:
-    """Run the requests of a group one by one: each has its own result, or its own error."""
+    """Run the requests of a group one by one; each has its own result or error."""
     results: list[Result | Exception] = []
     for request in requests:
         try:
@@ -59,7 +59,7 @@ class GroupCommit(Generic[Request, Result]):
     """
 
     def __init__(self, run: Callable[[list[Request]], Sequence[Result | Exception]]) -> None:
-        """Use `run` for each group: one result, or the error of that request, for each request."""
+        """Use `run` for each group; it returns one result or error for each request."""
         self._run = run
         self._waiting: list[_Entry[Request, Result]] = []
         self._is_led = False
@@ -69,7 +69,7 @@ class GroupCommit(Generic[Request, Result]):
         self._last = (1, 0.0)
 
     def submit(self, request: Request) -> Result:
-        """Run a request, alone or in company, and return its result."""
+        """Run a request, alone or in a group, and return its result."""
         entry: _Entry[Request, Result] = _Entry(request)
         with self._list:
             self._waiting.append(entry)

@@ -1,4 +1,4 @@
-"""The heart of a session: a thread that beats until the session ends, or its queue object is forgotten."""
+"""The heart of a session: a thread that beats until the session ends or nobody has its queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE = 30.0
 
 
 class _Word(Enum):
-    """What the thread is told."""
+    """The state that the thread reads."""
 
     BEAT = auto()
     NEW_RHYTHM = auto()
@@ -32,7 +32,7 @@ class _Word(Enum):
 
 
 class Heart:
-    """Beats in a thread of its own, in real time: a clock that stands still would never let it."""
+    """Beats in a separate thread, in real time, so that a manual clock does not stop it."""
 
     def __init__(
         self, name: str, beat: Callable[[], object], seconds_between: Callable[[], float]
@@ -41,11 +41,11 @@ class Heart:
 
         Args:
             name: Of the thread.
-            beat: Called from time to time; what it raises is logged.
+            beat: Called from time to time; its errors are logged.
             seconds_between: Tells the time between two beats.
         """
         self._name, self._beat, self._seconds_between = name, beat, seconds_between
-        #: What a finalizer may put to, also one that runs while this thread takes from it.
+        #: A queue that a finalizer can safely put to, also while this thread takes from it.
         self._told: SimpleQueue[_Word] = SimpleQueue()
         self._thread: threading.Thread | None = None
         #: Called by the thread when the queue object is forgotten.
@@ -59,15 +59,15 @@ class Heart:
             self._thread.start()
 
     def change_rhythm(self) -> None:
-        """Ask anew how much time is between two beats."""
+        """Read the time between two beats again."""
         self._told.put(_Word.NEW_RHYTHM)
 
     def forget(self) -> None:
-        """End, and leave the session: nobody has the queue object any more. For finalizers."""
+        """End, and leave the session, for finalizers: nobody has the queue object any more."""
         self._told.put(_Word.FORGOTTEN)
 
     def stop(self, seconds: float = _PATIENCE) -> None:
-        """End, and wait so long for a beat that is under way."""
+        """End, and wait at most this long for a running beat."""
         self._told.put(_Word.STOP)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
@@ -96,7 +96,7 @@ class Heart:
 
 
 class _Exit:
-    """The end of the process: a thread that is in a library by then would crash it."""
+    """End at the end of the process: a thread inside a library would crash it."""
 
     def __init__(self) -> None:
         self.has_begun = False
@@ -104,7 +104,7 @@ class _Exit:
         self._lock = threading.Lock()
 
     def comes_after(self, heart: Heart) -> None:
-        """Let the process wait for a heart, before the libraries end that are imported by now."""
+        """Make the process wait for a heart before the imported libraries end."""
         with self._lock:
             self._hearts.add(heart)
             atexit.unregister(self._stop_all)

@@ -1,11 +1,11 @@
-"""Remembers the tasks that this queue object has taken: it saves reads; the table has the truth.
+"""Remembers the tasks that this queue object has taken, to save reads. The table decides.
 
 A lease segment is written once, and its rows leave it all at once (rule 3 of ARCHITECTURE.md,
-"Segments"). So its members, once known, are remembered unchanged until a statement was seen to end
-it, or are forgotten together: what is remembered is never less than what is there. A lease that
-ends takes no row out of its lease segment. A verb that finds its memory wrong forgets it and reads
-the tube. Only the current epoch's lease segments are remembered, so a session that died cannot act
-on what it held before.
+"Segments"). So its tasks are remembered unchanged until a statement ends the segment, or they are
+forgotten together: the remembered tasks are never fewer than the stored ones. A lease that ends
+takes no row out of its lease segment. If a verb finds that the remembered tasks are wrong, it
+forgets them and reads the tube. Only lease segments of the current epoch are remembered, so a
+session that died cannot change tasks that it held before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["HeldTasks"]
 
 
 class HeldTasks:
-    """Held tasks by tube and id, and the lease segments they sit in."""
+    """Held tasks by tube and id, and their lease segments."""
 
     def __init__(self) -> None:
         """Hold nothing."""
@@ -40,7 +40,7 @@ class HeldTasks:
         self._lock = threading.Lock()
 
     def add(self, tube_id: int, rows: Iterable[StoredTask]) -> None:
-        """Remember whole lease segments that were just made.
+        """Remember whole new lease segments.
 
         Args:
             tube_id: The tube.
@@ -52,7 +52,7 @@ class HeldTasks:
                 key = (tube_id, row.task_id)
                 former = self._rows.get(key)
                 if former is not None:
-                    # Taken again: the lease segment it was in is gone, as it was remembered.
+                    # The task was taken again: its remembered lease segment no longer exists.
                     self._forget(former.segment)
                 self._loose.pop(key, None)
                 self._rows[key] = row
@@ -62,7 +62,7 @@ class HeldTasks:
             )
 
     def add_batch(self, take_id: int, until: int | None) -> None:
-        """Remember a batch, and when its first lease ends."""
+        """Remember a batch, and the end of its first lease."""
         with self._lock:
             self._batches[take_id] = until
 
@@ -72,20 +72,20 @@ class HeldTasks:
             self._batches.pop(take_id, None)
 
     def find(self, tube_id: int, ids: Sequence[int]) -> list[StoredTask] | None:
-        """The rows of these tasks; `None` when any is not remembered."""
+        """The rows of these tasks; `None` if one of them is not remembered."""
         with self._lock:
             rows = [self._rows.get((tube_id, task_id)) for task_id in ids]
         found = [row for row in rows if row is not None]
         return found if len(found) == len(rows) else None
 
     def members(self, lease_segment: int) -> list[int] | None:
-        """The ids of all tasks in a lease segment; `None` when it is not remembered."""
+        """The ids of all tasks in a lease segment; `None` if it is not remembered."""
         with self._lock:
             keys = self._lease_segments.get(lease_segment)
             return None if keys is None else [task_id for _, task_id in keys]
 
     def left(self, tube_id: int, ids: Iterable[int], moves: Mapping[int, int]) -> None:
-        """Some tasks were seen to leave their lease segments, and the rest of those to move.
+        """Record that some tasks left their lease segments, and the others moved.
 
         Args:
             tube_id: The tube.
@@ -136,7 +136,7 @@ class HeldTasks:
                     self._loose[key] = row.next_event
 
     def compare(self, tube_id: int, task_id: int, stored: StoredTask | None, *, held: bool) -> None:
-        """Forget the lease segment of a task that is not where it is remembered.
+        """Forget the lease segment of a task that was not found there.
 
         Args:
             tube_id: The tube.
@@ -155,7 +155,7 @@ class HeldTasks:
                 self._loose[key] = stored.next_event
 
     def forget(self, lease_segments: Iterable[int]) -> None:
-        """Forget lease segments that are not where they were; their tasks may be held."""
+        """Forget lease segments that were not found; their tasks may still be held."""
         with self._lock:
             for lease_segment in lease_segments:
                 self._forget(lease_segment)
@@ -178,7 +178,7 @@ class HeldTasks:
                 self._pop(lease_segment)
 
     def clear(self) -> None:
-        """Forget all: the session's epoch is over."""
+        """Forget all, because the session's epoch has ended."""
         with self._lock:
             self._rows.clear()
             self._lease_segments.clear()
@@ -186,7 +186,7 @@ class HeldTasks:
             self._loose.clear()
 
     def any_at(self, now_us: int) -> bool:
-        """Whether anything is held in a lease that lasts."""
+        """Whether a held task has a lease that has not ended."""
         with self._lock:
             self._loose = {k: end for k, end in self._loose.items() if not due(end, now_us)}
             return (

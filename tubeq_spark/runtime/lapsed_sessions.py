@@ -1,8 +1,8 @@
-"""Which sessions' leases are over, by what was last read of them: what they hold counts as ready.
+"""The sessions whose leases have ended, by the last read; their tasks count as ready.
 
-A session that is known to live until a moment cannot be over before it, so it is not asked for again
-until then; one that has just begun is not known. So the sessions are read anew when a known lease has
-ended, and else so often as `interval` says, where anything was written meanwhile.
+If a session is known to live until some time, its lease cannot end before that, so it is not read
+again until then. A session that has just begun is not known yet. So the sessions are read again
+when a known lease has ended, and otherwise once in `interval`, if anything was written meanwhile.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ class ExpiredSessionCache:
         self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
 
     def owners(self, now_us: int) -> tuple[str, ...]:
-        """Owners whose leases are over, as far as is known; what they hold is ready."""
+        """Owners whose leases have ended, as far as known; their tasks are ready."""
         return tuple(sorted(owner for owner, _ in self._over(now_us)))
 
     def are_new(self, tube: int, now_us: int) -> bool:
-        """Whether a session is over whose tasks in a tube nobody has looked for."""
+        """Whether a session has ended whose tasks in a tube were not searched yet."""
         return not self._over(now_us) <= self._looked[tube]
 
     def looked(self, tube: int, now_us: int) -> None:
-        """Note that what sessions which are over held in a tube was released."""
+        """Record that the tasks of ended sessions in a tube were released."""
         self._looked[tube] = self._over(now_us)
 
     def _over(self, now_us: int) -> frozenset[tuple[str, int]]:
-        """Owners that are over, and until when they had a lease: they may come back with another."""
+        """Ended owners with the ends of their leases; they may get a new lease."""
         with self._lock:
             if self._is_old(now_us):
                 self._read(now_us)

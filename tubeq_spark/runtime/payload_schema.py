@@ -1,4 +1,4 @@
-"""The columns of a typed payload, from the DDL that a tube was created with; by Spark's own types."""
+"""The columns of a typed payload as Spark types, from the DDL of the tube."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["payload_ddl", "payload_fields", "payload_struct"]
 
 
 def payload_ddl(ddl: str) -> str:
-    """The DDL of a payload's columns, as the types that Spark makes of what was given.
+    """The DDL of a payload's columns with Spark's types.
 
     Raises:
         InvalidOptionError: It is no DDL, or of columns that no Delta table has.
@@ -24,7 +24,7 @@ def payload_ddl(ddl: str) -> str:
 
 
 def payload_fields(ddl: str) -> list[dict[str, Any]]:
-    """A payload's columns as Delta keeps them, from the DDL of a tube that is there."""
+    """A payload's columns in Delta's schema, from the DDL of a tube."""
     return cast("list[dict[str, Any]]", payload_struct(ddl).jsonValue()["fields"])
 
 
@@ -48,7 +48,7 @@ def payload_struct(ddl: str) -> T.StructType:
 
 
 def _not_storable(kind: T.DataType) -> str | None:
-    """What of a type a Delta table cannot have; `None` when it can, as far as we know."""
+    """The part of a type that a Delta table cannot have; `None` if none is known."""
     # Named here and not above: Spark 3, which is refused, must get as far as that and lacks one.
     if isinstance(
         kind,

@@ -1,4 +1,4 @@
-"""The session of a queue object: its lease, its heartbeat, its numbers."""
+"""The session of a queue object: its lease, its heartbeat, its ids."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_TTR", "Session"]
 
 log = logging.getLogger(__name__)
-#: Seconds after its last sign of life before a session's tasks are released.
+#: Seconds from the last heartbeat of a session until its tasks are released.
 DEFAULT_TTR = 60.0
 #: However long the lease, counters are written about this often while they change.
 _BEAT_MOST = 30.0
 
 
 class Session:
-    """One queue object's membership of a session, and the number slot that it leases."""
+    """The membership of a queue object in a session, and the id slot that it leases."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Session:
         held_tasks: HeldTasks,
         requests: VacuumRequests,
     ) -> None:
-        """Begin a session of its own; nothing is written before it is needed.
+        """Begin a new session; nothing is written before it is needed.
 
         Args:
             sessions: Where sessions are written.
@@ -105,23 +105,23 @@ class Session:
 
     @property
     def owner(self) -> str:
-        """What a taken task's row says of its holder."""
+        """The owner in the row of a taken task."""
         return f"{self.uuid}/{self.epoch}"
 
     @property
     def announced(self) -> bool:
-        """Whether others may have joined."""
+        """Whether other queue objects may have joined."""
         return self._announced
 
     @property
     def registered(self) -> bool:
-        """Whether the session was ever written down."""
+        """Whether the session was ever written."""
         return self._registered
 
     # -- lease --------------------------------------------------------------------------------
 
     def hold(self) -> str:
-        """Make sure of a lease that lasts before a take, and return the owner to write.
+        """Make sure of a lasting lease before a take, and return the owner to write.
 
         No commit in the first half of a lease; else one, and two when the session was found dead.
         What is taken late in a lease would be lost before the next beat comes.
@@ -160,7 +160,8 @@ class Session:
         known = self._registered
         self._sessions.beat(row, now_us)
         self._wrote(row)
-        # It may have taken so long that somebody found us dead before the row came.
+        # It may have taken so long that another process marked us as dead before the row was
+        # written.
         if live and known:
             late = due(former, self._now())
             if not self._renew(self._now()) if late else self._is_dead():
@@ -168,7 +169,7 @@ class Session:
         return row
 
     def _is_dead(self) -> bool:
-        """Whether a clock ahead of ours found us dead: all that we take would be released at once."""
+        """Whether a host with a clock ahead of ours found us dead and would release our takes."""
         view = self._view(self.uuid)
         return view is not None and view.dead_epoch >= self.epoch
 
@@ -192,7 +193,7 @@ class Session:
         self._counters.written(row.calls)
 
     def _begin_anew(self, now_us: int) -> None:
-        # What was held under the old epoch is lost to it, also what is not yet released.
+        # All tasks of the old epoch are lost to this session, also those that are not yet released.
         self._holdings.clear()
         view = self._view(self.uuid)
         if view is not None and view.alive(now_us):
@@ -233,7 +234,7 @@ class Session:
                 self._begin_anew(now_us)
 
     def set_ttr(self, ttr: float) -> None:
-        """Change the lease's length, and write it down if there is a lease. At most one commit."""
+        """Change the lease's length, and write it if there is a lease. At most one commit."""
         with self._lock:
             self.ttr = ttr
             if self._registered:
@@ -252,7 +253,7 @@ class Session:
             return self.uuid
 
     def keep(self) -> str:
-        """Keep the session alive from now on, for what ends with it, and return the owner to note.
+        """Keep the session alive for temporary tubes, and return the owner to note.
 
         At most one commit, as `hold`.
         """
@@ -261,7 +262,7 @@ class Session:
             return self.hold()
 
     def keep_no_longer(self) -> None:
-        """Let the session end by itself again: what was to end with it is gone. No commit."""
+        """Let the session end by itself again: no temporary tube needs it. No commit."""
         # Without the lock, which a heartbeat may hold for as long as a server does not answer.
         self._kept = False
 
@@ -376,8 +377,8 @@ class Session:
             return
         lease = self._slots.extend(self._slot, needed + self._horizon())
         if lease is None:
-            # Somebody has the slot by now; what lies below our bound is still ours alone, but the
-            # next numbers must come from a slot of our own.
+            # Another producer has the slot now. Numbers below our bound are still ours, but the
+            # next numbers must come from another slot.
             self._numbers = self._slot = None
         else:
             self._slot, numbers.bound = lease, lease.bound

@@ -1,4 +1,4 @@
-"""What a take has taken: its rows, or a leased batch whose rows were not read."""
+"""The result of a take: its rows, or a leased batch whose rows were not read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["LeasedBatch", "TakenRows", "TaskRows"]
 
 @dataclass(frozen=True, slots=True)
 class LeasedBatch:
-    """A leased batch: tasks that were taken together, without reading their rows.
+    """A leased batch: tasks of one take whose rows were not read.
 
     Attributes:
         take_id: The number of the take: the segment that its tasks were moved to first.
@@ -41,17 +41,17 @@ class LeasedBatch:
 
     @property
     def until(self) -> int | None:
-        """When the first of the leases ends, in microseconds; `None` is never."""
+        """The end of the first lease, in microseconds; `None` is never."""
         return self.lease.end(self.ttr)
 
     @property
     def segments(self) -> list[int]:
-        """Where its tasks are."""
+        """The segments of its tasks."""
         return [self.segment]
 
     @property
     def take_ids(self) -> set[int]:
-        """The take ids that they are held under."""
+        """The take ids under which they are held."""
         return {self.take_id}
 
     def lasts(self, now_us: int) -> bool:
@@ -87,18 +87,18 @@ class TaskRows:
 
     @property
     def count(self) -> int:
-        """How many tasks."""
+        """The number of tasks."""
         return len(self.rows)
 
     @property
     def segments(self) -> list[int]:
-        """Where they are."""
+        """The segments of the tasks."""
         return sorted({row.segment for row in self.rows})
 
 
 @dataclass(frozen=True, slots=True)
 class TakenRows(TaskRows):
-    """What one call has taken, with its rows: the tasks as the take has left them.
+    """The taken rows of one call, as the take has left them.
 
     Attributes:
         lease: Their leases, and who holds them.
@@ -108,7 +108,7 @@ class TakenRows(TaskRows):
 
     @property
     def take_ids(self) -> set[int]:
-        """The take ids that they are held under."""
+        """The take ids under which they are held."""
         return {row.take_id for row in self.rows if row.take_id is not None}
 
     def lasts(self, now_us: int) -> bool:
@@ -120,7 +120,7 @@ class TakenRows(TaskRows):
         return all(is_mostly_left(row.next_event, row.ttr, now_us) for row in self.rows)
 
     def found(self, ctx: TubeContext) -> tuple[TakenRows | None, list[int]]:
-        """What is left of it, after others took some out of it, and where that is."""
+        """The remaining tasks and their segments, after others took some of them."""
         take_ids = {row.task_id: row.take_id for row in self.rows}
         rows = {
             row.task_id: row

@@ -1,4 +1,4 @@
-"""Takes of which nobody could tell whether they were committed: looked for until they are found."""
+"""Takes whose commit is unknown: searches for their lease segments until it is known."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _UNDER_WAY = 3_600
 
 
 class UnknownTakes:
-    """What a queue object may hold that no caller has.
+    """Tasks that a queue object may hold without a caller.
 
     Its take has raised `CommitUnknownError`. When the storage answers again the session's heart gives
     the tasks back, if they were taken.
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Know of none; the clock is the queue's."""
+        """Begin without takes; the clock is the queue's."""
         self._clock = clock
         self._waiting: list[tuple[int, Callable[[], bool]]] = []
         self._lock = threading.Lock()
 
     def add(self, give_back: Callable[[], bool]) -> None:
-        """Have a take looked for.
+        """Search for a take from now on.
 
         Args:
             give_back: Gives back what it has taken; False where there is nothing yet.
@@ -43,7 +43,7 @@ class UnknownTakes:
             self._waiting.append((self._now() + _UNDER_WAY * US, give_back))
 
     def look(self) -> None:
-        """Give back what is found by now. No commit where nothing is."""
+        """Release the tasks that are found by now. No commit if there are none."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for until, give_back in waiting:

@@ -1,4 +1,4 @@
-"""How a verb waits for tasks or for room: by the clock of its queue, and until something changes."""
+"""Waits for tasks or free capacity, by the clock of the queue, until something changes."""
 
 from __future__ import annotations
 
@@ -29,20 +29,21 @@ def looks(
     changes: Callable[[], object],
     require_running: Callable[[], None],
 ) -> Iterator[None]:
-    """Tell when to look for something, until `timeout` seconds have passed.
+    """Yield the times to check for something, until `timeout` seconds have passed.
 
-    Now, whenever it was seen that the tube has changed, and else at growing intervals. A verb that was
-    interrupted looks no more.
+    At once, whenever the tube has changed, and otherwise at growing intervals. It ends if the verb
+    was interrupted.
 
     Args:
-        timeout: Seconds; `None` is for ever, 0 is one look.
+        timeout: Seconds; `None` is for ever, 0 is one check.
         clock: Measures the time, and sleeps.
-        config: Says how long to wait between two looks.
-        changes: Something else after a change of the tube; asked some fifty times a second.
+        config: Has the waits between two checks.
+        changes: Returns another value after a change of the tube; called about fifty times a
+            second.
         require_running: Raises once the queue object is closed.
 
     Yields:
-        Nothing; whoever has found it asks no more.
+        Nothing; the caller stops when it has found something.
     """
     deadline = None if timeout is None else clock.monotonic() + timeout
     pause = config.poll_first

@@ -1,3 +1,3 @@
-"""The only part of the package that reads and writes: Delta tables, locks, commits."""
+"""Reads and writes Delta tables, holds locks, commits; no other part of the package does that."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Tells a waiting verb that another process has committed to its tube, by one look at a name in the log.
+"""Tells a waiting verb that another process has committed to its tube, by the next name in the log.
 
-On local files the next version has a name that is known before it is there. So a wait can ask for it many
-times a second, and looks at the tube only after a commit that can have changed what it waits for.
+On local files the name of the next version is known in advance. So a waiting verb can check many
+times a second whether this file exists, and reads the tube only after a commit that may matter.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Arrivals"]
 
-#: What the note of a commit begins with, in whatever field an engine has it.
+#: The beginning of a note, in any field of a commit.
 _OPERATION = re.compile(rb"tubeq operation=(\w+)")
 #: It stands in the first line.
 _BEGINNING = 1 << 16
 
 
 class Arrivals:
-    """Counts commits to a table that are not of certain operations, from the first question on."""
+    """Counts commits to a table, except those of certain operations, from the first call on."""
 
     def __init__(self, log: Path, but: Collection[str]) -> None:
         """Follow a log.
@@ -41,7 +41,7 @@ class Arrivals:
         self._count = 0
 
     def count(self) -> int:
-        """How many there were; a log that cannot be read has none.
+        """The number of such commits; 0 if the log cannot be read.
 
         It reads the names of the log at first, and then looks for one name at a time.
         """

@@ -1,8 +1,8 @@
-"""Makes Arrow arrays of Python's values without asking pandas whether it knows them.
+"""Makes Arrow arrays of Python values without importing pandas.
 
-`pyarrow` imports pandas, where that is installed, to convert the first value of a process: 80 MB and a
-third of a second for a worker that never sees a DataFrame. The arrays of `arro3`, which `deltalake`
-brings along, are made without; `pyarrow` takes them as they are.
+If pandas is installed, `pyarrow` imports it to convert the first value of a process: 80 MB and a
+third of a second for a worker that never uses a DataFrame. `arro3`, which comes with `deltalake`,
+makes arrays without it, and `pyarrow` uses these arrays without a copy.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MOMENT = pa.timestamp("us", "UTC")
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Values as an array; moments in microseconds."""
+    """Values as an array; times are in microseconds."""
     if kind == _MOMENT:
         return array(values, pa.int64()).cast(kind)
     known = _KINDS.get(kind)
@@ -89,13 +89,13 @@ def scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def taken(values: pa.Table | pa.Array | pa.ChunkedArray, places: pa.Array) -> Any:
-    """The values, or the rows, at some places; none of them for no places."""
+    """The values, or the rows, at some positions."""
     # Arrow before version 19 has no empty selections, and some of them end the process.
     return values.take(places) if len(places) else values.slice(0, 0)
 
 
 def repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:
-    """A value, so many times."""
+    """An array that repeats one value."""
     return pa.repeat(scalar(value, kind), count)
 
 

@@ -1,4 +1,4 @@
-"""What a verb has chosen to change, as a tube's statements are told. Plain data."""
+"""The rows that a verb has chosen to change, as arguments of a tube's statements. Plain data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SettleRow:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueShare:
-    """What a take moves of one sub-queue: everything up to a position, to a lease segment."""
+    """The rows of one sub-queue that a take moves: all up to a position, to a lease segment."""
 
     utube: str | None
     last: OrderPosition
@@ -42,7 +42,7 @@ class SubqueueShare:
 
 @dataclass(frozen=True, slots=True)
 class ExchangedRow:
-    """What an exchange removes: a task, or all that a lease segment has of a sub-queue."""
+    """The rows that an exchange removes: a task, or all of a sub-queue in a lease segment."""
 
     segment: int
     utube: str | None

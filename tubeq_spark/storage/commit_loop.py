@@ -1,8 +1,8 @@
-"""The one loop that commits: read, decide, write, and find out what became of it.
+"""The commit loop: read, decide, write, and find out whether the commit succeeded.
 
-An attempt has three outcomes. *Committed*: the decision's result is handed out. *Conflicted* (or
-refused by one of our own guards): the whole attempt begins anew on fresh state. *Unknown*: the
-table's history is searched for the statement's operation id before anything else is done.
+An attempt has three outcomes. *Committed*: the loop returns the result of the decision.
+*Conflicted* (or one of our own guards has failed): the loop starts the whole attempt again on fresh
+state. *Unknown*: the loop first searches the table's history for the statement's operation id.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ log = logging.getLogger(__name__)
 
 
 class Stale(Exception):  # noqa: N818  (a signal inside the loop, not an error of anybody)
-    """What was decided no longer holds; decide anew."""
+    """The decision no longer holds; decide again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[T]):
-    """What one attempt decided.
+    """The decision of one attempt.
 
     Attributes:
         statement: What to commit; `None`: nothing, the result is known.
-        finish: Makes the result from what the statement changed; `Stale` begins anew.
+        finish: Makes the result from the number of changed rows; after `Stale` the loop tries
+            again.
     """
 
     statement: Statement | Append | None
@@ -72,17 +73,17 @@ class LoopStats:
         self._lock = threading.Lock()
 
     def conflicted(self, table_lock: TableLock) -> None:
-        """Count one at a table."""
+        """Count a conflict on a table."""
         with self._lock:
             self._conflicts[table_lock] = self._conflicts.get(table_lock, 0) + 1
 
     def at(self, table_lock: TableLock) -> int:
-        """Those at a table."""
+        """The conflicts on a table."""
         with self._lock:
             return self._conflicts.get(table_lock, 0)
 
     def total(self) -> int:
-        """All of them, the system tables' included."""
+        """All conflicts, including those on system tables."""
         with self._lock:
             return sum(self._conflicts.values())
 
@@ -122,14 +123,14 @@ class CommitLoop:
         self._tables: WeakKeyDictionary[TableLock, str] = WeakKeyDictionary()
 
     def impatient(self) -> CommitLoop:
-        """A loop that gives up at the first conflict, for what need not be done now."""
+        """A loop without retries, for work that can wait."""
         config = replace(self._config, attempts=1)
         loop = CommitLoop(self._engine, config, self._wall, self._uniform, self.tally)
         loop._refusal = self._refusal
         return loop
 
     def refusing(self, why: str) -> CommitLoop:
-        """A loop that commits nothing and says why, for tables that its engine must not write."""
+        """A loop that refuses to commit and says why, for tables that its engine must not write."""
         loop = CommitLoop(self._engine, self._config, self._wall, self._uniform, self.tally)
         loop._refusal = why
         return loop
@@ -140,7 +141,7 @@ class CommitLoop:
         return self._refusal is None
 
     def require_allowed(self) -> None:
-        """Refuse what a loop that commits nothing would be asked to commit.
+        """Raise if this loop refuses to commit.
 
         Raises:
             StoreError: It commits nothing.
@@ -149,12 +150,12 @@ class CommitLoop:
             raise StoreError(self._refusal)
 
     def run(self, operation: str, table_lock: TableLock, attempt: Callable[[], Plan[T]]) -> T:
-        """Repeat `attempt` until it commits, or decides that there is nothing to commit.
+        """Repeat `attempt` until it commits, or decides that nothing is to be committed.
 
         Args:
             operation: Its name, for the observer and for messages.
             table_lock: Held from the reading to the commit.
-            attempt: Reads and decides; called anew after each conflict.
+            attempt: Reads and decides; called again after each conflict.
 
         Raises:
             ConflictError: The budget is used up; nothing was written.
@@ -162,7 +163,7 @@ class CommitLoop:
             StoreError: The engine failed; nothing was written.
         """
         self.require_allowed()
-        # Counted from the first conflict: what is written for long must not be given up at once.
+        # Counted from the first conflict, so that a long write is retried, too.
         began: float | None = None
         waits = self._backoff.waits(
             lambda: 0.0 if began is None else self._wall.monotonic() - began, self._uniform
@@ -189,18 +190,18 @@ class CommitLoop:
                 self._wall.sleep(wait)
 
     def opened(self, table: str, table_lock: TableLock) -> None:
-        """Begin to use a table: its log is made readable as it is, if an earlier version wrote it."""
+        """Begin to use a table: make its log readable if an earlier version wrote it."""
         self._tables[table_lock] = table
         self._engine.mend(table, lambda: table_lock.changing(self._engine.committer))
 
     def _mend(self, table_lock: TableLock) -> None:
-        """Do so after a conflict: an earlier version beside this one goes on writing."""
+        """Do that again after a conflict, because an earlier version may still write."""
         table = self._tables.get(table_lock)
         if table is not None:
             self._engine.mend(table, nullcontext)
 
     def _prepare(self, table_lock: TableLock) -> None:
-        """Shorten what is to be done once the lock is there."""
+        """Read ahead, to shorten the time under the lock."""
         table = self._tables.get(table_lock)
         if table is not None:
             self._engine.look_ahead(table)
@@ -255,13 +256,13 @@ class CommitLoop:
             msg = f"{operation}: storage refused it, nothing was written: {reason_of(error)}"
             raise StoreError(msg) from error
         if affected is None:
-            # Only the history says what it did, if anything.
+            # Only the history has the number of changed rows.
             return self._landed(statement, None) or Affected()
         return affected
 
     @staticmethod
     def _settle(operation: str, table_lock: TableLock, statement: Statement | Append) -> None:
-        """Wait until a commit is on the disk, where that is promised."""
+        """Sync a commit to the disk, as far as durability asks for it."""
         try:
             table_lock.settle()
         except SyncError as error:
@@ -277,5 +278,5 @@ class CommitLoop:
 
 
 def _is_known(error: Exception) -> bool:
-    """Whether it is known what became of a statement: it does not run any more."""
+    """Whether the outcome of a statement is known, so that it no longer runs."""
     return not isinstance(error, CommitUnknownError)

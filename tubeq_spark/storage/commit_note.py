@@ -1,4 +1,4 @@
-"""What a commit says of itself in the history of its table: which verb, which session, of how many tasks."""
+"""The note of a commit in the history of its table: its verb, its session, its number of tasks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CLEANING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is known of a commit before it is made.
+    """The parts of a note that are known before the commit.
 
     Attributes:
         operation: What it is for: a verb, or what a sweep or a session does.
         session: Whose it is.
-        conflicts: How often it had to begin anew before.
+        conflicts: The number of lost conflicts before it.
         tasks: How many tasks it is about; `None`: what the statement changes.
     """
 
@@ -97,7 +97,7 @@ def read_commit(row: Mapping[str, Any], affected: Affected | None) -> Commit:
 
 
 def newest_write(commits: Sequence[tuple[str, int]]) -> int:
-    """When a table was last written to, cleaning apart.
+    """The time of the last commit to a table, except those of VACUUM.
 
     Args:
         commits: Operation and moment of the newest commits, the newest first; at least one.

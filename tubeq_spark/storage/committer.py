@@ -1,8 +1,8 @@
-"""The JVM that commits for a process, as it is noted beside a lock file while it may commit.
+"""The JVM that commits for a process, noted beside a lock file while it may commit.
 
-A lock file is held by Python, and let go the moment that Python is killed; its JVM lives on for a
-while, a Spark Connect server as long as it likes, and a statement that runs there still commits. So
-whoever has the lock next must know whether somebody may be committing all the same.
+Python holds the lock file, and releases it at the moment when Python is killed. Its JVM lives for a
+while longer, a Spark Connect server for as long as it likes, and a statement that runs there still
+commits. So the next holder of the lock must know whether another JVM may still be committing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Committer:
     started: str | None = None
 
     def is_same(self, other: Committer) -> bool:
-        """Whether both are one JVM: in there Delta keeps commits apart by itself."""
+        """Whether both are the same JVM, in which Delta itself detects conflicts."""
         if self.pid is None or self.pid != other.pid:
             return self == other
         if self.host is not None and other.host is not None:
@@ -52,7 +52,7 @@ class Committer:
         return self.application == other.application
 
     def is_gone(self, here: Processes) -> bool:
-        """Whether it is known to have ended; what is not visible from here may be alive."""
+        """Whether it has certainly ended; a JVM that cannot be seen may be alive."""
         if self.pid is None or self.host is None:
             return False
         noted, host = self.host, here.host()
@@ -66,12 +66,12 @@ class Committer:
         return here.started(self.pid) != self.started
 
     def __str__(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         process = "an unknown process" if self.pid is None else f"process {self.pid}"
         return process if self.host is None else f"{process} on {self.host.name}"
 
 
-#: What stands in for a note that cannot be read.
+#: Replaces a note that cannot be read.
 _UNKNOWN = Committer("")
 
 
@@ -79,11 +79,11 @@ class CommitterFile:
     """The note of one table; read and written by whoever has the table's lock file."""
 
     def __init__(self, file: Path) -> None:
-        """Use a file, which need not be there."""
+        """Use a file, which may not exist yet."""
         self.path = file
 
     def read(self) -> Committer | None:
-        """Who may be committing; `None` when nobody is."""
+        """The JVM that may be committing; `None` if none is."""
         try:
             text = self.path.read_text(errors="replace")
         except FileNotFoundError:
@@ -98,7 +98,7 @@ class CommitterFile:
             return _UNKNOWN
 
     def write(self, committer: Committer) -> None:
-        """Note who may be committing from now on."""
+        """Note the JVM that may be committing from now on."""
         text = json.dumps(asdict(committer)).encode()
         # One write: a process that is killed has written all of it or nothing.
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -108,7 +108,7 @@ class CommitterFile:
             os.close(file)
 
     def is_cleared(self) -> bool:
-        """Note that nobody is committing, and tell whether that could be written."""
+        """Note that no JVM is committing; return whether that could be written."""
         try:
             self.clear()
         except OSError:
@@ -117,7 +117,7 @@ class CommitterFile:
         return True
 
     def clear(self) -> None:
-        """Note that nobody is committing."""
+        """Note that no JVM is committing."""
         # Somebody may have removed it, as the error that names it says.
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.path, 0)

@@ -1,4 +1,4 @@
-"""Refuses a table that is damaged, by the name of the file: nobody reads on as if nothing were missing."""
+"""Refuses a damaged table with an error that names the file, so that no verb skips missing data."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["DamagedFileError", "damaged", "fault_of_length"]
 
 
 class DamagedFileError(StoreError):
-    """A file of a table is not as it was written, or not there; nothing was written."""
+    """A file of a table is damaged or missing; nothing was written."""
 
 
 def damaged(file: Path | str, fault: str) -> DamagedFileError:
-    """The refusal of a table for one of its files.
+    """Make the error for a damaged file of a table.
 
     Args:
         file: The file.

@@ -1,4 +1,4 @@
-"""Writes files and directories from the memory of the system to the disk, and names mounts."""
+"""Syncs files and directories to the disk, and finds the mount of a path."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _STATX_SIZE, _MASK, _MOUNT = 256, 0, 0x90
 
 
 class SyncError(StoreError):
-    """What a commit has written may not be on the disk, though the commit is in the log."""
+    """A commit is in the log, but may not be on the disk."""
 
 
 def sync_file(path: str | Path) -> None:
-    """Write a file's content to the disk.
+    """Sync the contents of a file to the disk.
 
     Raises:
         OSError: It may not be there. Another try may succeed and prove nothing: the system forgets
@@ -47,14 +47,14 @@ def sync_file(path: str | Path) -> None:
 
 
 def sync_directory(path: str | Path) -> None:
-    """Write the names in a directory to the disk; raises as `sync_file`."""
+    """Sync a directory to the disk; raises as `sync_file`."""
     # Windows opens no directories, and writes their names with the files.
     if os.name != "nt":
         _sync(path)
 
 
 def sync_file_system(path: str | Path) -> None:
-    """Write all that was written to the file system of a path to its disk; raises as `sync_file`."""
+    """Sync the whole file system of a path to its disk; raises as `sync_file`."""
     whole = getattr(_libc(), "syncfs", None)
     if whole is None:
         os.sync()
@@ -70,7 +70,7 @@ def sync_file_system(path: str | Path) -> None:
 
 @contextmanager
 def replacing(place: Path, *, synced: bool) -> Iterator[Path]:
-    """Write a file of a log as a whole, in place of one before it.
+    """Write a file of a log atomically, in place of an earlier one.
 
     Args:
         place: Where it is after the block.
@@ -92,7 +92,7 @@ def replacing(place: Path, *, synced: bool) -> Iterator[Path]:
 
 
 def mount_of(path: str | Path) -> str:
-    """Which mount a path is on; empty where the system does not tell.
+    """The mount of a path; empty if the system does not tell.
 
     A file system that is mounted again has another one, if the system knows ids that are used once.
     """
@@ -118,7 +118,7 @@ def _sync(path: str | Path) -> None:
 
 
 def _flushed_whole(file: int) -> bool:
-    """Whether macOS has written it, whose `fsync` leaves it in the memory of the disk."""
+    """Sync on macOS, whose `fsync` leaves data in the memory of the disk."""
     with suppress(ImportError):
         import fcntl  # noqa: PLC0415  not everywhere
 
@@ -131,7 +131,7 @@ def _flushed_whole(file: int) -> bool:
 
 @functools.cache
 def _libc() -> Any:
-    """The C library; what it lacks is not there."""
+    """The C library; missing functions are not available."""
     with suppress(OSError, TypeError):
         return ctypes.CDLL(None, use_errno=True)
     return object()

@@ -1,8 +1,8 @@
-"""Removes the directories of segments that have no file any more.
+"""Removes the directories of segments that contain no file any more.
 
-Each put and each take makes a segment, and with it a directory that VACUUM leaves when its files are gone.
-Numbers of segments are used once, so nobody writes to an old one again; the tombstones of drops are in
-segment 0, which stays.
+Each put and each take makes a segment with its directory, and VACUUM leaves the empty directory.
+The number of a segment is never used again, so nobody writes to an old directory. Tombstones of
+drops are in segment 0, whose directory stays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OLD = 3600.0
 
 @contextmanager
 def without_empty_directories(table: str) -> Iterator[None]:
-    """Run a block that removes dead files of a table, then remove the directories that are empty.
+    """Run a block that removes dead files of a table, then remove empty directories.
 
     Nothing on other storage than local files: there are no directories.
 
@@ -58,11 +58,11 @@ def _old(table: Path) -> Sequence[str]:
 
 
 def _remove(segment: str) -> None:
-    """Remove a directory if nothing is in it but Hadoop's checksums of files that are gone."""
+    """Remove a directory if it has only checksum files of removed files."""
     with suppress(OSError):
         os.rmdir(segment)  # noqa: PTH106  (there may be a million)
         return
-    # It is not empty, or was removed by somebody else.
+    # It is not empty, or another process has removed it.
     with suppress(OSError):
         names = set(os.listdir(segment))  # noqa: PTH208
         checksums = [n for n in names if n.startswith(".") and n.endswith(".crc")]

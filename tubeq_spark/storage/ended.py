@@ -1,10 +1,10 @@
-"""How many tasks a commit brings to their end, and where the log of a table keeps their total.
+"""Counts the tasks that a commit ends, and their total in the log of a table.
 
-A commit of the native engine has the new total in a `txn` action of Delta: it is there with the commit or
-not at all, checkpoints keep it, and a snapshot has it without a read. A MERGE of Spark can have none that
-other commits would not conflict with. There the note says how many tasks end by it, and whoever sweeps adds
-what the notes tell to a total of its own. Both totals have the tube's id in their names: a table that is
-used for a new tube of the same name begins at zero.
+A commit of the native engine has the new total in a `txn` action of Delta: it is written with the
+commit or not at all, checkpoints keep it, and a snapshot has it without a read. In a MERGE of Spark
+such an action would conflict with other commits. So its note has the number of ended tasks, and a
+sweep adds these numbers to a separate total. Both totals have the tube's id in their names, so they
+begin at zero in a table that is used for a new tube of the same name.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FOR_EVER_MS = 253_402_214_400_000
 
 
 def total(tube: int) -> str:
-    """The application id of what the native engine has ended of a tube."""
+    """The application id of the tasks of a tube that the native engine has ended."""
     return f"{TOTALS}/{tube}"
 
 
 def told_total(tube: int) -> str:
-    """The application id of what notes of Spark's commits have told of a tube, as far as it was added up.
+    """The application id of the sum of Spark's notes of a tube.
 
     Its version is a multiple of the total, and some more (`ended_log`).
     """
@@ -41,7 +41,7 @@ def told_total(tube: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How many tasks come to their end by a statement.
+    """The number of tasks that a statement ends.
 
     Attributes:
         tube: The id of the tube.
@@ -55,7 +55,7 @@ class Ended:
     removed_in_feed: int | None = None
 
     def __str__(self) -> str:
-        """As the note of a commit of Spark tells it."""
+        """The text in the note of a commit of Spark."""
         if self.count is not None:
             return f" ended={self.tube}:{self.count}"
         return f" ended={self.tube}:" + (
@@ -65,7 +65,7 @@ class Ended:
     def total(
         self, affected: Affected, version_under: Callable[[str], int | None]
     ) -> tuple[str, int] | None:
-        """The new total of a tube, with its application id; `None`: nothing has ended.
+        """The new total of a tube, with its application id; `None` if no task has ended.
 
         Args:
             affected: What the statement changes.

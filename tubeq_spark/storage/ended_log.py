@@ -1,7 +1,8 @@
-"""What the log of a tube's table tells of tasks that have come to their end: totals, and notes of Spark.
+"""The totals of ended tasks and the notes of Spark in the log of a tube's table.
 
-A note of a commit of Spark counts until somebody has added it to the total of the notes, in a commit that
-says up to which version it has read. That may be a version before its own: others commit meanwhile.
+A note of a commit of Spark counts until a sweep has added it to the total of the notes. The commit
+of the sweep says up to which version it has read the notes. That may be a version before its own,
+because others commit meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _DELETED = ("numTargetRowsDeleted", "numDeletedRows")
 
 @dataclass(frozen=True, slots=True)
 class EndedNote:
-    """What the note of a commit of Spark tells.
+    """The ended tasks in the note of a commit of Spark.
 
     Attributes:
         version: Of the commit.
@@ -43,7 +44,7 @@ class EndedNote:
 
 @dataclass(frozen=True, slots=True)
 class EndedLog:
-    """What the log tells of a tube.
+    """The totals and notes of a tube in a log.
 
     Attributes:
         native: The total of the native engine's commits.
@@ -61,17 +62,17 @@ class EndedLog:
 
     @property
     def told(self) -> int:
-        """The total of the notes that were added up."""
+        """The sum of the notes that were added up."""
         return self.told_version // RENEWALS
 
 
 def said_read(tube: int, version: int) -> str:
-    """What a commit says that has added up the notes of a tube up to a version."""
+    """The transaction id of a commit that adds up the notes of a tube up to a version."""
     return f" read={tube}:{version}"
 
 
 def tube_of(commit: Mapping[str, Any]) -> int | None:
-    """The tube of which the note of a commit tells that tasks have ended; `None`: it does not."""
+    """The tube whose ended tasks a note counts; `None` if it counts none."""
     found = _ENDED.search(_text(commit))
     return None if found is None else int(found["tube"])
 
@@ -79,7 +80,7 @@ def tube_of(commit: Mapping[str, Any]) -> int | None:
 def notes_of(
     tube: int, commits: Iterable[Mapping[str, Any]], known: EndedLog | None = None
 ) -> list[EndedNote]:
-    """The notes that nobody has added up yet.
+    """The notes that no sweep has added up yet.
 
     Args:
         tube: The id of the tube.
@@ -111,5 +112,5 @@ def _note(version: int, found: re.Match[str], metrics: Mapping[str, Any]) -> End
 
 
 def _text(commit: Mapping[str, Any]) -> str:
-    """Where a commit of Spark has its note."""
+    """Find the note in a commit of Spark."""
     return str((commit.get("operationParameters") or {}).get("predicate") or "")

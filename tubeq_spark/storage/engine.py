@@ -1,4 +1,4 @@
-"""What the queue asks of an engine: run queries and statements on Delta tables, and tell what became of them."""
+"""The interface of an engine: it runs queries and statements, and reports their outcome."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Tables(Protocol):
     """Makes, changes and measures tables of an engine."""
 
     def is_table(self, name: str) -> bool:
-        """Whether there is a table; not so where its log has no commit yet."""
+        """Whether a table exists; false if its log has no commit yet."""
         ...
 
     def create(self, table: NewTable) -> None:
-        """Create a table where there is none; another creator at the same time is no error."""
+        """Create a table if it does not exist; another creator at the same time is no error."""
         ...
 
     def property(self, table: str, name: str) -> str | None:
-        """A table property as it was set."""
+        """The value of a table property."""
         ...
 
     def set_property(self, table: str, name: str, value: str) -> bool:
@@ -72,7 +72,7 @@ class Tables(Protocol):
         ...
 
     def is_catalog_managed(self, table: str) -> bool:
-        """Whether the catalog does a table's commits, and alone may clean it up."""
+        """Whether the catalog manages a table's commits, and alone may clean it up."""
         ...
 
     def extent(self, table: str) -> Extent:
@@ -80,11 +80,11 @@ class Tables(Protocol):
         ...
 
     def version(self, table: str) -> int | None:
-        """A table's newest version, where a look at it is cheap; else `None`."""
+        """A table's newest version, if it is cheap to get; else `None`."""
         ...
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
-        """How many bytes the data files of some segments of a tube have."""
+        """The size of the data files of some segments of a tube."""
         ...
 
     def bad_files(self, table: str, *, look: bool = False) -> Sequence[BadFile]:
@@ -97,7 +97,7 @@ class Tables(Protocol):
         ...
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
-        """How many data files of at most so many rows and bytes this process knows, where it costs nothing.
+        """The number of known small data files, if it is cheap to get; else 0.
 
         Args:
             table: The table.
@@ -108,7 +108,7 @@ class Tables(Protocol):
         ...
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
-        """What the log of a tube's table tells of tasks that have come to their end.
+        """The totals and notes of ended tasks in the log of a tube's table.
 
         Args:
             table: The table.
@@ -127,17 +127,17 @@ class Tables(Protocol):
         ...
 
     def last_write(self, table: str) -> int:
-        """The storage's time of a table's newest commit but for those of removing dead files."""
+        """The storage's time of a table's newest commit, except those of VACUUM."""
         ...
 
     def clock_drift(self, location: str) -> float | None:
-        """Seconds that a store's clock is ahead of this host's, or behind it; `None`: that is not known."""
+        """Seconds by which a store's clock is ahead of this host's; `None` if unknown."""
         ...
 
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
-        """The commit that makes a table hold payloads of a type, with nothing but its tombstones.
+        """The commit that replaces the payload type of a table, and keeps only tombstones.
 
         Args:
             table: The table.
@@ -151,11 +151,11 @@ class Tables(Protocol):
         ...
 
     def has_payload(self, table: str, payload: str | None) -> bool:
-        """Whether the table of a tube holds payloads of this type; arguments as of `fitting`."""
+        """Whether the table of a tube has this payload type; arguments as for `fitting`."""
         ...
 
     def refused_columns(self, error: BaseException) -> str | None:
-        """Why a table cannot have its columns; `None`: it was not made for another reason."""
+        """Why a table cannot have its columns; `None` if creating it failed for another reason."""
         ...
 
 
@@ -169,27 +169,27 @@ class Engine(Protocol):
 
     @property
     def tables(self) -> Tables:
-        """Its tables, to be made, changed and measured."""
+        """Its tables, to create, change and measure them."""
         ...
 
     def close(self) -> None:
-        """Release what it holds."""
+        """Release its resources."""
         ...
 
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
-        """Make of `run` what does the same in another thread."""
+        """Wrap `run` so that it does the same in another thread."""
         ...
 
     def committer(self) -> Committer | None:
-        """The process in which statements run; `None`: this one, and none goes on without it."""
+        """The JVM in which statements run; `None` if they run in this process."""
         ...
 
     def reading(self) -> AbstractContextManager[None]:
-        """Run a block that reads, and turn what the engine fails with into a `StoreError`."""
+        """Run a block that reads, and turn errors of the engine into `StoreError`."""
         ...
 
     def answers(self) -> bool:
-        """Whether it can be reached; asked anew where the last read did not get there."""
+        """Whether the engine is unreachable; checked again if the last read failed."""
         ...
 
     def rows(self, query: Query) -> list[dict[str, Any]]:
@@ -201,14 +201,14 @@ class Engine(Protocol):
         ...
 
     def look_ahead(self, table: str) -> None:
-        """Read what others have committed to a table, if that makes the next read shorter.
+        """Read the commits of others to a table in advance, if that shortens the next read.
 
         It is called by whoever is next to write there. What fails will fail again when it is needed.
         """
         ...
 
     def mend(self, table: str, held: Callable[[], AbstractContextManager[None]]) -> None:
-        """Make a log readable for all that an earlier version wrote such that some misread it.
+        """Repair a log that an earlier version wrote so that some readers misread it.
 
         Args:
             table: The table.
@@ -217,11 +217,11 @@ class Engine(Protocol):
         ...
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
-        """Commit a statement; `None` where only the history says what it changed."""
+        """Commit a statement; `None` if only the history has the number of changed rows."""
         ...
 
     def find(self, statement: Statement | Append) -> Affected | None:
-        """What a statement changed that may have landed; `None`: the history does not have it."""
+        """The rows changed by a statement that may be committed; `None` if the history lacks it."""
         ...
 
     def version_of(self, table: str, operation_id: int) -> int | None:

@@ -1,7 +1,7 @@
-"""Expressions over the columns of a table, as data with operators: what conditions and new values are made of.
+"""Expressions over the columns of a table, as data with operators: conditions and new values.
 
-An engine has a renderer for them: Spark's writes SQL, the native engine evaluates them over Arrow columns.
-The set of nodes is closed, and each renderer goes through all of it.
+Each engine has a renderer for them: that of Spark writes SQL, the native engine evaluates them over
+Arrow columns. The set of nodes is closed, and each renderer handles all of them.
 
     t = row("t")
     (t.state == "~") & (t.next_event <= at(now_us))
@@ -55,7 +55,7 @@ __all__ = [
     "small",
 ]
 
-#: What a statement fails with whose rows are no longer as they were when it was decided.
+#: The error of a statement whose rows have changed since its decision.
 STALE = "tubeq:stale"
 
 
@@ -73,7 +73,7 @@ class Type(StrEnum):
 
 
 class Expression:
-    """A value for each row. Comparing two makes a condition, so expressions have no truth of their own."""
+    """An expression with a value for each row. Comparisons make conditions, so it has no truth."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -128,11 +128,11 @@ class Expression:
         return IsNull(self, negated=True)
 
     def is_in(self, values: Iterable[Value]) -> In:
-        """Whether the value is one of some literals, at least one."""
+        """Whether the value is one of at least one literal."""
         return In(self, tuple(map(_literal, values)))
 
     def not_in(self, values: Iterable[Value]) -> In:
-        """Whether the value is none of some literals, at least one."""
+        """Whether the value is none of at least one literal."""
         return In(self, tuple(map(_literal, values)), negated=True)
 
 
@@ -142,7 +142,7 @@ Value: TypeAlias = Expression | int | str | bool
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column(Expression):
-    """A column: of the table (`t`), of a statement's source (`s`), or of the only one there is ("")."""
+    """A column of the table (`t`), of a statement's source (`s`), or of the only one ("")."""
 
     name: str
     of: str = ""
@@ -150,7 +150,7 @@ class Column(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal(Expression):
-    """A value of a type; `None` is its NULL.
+    """A literal with its type; `None` is NULL.
 
     Attributes:
         value: The value; moments are microseconds since 1970.
@@ -212,7 +212,7 @@ class In(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Case(Expression):
-    """The value of the first branch whose condition holds; NULL where there is none."""
+    """A CASE: the value of the first branch whose condition holds; else NULL."""
 
     branches: tuple[tuple[Expression, Expression], ...]
     other: Expression | None = None
@@ -220,7 +220,7 @@ class Case(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mapped(Expression):
-    """What a mapping has for a whole number; NULL where it has nothing."""
+    """The value of a mapping for an integer; NULL if it has none."""
 
     part: Expression
     pairs: tuple[tuple[int, int], ...]
@@ -237,7 +237,7 @@ class Combined(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quotient(Expression):
-    """The whole part of a quotient by a number."""
+    """The integer part of a quotient by a number."""
 
     part: Expression
     by: int
@@ -245,35 +245,35 @@ class Quotient(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Greatest(Expression):
-    """The greatest of some values; of NULLs alone NULL."""
+    """The greatest of some values, ignoring NULLs; NULL if all are NULL."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Micros(Expression):
-    """A moment as microseconds since 1970."""
+    """A timestamp as microseconds since 1970."""
 
     part: Expression
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment(Expression):
-    """Microseconds since 1970 as a moment."""
+    """Microseconds since 1970 as a timestamp."""
 
     part: Expression
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lower(Expression):
-    """A text in small letters; engines differ beyond those of ASCII."""
+    """A text in lower case; engines differ outside of ASCII."""
 
     part: Expression
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contains(Expression):
-    """Whether a text has another one in it."""
+    """Whether a text contains another one."""
 
     part: Expression
     text: str
@@ -281,14 +281,14 @@ class Contains(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Concat(Expression):
-    """Texts, one after the other; NULL if one is."""
+    """Concatenated texts; NULL if one is NULL."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fail(Expression):
-    """In place of a column's value: the statement as a whole fails with `STALE`."""
+    """Instead of a column's value: the whole statement fails with `STALE`."""
 
 
 FAIL: Final = Fail()
@@ -297,7 +297,7 @@ FALSE: Final = Literal(False, Type.BOOLEAN)  # noqa: FBT003
 
 
 class Row:
-    """The columns of a row, as attributes."""
+    """The columns of a row as attributes."""
 
     __slots__ = ("_of",)
 
@@ -317,7 +317,7 @@ def row(of: str = "") -> Row:
 
 
 def literal(value: Value) -> Expression:
-    """A value as an expression: whole numbers are BIGINT; an expression stays as it is."""
+    """Convert a value to an expression: integers are BIGINT; expressions stay."""
     return value if isinstance(value, Expression) else _literal(value)
 
 
@@ -340,22 +340,22 @@ def null(kind: Type) -> Literal:
 
 
 def integer(value: int | None) -> Literal:
-    """An INT, of a column that is one."""
+    """An INT literal, for a column of that type."""
     return Literal(value, Type.INT)
 
 
 def small(value: int) -> Literal:
-    """An INT that Delta is to compare with the statistics of files."""
+    """An INT literal that Delta can compare with file statistics."""
     return Literal(value, Type.INT, is_small=True)
 
 
 def at(moment_us: int | None) -> Literal:
-    """A moment in microseconds since 1970; `None` is NULL."""
+    """A timestamp literal of microseconds since 1970; `None` is NULL."""
     return Literal(moment_us, Type.TIMESTAMP)
 
 
 def case(*branches: tuple[Expression, Value], other: Value | None = None) -> Expression:
-    """The value of the first branch whose condition holds, else `other`, else NULL; without branches `other`."""
+    """A CASE with `other` as its ELSE; only `other` if it has no branches."""
     if not branches and other is not None:
         return literal(other)
     return Case(

@@ -1,4 +1,4 @@
-"""Makes of what the system says of a file one of our errors, with its path, its cause and what helps."""
+"""Turns an error of the system for a file into a `StoreError` with path, cause and hint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["FileError", "using"]
 
 
 class FileError(StoreError):
-    """A file or a directory of this host cannot be used; nothing was written."""
+    """A file or directory of this host cannot be used; nothing was written."""
 
 
 @contextmanager

@@ -22,12 +22,12 @@ __all__ = ["first_note", "notes_in", "read_log"]
 #: What no other commit says, or few: the others are not parsed.
 _ENDED, _READ, _TOTAL = b" ended=", b" read=", b'{"txn"'
 
-#: How often a log is read anew that was shortened meanwhile.
+#: How often a log is read again that was shortened meanwhile.
 _TRIES = 5
 
 
 def read_log(log: Path, tube: int) -> EndedLog:
-    """What a log tells of a tube.
+    """The totals and notes of a tube in a log.
 
     Raises:
         OSError: It cannot be read.
@@ -63,7 +63,7 @@ def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[En
     if known is not None and known.version >= last:
         if known.version == last:
             return list(known.notes)
-        # The table was made anew.
+        # The table was created again.
         known = None
     since = -1 if known is None else known.version
     versions = [v for v in versions_of(path.name for path in log.iterdir()) if since < v <= last]
@@ -71,7 +71,7 @@ def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[En
 
 
 def first_note(log: Path, before: int) -> int | None:
-    """The first version before another one whose note nobody has added up; `None`: there is none."""
+    """The first version with a note that no sweep has added up; `None` if none has."""
     versions = versions_of(path.name for path in log.iterdir())
     tubes = {tube_of(commit) for commit in _commits(log, [v for v in versions if v < before])}
     first = [
@@ -85,7 +85,7 @@ def first_note(log: Path, before: int) -> int | None:
 
 
 def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
-    """The commits, the newest first; of those without a note no more than the version."""
+    """The commits, the newest first; only the version of those without a note."""
     for version in reversed(versions):
         try:
             text = Path(commit_file(log, version)).read_bytes()
@@ -100,7 +100,7 @@ def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
 
 
 def _totals(log: Path, names: list[str], versions: list[int]) -> dict[str, tuple[int, int | None]]:
-    """The totals of all tubes, and when they were written; they only grow: the greatest is the newest."""
+    """The totals of all tubes with their times; they only grow, so the greatest is the newest."""
     found: dict[str, tuple[int, int | None]] = {}
     checkpoints = sorted(name for name, file in checkpoints_in(names).items() if file.is_parquet)
     last = checkpoints[-1][:20] if checkpoints else None

@@ -1,4 +1,4 @@
-"""Directories of this host where lock files or hard links guard nothing, as they are on file systems of their own."""
+"""Refuses local directories where lock files or hard links do not work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["on_databricks", "refuse_mounts", "require_links"]
 
-#: What Databricks shows of its object stores as directories, each driver by a cache of its own.
+#: Object stores that Databricks shows as directories; each driver has its own cache of them.
 _MOUNTS = ("Volumes", "dbfs")
 #: How a file system says that it has no hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
@@ -34,7 +34,7 @@ def on_databricks() -> bool:
 
 
 def refuse_mounts(location: Location) -> None:
-    """Refuse a directory of an object store that Databricks shows as one.
+    """Refuse a directory of an object store on Databricks.
 
     Raises:
         StoreError: It is one.
@@ -54,7 +54,7 @@ def refuse_mounts(location: Location) -> None:
 
 
 def require_links(locks: Path) -> None:
-    """Refuse a location whose file system has no hard links; it is looked at once by a process.
+    """Refuse a file system without hard links; a process checks it once.
 
     Args:
         locks: The location's directory of lock files.
@@ -68,7 +68,8 @@ def require_links(locks: Path) -> None:
         name = locks / f"_links-{uuid.uuid4()}"
         other = name.with_suffix(".link")
         try:
-            # Who may not write reads all the same, and any other error is told by whoever meets it.
+            # A process without write permission can still read; other errors appear at their next
+            # use.
             with suppress(OSError):
                 name.touch()
                 _link(name, other)

@@ -1,4 +1,4 @@
-"""Where a queue lives: a path or URI, or a schema of a catalog."""
+"""The location of a queue: a path or URI, or a schema of a catalog."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Location:
 
     @classmethod
     def parse(cls, text: object) -> Location:
-        """Parse what `Queue` was given.
+        """Parse the location argument of `Queue`.
 
         Raises:
             InvalidOptionError: Not a path, a URI or `catalog.schema`.
@@ -62,7 +62,7 @@ class Location:
         return bool(self.parts)
 
     def needs_a_session(self) -> str:
-        """What is said where there is no Spark session to find a schema."""
+        """The error text if a catalog is given without a Spark session."""
         return (
             f"{self.text} is a schema of a catalog: only a Spark session knows where it is; "
             f"for a directory of this name write ./{self.text}"
@@ -80,7 +80,7 @@ class Location:
 
 
 def _is_path(text: str) -> bool:
-    """Whether what may be `catalog.schema` is a path."""
+    """Whether a text that may be `catalog.schema` is a path."""
     return Path(text).suffix.lower() in _SUFFIXES or Path(text).is_dir()
 
 

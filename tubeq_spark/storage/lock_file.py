@@ -1,13 +1,15 @@
-"""The file that keeps processes apart, and the line of those that wait for it.
+"""The lock file between processes, and the line of processes that wait for it.
 
-Who asks again at once would always be faster than those that wait. So processes wait in line, at a
-second file beside the lock file: its first alone waits for the lock file, and lets the next one come
-up when it has that. Both waits are the system's, which wakes whoever is next; where there are no such
-waits the lock file is asked for now and then. The first in line has time to prepare for what it will do.
+A process that asks again at once would always be faster than the waiting ones. So processes wait in
+line, at a second file beside the lock file. Only the first in line waits for the lock file, and
+when it has the lock, it lets the next one move up. Both waits are those of the operating system,
+which wakes the next process; if the system has no such waits, the process polls the lock file. The
+first in line has time to prepare its work.
 
-Each change of hands costs the next one a look at what the others committed. So a process that mostly
-asks again at once keeps the lock file for a moment after each release, until it has had it for so long
-that the line goes on: of programs that run one verb after the other each runs a few.
+After each change of the holder, the new one must read the commits of the others. So a process that
+mostly asks again at once keeps the lock file for a moment after each release, until it has had it
+for long enough. If several programs run one verb after the other, each runs a few verbs before the
+next program has its turn.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ TURN_SUFFIX = ".turn"
 _POLL = 0.003
 #: Seconds that a process may have it, from turn to turn, before the line goes on.
 STAY = 0.05
-#: Who asks again within so many seconds does so at once.
+#: A process that asks again within this many seconds asks "at once".
 _AT_ONCE = 0.001
 #: How often more it asked at once than not, of late, until it is expected to do so again.
 _OFTEN, _MOST = 2, 3
@@ -48,10 +50,10 @@ def _nothing() -> None:
 
 
 class LockFile:
-    """The lock file of a table, held by one process at a time; may be entered again by its holder."""
+    """The lock file of a table, held by one process at a time; its holder may enter it again."""
 
     def __init__(self, path: Path, wall: Clock) -> None:
-        """Use a lock file, which need not be there; `wall` is real time."""
+        """Use a lock file, which may not exist yet; `wall` is real time."""
         self.path = path
         # thread_local=False: whoever uses it lets in one thread at a time.
         self._file = FileLock(path, thread_local=False)
@@ -70,7 +72,7 @@ class LockFile:
         _lock_files.add(self)
 
     def acquire(self, prepare: Callable[[], None] = _nothing) -> None:
-        """Wait until it is ours.
+        """Wait until this process holds it.
 
         Args:
             prepare: Called while the first in line waits, which may raise nothing.
@@ -102,7 +104,7 @@ class LockFile:
             raise
 
     def release(self) -> None:
-        """Let the next one have it, once it was released as often as it was acquired."""
+        """Release it to the next process, after as many releases as acquisitions."""
         stays = False
         try:
             stays = self._stays()
@@ -126,7 +128,7 @@ class LockFile:
             self.release()
 
     def let_go(self, by: threading.Timer | None = None) -> None:
-        """Keep it no longer for whoever of this process asks at once.
+        """Stop keeping it for this process.
 
         Args:
             by: What lets it go; it does nothing where it has been taken up. Anything by default.
@@ -143,7 +145,7 @@ class LockFile:
         self._returns = min(self._returns + 1, _MOST) if at_once else max(self._returns - 1, 0)
 
     def _stays(self) -> bool:
-        """Keep it for a moment, where others wait, but this process is likely to ask at once."""
+        """Keep it for a moment if others wait but this process will likely ask again at once."""
         if self._file.lock_counter > 1:
             return False
         self._released = self._wall.monotonic()
@@ -186,14 +188,15 @@ class LockFile:
                 except Timeout:
                     prepare()
                     prepare = _nothing
-                    # Until it is free. Nobody else is before it, but for programs without a line.
+                    # Wait until it is free. Only programs of earlier versions can come before this
+                    # process.
                     with _locked(self.path):
                         continue
                 return
 
 
 class NoWaitsError(Exception):
-    """The system, or this file system, has no locks that can be waited for."""
+    """The system, or this file system, has no blocking locks."""
 
 
 @contextmanager
@@ -223,7 +226,7 @@ def _locked(path: Path, *, waits: bool = True) -> Iterator[None]:
         try:
             yield
         finally:
-            # Not by closing alone: a child of ours may have the file open, too.
+            # Closing is not enough, because a child process may have the file open, too.
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)
@@ -239,5 +242,5 @@ def _let_all_go() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A child would have what is kept as well.
+    # Otherwise a child process would hold the kept lock, too.
     os.register_at_fork(before=_let_all_go)

@@ -1,13 +1,13 @@
-"""Table locks keep writers apart: threads of a process by a lock, processes by a lock file.
+"""Table locks for writers: a lock between threads of a process, a lock file between processes.
 
-Hadoop's rename on a local file system overwrites, so two processes could both commit one version
-and one of them would lose its tasks without a word. Every write to a `file:` table therefore holds
-the table's lock file.
+Hadoop's rename on a local file system overwrites. So two processes could both commit the same
+version, and one of them would lose its tasks without an error. Therefore every write to a `file:`
+table holds the table's lock file.
 
-The lock file is Python's, the commit may be a JVM's, which may outlive its Python. So beside the lock
-file stands, while a statement runs, which JVM may be committing; who finds that another one did not
-come to its end waits until that JVM is gone. What commits in the very process that has the lock file
-ends with it: it is not noted.
+Python holds the lock file, but a JVM may make the commit, and it may live longer than its Python.
+So while a statement runs, a note beside the lock file names the JVM that may be committing. A
+process that finds the note of another JVM waits until that JVM has ended. A commit by the process
+that holds the lock file ends with this process, so it needs no note.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LONG = 5.0
 
 
 class TableLock:
-    """The lock that all writers of this process to one table share; it wakes waiting takes, too."""
+    """The lock of all writers of this process to one table; it also wakes waiting takes."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class TableLock:
         #: Whether a statement that was left in this JVM may still be running.
         self._is_left = False
         self._changes = 0
-        #: When the storage was silent last to whoever was in, and what that raised.
+        #: The time and the error of the last holder that got no answer from the storage.
         self._silent: tuple[float, TubeqError] | None = None
         #: Last task id that this process gave out, whichever queue object asked.
         self.last_id = -1
@@ -102,7 +102,7 @@ class TableLock:
         committer: Callable[[], Committer | None],
         prepare: Callable[[], None] = lambda: None,
     ) -> Iterator[None]:
-        """Hold the table against other writers of this process, and of this host if need be.
+        """Hold the table lock, between threads and, if needed, between processes of this host.
 
         Args:
             committer: Tells the JVM that is going to commit; `None`: this process does it itself.
@@ -132,7 +132,7 @@ class TableLock:
 
     @contextmanager
     def _hearing(self, began: float) -> Iterator[None]:
-        """Note whether a block finds the storage silent, for the threads that wait meanwhile.
+        """Record for waiting threads whether a block gets no answer from the storage.
 
         Each would wait for its own time-out after all those before it.
 
@@ -153,7 +153,7 @@ class TableLock:
     @staticmethod
     @contextmanager
     def _held(file: LockFile, prepare: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Hold the lock file for a block; what the block fails with stays as it is."""
+        """Hold the lock file for a block; errors of the block stay unchanged."""
         with using(file.path):
             file.acquire(prepare)
         try:
@@ -167,10 +167,10 @@ class TableLock:
         committer: Callable[[], Committer | None],
         is_known: Callable[[Exception], bool] | None = None,
     ) -> Iterator[Callable[[], None]]:
-        """Run a statement, which the table is held for, such that others know while it may commit.
+        """Run a statement under the lock, with a note that its JVM may be committing.
 
-        A statement that ends without an answer may go on in its JVM: that stays noted until the JVM is
-        gone, or until somebody who knows better removes the note.
+        A statement that ends without an answer may still run in its JVM. The note stays until the
+        JVM has ended, or until somebody removes it by hand.
 
         Args:
             committer: Tells the JVM that is going to commit; `None`: this process does it itself.
@@ -201,12 +201,12 @@ class TableLock:
                 ended.set()
             raise
         finally:
-            # A note that stays tells others to wait for our JVM, and us nothing.
+            # A remaining note makes others wait for our JVM, but does not concern us.
             if not ended.is_set() or not self._note.is_cleared():
                 self._is_left = True
 
     def _require_whole_log(self, directory: Path) -> None:
-        """Refuse to commit to a log of which something is missing; one that was refused is looked at anew.
+        """Refuse to commit to an incomplete log; after a refusal it is checked again.
 
         Raises:
             DamagedFileError: A commit file is missing or empty.
@@ -220,7 +220,7 @@ class TableLock:
 
     @contextmanager
     def changing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
-        """Hold the table for statements that need no reading before them.
+        """Hold the table lock for statements that need no read before them.
 
         Raises:
             StoreError: They could not be run, or what they have committed may not be on the disk.
@@ -231,7 +231,7 @@ class TableLock:
 
     @contextmanager
     def mending(self) -> Iterator[None]:
-        """Hold the table for a repair of its log, which is committed to by this process if at all.
+        """Hold the table lock for a repair of its log.
 
         Raises:
             StoreError: Another JVM may be committing, or the table cannot be written to the disk.
@@ -244,7 +244,7 @@ class TableLock:
             self.settle()
 
     def settle(self) -> None:
-        """Write what was committed to the disk, as far as that is promised; the table is held.
+        """Sync commits to the disk as far as durability asks for it; the lock is held.
 
         Raises:
             SyncError: It may not be there.
@@ -253,7 +253,7 @@ class TableLock:
             self.synced.settle()
 
     def flush(self) -> None:
-        """Write all that was committed to the disk, before files go on the word of the log.
+        """Sync all commits to the disk, before files are removed because of the log.
 
         Raises:
             OSError: It may not be there.
@@ -262,7 +262,7 @@ class TableLock:
             self.synced.flush()
 
     def recover(self, durability: Durability) -> None:
-        """Begin to use the table, which is made usable first if a power cut has left it half written.
+        """Begin to use the table; repair it first after a power cut.
 
         Args:
             durability: What is promised for it from now on, at the least.
@@ -273,7 +273,7 @@ class TableLock:
         with self._threads:
             place = self.synced.place()
             if self._seen_on != place:
-                # What was known is of a mount that is gone.
+                # The known state belongs to an earlier mount.
                 self.synced.forget()
                 with using(self.synced.log):
                     recover(self.synced, self._file.holding)
@@ -281,12 +281,12 @@ class TableLock:
 
     @property
     def is_exclusive(self) -> bool:
-        """Whether nobody else at all writes to the table while this lock is held."""
+        """Whether this lock excludes all other writers of the table."""
         return self._file is not None and not self._is_left
 
     @property
     def changes(self) -> int:
-        """Grows whenever this process may have made a task ready or made room."""
+        """A counter that grows when this process may have made a task ready or freed capacity."""
         return self._changes
 
     def wake_takes(self) -> None:
@@ -307,7 +307,7 @@ def table_lock_of(
     *,
     as_it_is: bool = False,
 ) -> TableLock:
-    """The table lock of a table: one for each process, whatever queue object asks.
+    """Return the lock of a table: one object for each process.
 
     The first that asks looks whether a power cut has left the table as it must not be read.
 
@@ -340,7 +340,7 @@ def table_lock_of(
 
 
 def remove_lock_files(name: str, directory: Path) -> None:
-    """Remove what a table's lock leaves in a directory where the table turned out not to be.
+    """Remove the files of a table's lock from a wrong directory.
 
     Raises:
         OSError: They cannot be removed.

@@ -1,9 +1,9 @@
 """Tells whether a process of this host reads a location by Spark, which needs its logs for longer.
 
-Spark lists a table's log, and reads what it has listed when it plans a statement, which may take long.
-So a queue object that hands out frames, or whose verbs Spark runs, holds a file together with all others
-that do, until it is closed; who wants to shorten a log finds out by trying to have that file alone. The
-system lets go of it when a process ends, however that ends.
+Spark lists a table's log and reads the listed files when it plans a statement, which may take long.
+So a queue object that returns DataFrames, or whose verbs Spark runs, holds a shared lock on a file
+until it is closed. A process that wants to shorten a log tries to get this lock exclusively. The
+system releases the lock when a process ends in any way.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FILE = "spark.readers"
 
 
 class LogReaders:
-    """The part of one queue object among those that read a location by Spark."""
+    """The shared lock of one queue object that reads a location by Spark."""
 
     def __init__(self, locks: Path | None) -> None:
-        """Take no part yet.
+        """Begin without the lock.
 
         Args:
             locks: The location's directory of lock files; `None`: logs are not shortened there.
@@ -36,7 +36,7 @@ class LogReaders:
         self._left: weakref.finalize[..., LogReaders] | None = None
 
     def enter(self) -> None:
-        """Take part, until `leave`; again does nothing."""
+        """Hold the shared lock until `leave`; a second call does nothing."""
         if self._locks is None or self._left is not None:
             return
         # Where there are no such locks, logs are never taken for unread.
@@ -47,7 +47,7 @@ class LogReaders:
             fcntl.flock(file, fcntl.LOCK_SH)
 
     def leave(self) -> None:
-        """Take part no longer."""
+        """Release the lock."""
         left, self._left = self._left, None
         if left is not None:
             left()
@@ -55,7 +55,7 @@ class LogReaders:
 
 @contextmanager
 def without_readers(locks: Path) -> Iterator[bool]:
-    """Keep those that would read a location by Spark off for the time of a block, if none does yet.
+    """Exclude readers by Spark for the time of a block, if none reads now.
 
     Args:
         locks: The location's directory of lock files.

@@ -1,4 +1,4 @@
-"""A location that was opened: where it really is, and how its writers are kept apart."""
+"""An opened location: its resolved path, and the locks of its writers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OpenedLocation:
         return cls(location, f"file:{directory}", directory / LOCKS, durability)
 
     def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
-        """The way of this process's writers to a table.
+        """Return the table lock for this process's writers to a table.
 
         After a power cut the first that asks makes the table usable again, unless it wants it as it is.
         """
@@ -57,7 +57,7 @@ class OpenedLocation:
 
 
 def recover_system_tables(opened: OpenedLocation) -> None:
-    """Make the tables usable that opening reads, if a power cut has left them half written.
+    """Repair the tables that opening reads, after a power cut.
 
     Raises:
         StoreError: The directory of lock files cannot be made, or the tables cannot be looked at.
@@ -67,7 +67,7 @@ def recover_system_tables(opened: OpenedLocation) -> None:
 
 
 def settle_system_tables(opened: OpenedLocation) -> None:
-    """Write the tables of a new queue to the disk, as far as that is promised.
+    """Sync the tables of a new queue, as far as durability asks for it.
 
     Raises:
         StoreError: They may not be there.

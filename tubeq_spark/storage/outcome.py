@@ -1,4 +1,4 @@
-"""What is known of a statement, or a read, that an engine failed with, whichever engine it was."""
+"""The outcome of a failed statement or read, for all engines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class Outcome(Enum):
-    """What is known of a statement that raised."""
+    """The outcome of a statement that raised."""
 
     CONFLICT = auto()
     """Another commit came first; nothing was written."""
@@ -33,7 +33,7 @@ class Outcome(Enum):
 
 
 class EngineError(Exception):
-    """An error of an engine that says itself what is known.
+    """An error of an engine with its outcome.
 
     Attributes:
         outcome: Of the statement.
@@ -48,7 +48,7 @@ class EngineError(Exception):
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Tell a conflict from a refusal, an error and a lost answer."""
+    """Classify an error: conflict, refusal, error or lost answer."""
     if isinstance(error, EngineError):
         return error.outcome
     spark = _spark()
@@ -64,16 +64,16 @@ def is_missing_table(error: BaseException) -> bool:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether the way to the engine is gone: its JVM, its server, or the connection to it."""
+    """Whether the engine is lost: its JVM, its server, or the connection to it."""
     spark = None if isinstance(error, EngineError) else _spark()
     return spark is not None and spark.is_unreachable(error)
 
 
 def out_of_reach(error: Exception) -> StoreError:
-    """What a verb raises when the engine is gone and nothing can have been written."""
+    """The error of a verb if the engine is lost and nothing can have been written."""
     return StoreError(f"Spark cannot be reached: {reason_of(error)}")
 
 
 def _spark() -> Any:
-    """What knows the errors of Spark; `None` in a process that has not loaded it."""
+    """The module for errors of Spark; `None` in a process that has not loaded it."""
     return sys.modules.get("tubeq_spark.storage.spark.conflicts")

@@ -1,4 +1,4 @@
-"""Asks the operating system about processes: which host this is, and what runs on it."""
+"""Asks the operating system about processes: the id of this host, and which processes run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PS_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where a process id means something.
+    """The scope in which a process id is unique.
 
     Attributes:
         name: What the host is called.
@@ -36,16 +36,16 @@ class Host:
 
 
 class Processes(Protocol):
-    """What the operating system knows."""
+    """The operating system's interface for processes."""
 
     def host(self) -> Host:
-        """Where this process runs."""
+        """The scope of this process."""
         ...
 
     def started(self, pid: int) -> str | None:
-        """When a process was started, in any form; `None` when none is running under this id.
+        """The start time of a process, in any form; `None` if it does not run.
 
-        One that has ended counts as gone, even if nobody has asked for its exit code yet.
+        A process that has ended does not run, also if its exit code was not read yet (a zombie).
         """
         ...
 
@@ -78,7 +78,7 @@ class _LinuxProcesses:
 
 
 class _PosixProcesses:
-    """Where there is no /proc, such as on macOS."""
+    """The interface without /proc, such as on macOS."""
 
     def host(self) -> Host:
         return Host(platform.node())
@@ -106,7 +106,7 @@ class _PosixProcesses:
 
 
 def _text(file: Path) -> str:
-    """What a file holds; empty when it is not there."""
+    """The contents of a file; empty if it does not exist."""
     try:
         return file.read_text(errors="replace")
     except OSError:

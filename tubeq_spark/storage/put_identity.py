@@ -1,4 +1,4 @@
-"""The identity of a put of a DataFrame, by which a repetition adds nothing."""
+"""The identity of a put by key or stream, which makes a repetition add nothing."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["PutIdentity"]
 
 @dataclass(frozen=True, slots=True)
 class PutIdentity:
-    """A name that a tube remembers, with the highest version that was put under it.
+    """A name that a tube remembers, with its highest version.
 
     A put is a repetition when a version as high was put before. So a stream, whose batches are
     numbered, takes one place in the tube's memory, however many batches it has.
 
     Attributes:
-        name: Unique in the tube; begins with what kind of name it is, so that kinds never meet.
+        name: Unique in the tube; begins with a prefix for its kind, so that kinds never clash.
         version: 1 for the only put of that name, or the number of a batch, >= 0.
     """
 
@@ -29,10 +29,10 @@ class PutIdentity:
 
     @classmethod
     def of_batch(cls, stream: str, batch: int) -> PutIdentity:
-        """A micro-batch of a stream that the program named."""
+        """A micro-batch of a stream with a name of the program."""
         return cls(f"stream {stream}", batch)
 
     @classmethod
     def of_query_batch(cls, query: str, batch: int) -> PutIdentity:
-        """A micro-batch of a streaming query, by the id that its checkpoint keeps."""
+        """A micro-batch of a streaming query, by the query id in its checkpoint."""
         return cls(f"query {query}", batch)

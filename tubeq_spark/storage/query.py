@@ -1,4 +1,4 @@
-"""Queries over one table, as data; each engine answers them in its own way."""
+"""Queries over one table, as data; each engine runs them in its own way."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Among(Expression):
-    """Whether a value is one of many; NULL may be one of many texts, and is then found among them.
+    """Whether a value is one of many, which may include NULL for texts.
 
     More than stand in a text: Spark gets them as a table. A few are `In`, and numbers are found as by it.
     """
@@ -73,13 +73,13 @@ class Among(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct(Expression):
-    """Some values as one, compared by the first that differs."""
+    """Some values as a struct, compared by the first that differs."""
 
     fields: Mapping[str, Expression]
 
 
 class Function(StrEnum):
-    """What becomes of the rows of a group."""
+    """An aggregate over the rows of a group."""
 
     COUNT = "count"
     COUNT_IF = "count_if"
@@ -103,42 +103,42 @@ class Aggregate(Expression):
 
 
 def count() -> Aggregate:
-    """How many rows there are."""
+    """The number of rows."""
     return Aggregate(Function.COUNT)
 
 
 def count_if(condition: Expression) -> Aggregate:
-    """How many rows a condition holds for."""
+    """The number of rows for which a condition holds."""
     return Aggregate(Function.COUNT_IF, condition)
 
 
 def least(part: Expression) -> Aggregate:
-    """The least value; NULL of no rows."""
+    """The least value; NULL if there are no rows."""
     return Aggregate(Function.MIN, part)
 
 
 def greatest(part: Expression) -> Aggregate:
-    """The greatest value; NULL of no rows."""
+    """The greatest value; NULL if there are no rows."""
     return Aggregate(Function.MAX, part)
 
 
 def last_by(part: Expression, by: Expression) -> Aggregate:
-    """The value of the row whose `by` is the greatest."""
+    """The value of the row with the greatest `by`."""
     return Aggregate(Function.MAX_BY, part, by)
 
 
 def total(part: Expression) -> Aggregate:
-    """The sum; NULL of no rows."""
+    """The sum; NULL if there are no rows."""
     return Aggregate(Function.SUM, part)
 
 
 def any_holds(condition: Expression) -> Aggregate:
-    """Whether a condition holds for any row; NULL of no rows."""
+    """Whether a condition holds for any row; NULL if there are no rows."""
     return Aggregate(Function.ANY, condition)
 
 
 def collected(part: Expression) -> Aggregate:
-    """Each value once; NULLs are none."""
+    """The distinct values without NULL."""
     return Aggregate(Function.COLLECT, part)
 
 
@@ -189,7 +189,7 @@ class Firsts:
 
 @dataclass(frozen=True, slots=True)
 class Union:
-    """The rows of some queries with the same columns."""
+    """A union of queries with the same columns."""
 
     selects: Sequence[Select]
 
@@ -198,12 +198,12 @@ Query: TypeAlias = Select | Union
 
 
 def keys_of(select: Select) -> dict[str, Expression]:
-    """The values that tell the groups of a query apart, by the names in its `by`."""
+    """The grouping values of a query, by the names in its `by`."""
     return {name: select.columns.get(name, Column(name)) for name in select.by or ()}
 
 
 def named(*columns: str) -> dict[str, Expression]:
-    """Columns of a table under their own names."""
+    """Columns of a table with their own names."""
     return {name: Column(name) for name in columns}
 
 

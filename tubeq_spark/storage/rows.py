@@ -1,4 +1,4 @@
-"""Rows of a tube between Arrow and Python: how they are read, and how new ones are written."""
+"""Converts rows of a tube between Arrow and Python."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _one_payload(value: pa.Scalar) -> Any:
 
 
 def with_leaves(kind: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A type with what `leaf` makes of each type in it that has no parts."""
+    """A type in which `leaf` replaces each primitive type."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(with_leaves(field.type, leaf)) for field in kind])
     if pa.types.is_map(kind):
@@ -126,7 +126,7 @@ _MOMENTS = ("created", "next_event", "expires_at")
 
 
 def stored_column(name: str, of: str = "") -> Expression:
-    """A source column as it is stored: moments come as microseconds."""
+    """Convert a source column to its stored type; times come as microseconds."""
     column = Column(name, of)
     return Moment(column) if name in _MOMENTS else column
 

@@ -1,4 +1,4 @@
-"""Tells which statements run for long: their files, not in the log yet, must not be removed."""
+"""Finds statements that run for long: VACUUM must not remove their uncommitted files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["RunningStatements"]
 
 
 class RunningStatements:
-    """The statements of a queue object that run now and that no table lock keeps VACUUM from."""
+    """The running statements of a queue object without a table lock that stops VACUUM."""
 
     def __init__(self, clock: Clock) -> None:
-        """Nothing runs yet.
+        """Begin without statements.
 
         Args:
             clock: The queue's.
@@ -44,7 +44,7 @@ class RunningStatements:
                 del self._began[key]
 
     def longer_than(self, seconds: float) -> set[str]:
-        """The tables of those that have run for so long."""
+        """The tables of statements that have run for at least some time."""
         since = self._clock.monotonic() - seconds
         with self._lock:
             return {table for table, began in self._began.values() if began <= since}

@@ -1,4 +1,4 @@
-"""What reads of a tube tell of its segments. Plain data."""
+"""Results of reads about the segments of a tube. Plain data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BadFile:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSelection:
-    """What a selection found in one segment, of one sub-queue where these are told apart."""
+    """The result of a selection in one segment, and for one sub-queue if grouped."""
 
     segment: int
     count: int
@@ -61,7 +61,7 @@ class SegmentSpan:
 
 @dataclass(frozen=True, slots=True)
 class DueGroup:
-    """Tasks of one segment that time has changed alike.
+    """Tasks of one segment with the same change by time.
 
     Attributes:
         segment: Where they are.
@@ -80,10 +80,10 @@ class DueGroup:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits for a sweep in a tube.
+    """The work of a sweep in a tube.
 
     Attributes:
-        due: Tasks that time has changed and nobody has written down.
+        due: Tasks whose state has changed by time and is not written yet.
         owners: Who holds tasks, in ended leases too.
         leftovers: Segments with rows of tubes that had this name before, or gone rows.
         tiny: Segments of few tasks, none of them taken.
@@ -97,7 +97,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueHead:
-    """A sub-queue with ready tasks: the first of them, and how many there are."""
+    """A sub-queue with ready tasks: the first of them and their number."""
 
     utube: str | None
     first: OrderPosition

@@ -1,4 +1,4 @@
-"""What a verb has committed: a statement or an append, and how many rows it changed. Plain data."""
+"""Statements and appends that verbs commit, and the number of changed rows. Plain data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["ONE_ROW", "Affected", "Append", "Clause", "Given", "Rows", "Statemen
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """What a statement says it changed, in rows."""
+    """The number of rows that a statement changed."""
 
     inserted: int = 0
     updated: int = 0
@@ -31,13 +31,13 @@ class Affected:
 
     @property
     def total(self) -> int:
-        """All rows it touched."""
+        """The number of all changed rows."""
         return self.inserted + self.updated + self.deleted
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A source of rows that were decided on.
+    """A source of rows that a verb has chosen.
 
     Attributes:
         columns: Their types by name; none: there is one row, which says nothing.
@@ -54,7 +54,7 @@ ONE_ROW = Rows({}, [()])
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A source of rows that somebody else has made.
+    """A source of rows from a caller, such as a DataFrame.
 
     Attributes:
         rows: The rows.
@@ -74,7 +74,7 @@ Using: TypeAlias = Rows | Given
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """What becomes of some of the rows that a statement finds, or does not find.
+    """A clause: the change of some rows that a statement finds, or does not find.
 
     Attributes:
         sets: The columns that it sets; `None` removes the row.
@@ -89,7 +89,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A change of one table in one commit: of each row that it finds by the first clause that applies.
+    """A change of one table in one commit: the first matching clause applies to each row.
 
     With a source it is a MERGE; without, an UPDATE or a DELETE of its one clause. In its expressions a row
     of the table is `t` and one of the source `s`; without a source the columns may have no alias.
@@ -126,13 +126,13 @@ class Statement:
 
     @property
     def only_removes(self) -> bool:
-        """Whether it has no source, and removes all rows that it finds."""
+        """Whether it has no source, and removes all rows of its condition."""
         return self.using is None and all(clause.sets is None for clause in self.clauses)
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A blind append; with `once` it is done once, whoever repeats it.
+    """A blind append; with `once` it is done only once if it is repeated.
 
     Attributes:
         table: SQL name of the table.
@@ -160,5 +160,5 @@ class Append:
 
     @property
     def tasks(self) -> int | None:
-        """How many tasks it is about."""
+        """The number of its tasks."""
         return self.size or None

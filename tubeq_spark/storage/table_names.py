@@ -1,4 +1,4 @@
-"""Names of tables as the engines know them: in a catalog, or by a path."""
+"""Names of tables for the engines: in a catalog, or by a path."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def path_table(path: str) -> str:
 
 
 def path_of(table: str) -> str | None:
-    """The path in what `path_table` made; `None` for a name in a catalog."""
+    """The path in a name of `path_table`; `None` for a name in a catalog."""
     prefix = "delta.`"
     return table[len(prefix) : -1].replace("``", "`") if table.startswith(prefix) else None

@@ -1,11 +1,11 @@
-"""Runs verbs where no interrupt can strike: in another thread, for which the main thread waits.
+"""Runs verbs in another thread, where no interrupt can strike, while the main thread waits.
 
-Python raises `KeyboardInterrupt`, and whatever else a signal handler raises, between any two bytecodes of
-the main thread, and in no other thread. So a verb that the main thread calls runs in a thread of this
-module. An interrupt ends the wait, not the verb: the verb begins nothing new, ends what it has sent, and
-undoes what nobody will get (`if_interrupted`). The main thread waits for that, until a second interrupt,
-or for `PATIENCE` seconds; then the verb ends in the background. Verbs of other threads run where they are
-called.
+Python raises `KeyboardInterrupt`, and other exceptions of signal handlers, between any two
+bytecodes of the main thread, and in no other thread. So a verb that the main thread calls runs in a
+thread of this module. An interrupt ends the wait, not the verb: the verb begins nothing new,
+finishes what it has sent, and undoes results that nobody will get (`if_interrupted`). The main
+thread waits for that until a second interrupt, or for `PATIENCE` seconds; then the verb ends in the
+background. Verbs of other threads run in these threads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-#: What the threads are called that run verbs of the main thread.
+#: The name of the threads that run verbs of the main thread.
 THREAD_NAME = "tubeq-verbs"
 #: Seconds that the main thread waits for the end of a verb that was interrupted.
 PATIENCE = 10.0
@@ -68,7 +68,7 @@ class _Call(Generic[T]):
         self.ended.acquire()
 
     def run(self) -> None:
-        """Run it, in a thread that nothing interrupts."""
+        """Run the verb in a thread that nothing interrupts."""
         if not self._begun.acquire(blocking=False):
             return
         try:
@@ -84,7 +84,7 @@ class _Call(Generic[T]):
             self.ended.release()
 
     def interrupt(self) -> None:
-        """See to it that it ends, and that nothing is left which its caller does not get."""
+        """Make the verb end, and undo a result that its caller does not get."""
         self.is_interrupted = True
         if self._decided.acquire(blocking=False):
             # Sent again: the interrupt may have come before it was sent.
@@ -98,7 +98,7 @@ class _Call(Generic[T]):
             log.warning("an interrupted verb goes on in the background; what it takes goes back")
 
     def undo(self) -> None:
-        """Undo what its caller does not get."""
+        """Undo results that the caller does not get."""
         undos, self.undos = self.undos, []
         for undo in reversed(undos):
             try:
@@ -108,7 +108,7 @@ class _Call(Generic[T]):
 
 
 class _Current(threading.local):
-    """The call that this thread runs."""
+    """The call that runs in this thread."""
 
     call: _Call[Any] | None = None
 
@@ -122,7 +122,7 @@ def uninterrupted(
     carried: Callable[[Callable[[], T]], Callable[[], T]] | None = None,
     then: Callable[[], object] | None = None,
 ) -> T:
-    """Run a verb such that an interrupt of the main thread leaves nothing half done.
+    """Run a verb so that an interrupt of the main thread leaves nothing half done.
 
     Args:
         verb: What to run.
@@ -171,20 +171,20 @@ def _in_this_thread(verb: Callable[[], T], then: Callable[[], object] | None) ->
 
 
 def if_interrupted(undo: Callable[[], object]) -> None:
-    """Have something undone if the verb that this thread runs was interrupted: its caller gets nothing."""
+    """Register an undo for an interrupt of this thread's verb, whose caller then gets nothing."""
     call = _current.call
     if call is not None:
         call.undos.append(undo)
 
 
 def is_interrupted() -> bool:
-    """Whether the verb that this thread runs was interrupted: nobody waits for what it finds."""
+    """Whether the verb of this thread was interrupted, so that nobody waits for its result."""
     call = _current.call
     return call is not None and call.is_interrupted
 
 
 def gives_up() -> bool:
-    """Whether the verb that this thread runs shall not try again; told once, then it tidies up."""
+    """Whether the verb of this thread must not retry; true once, then it may tidy up."""
     call = _current.call
     if call is None or not call.is_interrupted or call.gave_up:
         return False
@@ -194,7 +194,7 @@ def gives_up() -> bool:
 
 @contextlib.contextmanager
 def for_others() -> Iterator[None]:
-    """Run a block that other threads wait for, too: an interrupt of this one's caller is not theirs."""
+    """Run a block for other threads, too, which an interrupt of this caller must not end."""
     call, _current.call = _current.call, None
     try:
         yield
@@ -212,7 +212,7 @@ _waiting: list[None] = []
 
 
 def _send(call: _Call[T]) -> None:
-    """Have a call run, by a thread that is there or by a new one; may be sent twice."""
+    """Run a call in an idle thread or a new one; may be called twice."""
     if not _waiting:
         thread = threading.Thread(target=_run_calls, name=THREAD_NAME, daemon=True)
         try:
@@ -239,7 +239,7 @@ def _run_calls() -> None:
 
 
 def _end_threads() -> None:
-    """Wait for what runs in the background: a thread in a library does not outlive the interpreter."""
+    """Wait for background verbs: a thread in a library must end before the interpreter."""
     clock = SystemClock()
     until = clock.monotonic() + _AT_EXIT
     threads = list(_threads)
@@ -250,7 +250,7 @@ def _end_threads() -> None:
 
 
 def _begin_anew() -> None:
-    """Be a process that was forked: the threads are those of another one."""
+    """Reset the state after a fork: the threads belong to the parent process."""
     global _calls  # noqa: PLW0603  (its lock may be held by a thread that is not here)
     _calls = SimpleQueue()
     _threads.clear()

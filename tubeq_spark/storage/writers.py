@@ -1,9 +1,9 @@
-"""Which programs may commit to a location, where the storage does not keep two kinds of them apart.
+"""Which engine may commit to a location, if the storage does not detect conflicts between both.
 
-On S3 a commit of Spark goes through a table of DynamoDB, or through nothing that is safe, and one of
-the native engine through a conditional put: neither sees the other's, so one would overwrite the
-other's commit. There a location says at its creation who commits in it. Local files have the lock
-file, and other object stores refuse to overwrite a version, whoever comes second.
+On S3 a commit of Spark goes through a table of DynamoDB (or is not safe at all), and a commit of
+the native engine uses a conditional put. Neither sees the other, so one would overwrite the other.
+On such storage the location records at its creation which engine commits to it. Local files have
+the lock file, and other object stores refuse to overwrite a version, for both engines.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ def allows_one_engine_only(uri: str) -> bool:
 
 
 def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None:
-    """Refuse an engine where the other one commits.
+    """Refuse an engine if the other one commits to the location.
 
     Raises:
         StoreError: It is of the other engine.
     """
     if opened.location.in_catalog or not allows_one_engine_only(opened.uri):
         return
-    # What was made before there was another engine is Spark's.
+    # Locations that were created before the native engine existed belong to Spark.
     theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
     if theirs != engine:
         raise StoreError(_refusal(opened, theirs, engine))
 
 
 def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
-    """Why an engine must not commit where the other one does; `None`: it may.
+    """Why an engine must not commit to a location of the other; `None` if it may.
 
     Args:
         opened: The location, which `other` was let into.

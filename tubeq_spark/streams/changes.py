@@ -1,8 +1,8 @@
-"""changes: finds the version of a tube's table from which its feed of changes starts.
+"""changes: finds the version of a tube's table from which its change feed starts.
 
-A stream keeps its place in its own checkpoint; but Delta asks for the start again as long as that
-holds no more than the first batch, and fails when it is a later one by then. So whoever starts a
-stream again passes a start that does not move.
+A stream keeps its position in its checkpoint. But Delta asks for the start again as long as the
+checkpoint has only the first batch, and fails if the start is then a later version. So a program
+that restarts a stream passes a fixed start.
 """
 
 from __future__ import annotations

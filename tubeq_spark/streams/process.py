@@ -1,7 +1,7 @@
-"""process: gives a tube's tasks to a handler, batch by batch, at each tick of a streaming query.
+"""process: passes a tube's tasks to a handler, batch by batch, at each tick of a streaming query.
 
-The tube is the only state: what a handler did not finish is in the tube, held until its lease ends or
-given back. A query that is started anew, with or without its checkpoint, goes on from there.
+All state is in the tube: tasks that a handler did not finish are held until their lease ends, or
+released. A restarted query, with or without its checkpoint, goes on from there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def work_off(
     goes_on: Callable[[], bool],
     unsettled: list[Batch],
 ) -> None:
-    """Take batches until nothing is ready, one of them fails, or nobody wants more.
+    """Take batches until no task is ready, one batch fails, or the query ends.
 
     Args:
         name: Of the tube, for the log.
@@ -63,7 +63,7 @@ def _taken(name: str, take: Callable[[], Batch]) -> Batch | None:
     except (QueueStateError, TubeNotFoundError):
         raise
     except Exception:
-        # Storage may be back, or rivals gone, at the next tick.
+        # At the next tick the storage may answer again, or other writers may have finished.
         log.exception("tube %s: no batch could be taken", name)
         return None
 
@@ -73,14 +73,14 @@ def _handled(name: str, batch: Batch, handler: Callable[[DataFrame], object]) ->
         with batch:
             handler(batch.df)
     except Exception:
-        # What is released comes back at once: without a pause a handler that is broken would spin.
+        # Released tasks are ready at once: without a pause a broken handler would spin.
         log.exception("tube %s: a batch of %d tasks was not acked", name, batch.count)
         return False
     return True
 
 
 def _released(name: str, batch: Batch) -> bool:
-    """Whether nothing of a batch is held any more."""
+    """Whether a batch holds no task any more."""
     try:
         batch.release()
     except NotTakenError:

@@ -1,8 +1,8 @@
 """The sink: each micro-batch of a stream becomes tasks once, however often it is replayed.
 
-A stream has a name that no other has, and its batches have rising numbers. The commit that adds a
-batch's tasks also remembers the number under the name. A stream that was stopped between that commit
-and its own checkpoint comes again with the same number, and nothing is added.
+A stream has a unique name, and its batches have rising numbers. The commit that adds the tasks of a
+batch also stores its number under the name. If a stream is stopped between that commit and its own
+checkpoint, it sends the batch again with the same number, and the sink adds nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["ForeachBatch", "put_batch", "require_identity"]
 
 log = logging.getLogger(__name__)
 
-#: What `DataStreamWriter.foreachBatch` takes.
+#: The type of the argument of `DataStreamWriter.foreachBatch`.
 ForeachBatch = Callable[[DataFrame, int], None]
 
 
 def require_identity(ctx: TubeContext, name: str | None) -> None:
-    """Refuse a sink that could not tell its stream from others.
+    """Refuse a sink that could not identify its stream.
 
     Raises:
         InvalidOptionError: `name` is no text, or missing on Spark Connect.

@@ -1,4 +1,4 @@
-"""A streaming query that reads nothing and calls something at each tick."""
+"""A streaming query that reads no data and calls a function at each tick."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def start_ticking(
 ) -> StreamingQuery:
     """Start a query that calls `tick`.
 
-    Each tick runs in a thread of its own, because stopping a query interrupts the query's thread and
-    cancels its Spark jobs: `stop()` waits for the tick that runs.
+    Each tick runs in a separate thread, because stopping a query interrupts the query's thread and
+    cancels its Spark jobs. `stop()` waits for the running tick.
 
     Args:
         spark: The session that runs the query.
-        tick: Called with a function that tells whether the query still goes on; an error in it ends
-            the query.
-        trigger: From one tick to the next, such as "10 seconds"; `None` is one tick, then the end:
-            `availableNow`, where others are not to be had.
-        name: Of the query.
+        tick: Called with a function that returns whether the query is still active. An error in
+            `tick` ends the query.
+        trigger: Time from one tick to the next, such as "10 seconds"; with `None` the query runs
+            one tick and ends, by `availableNow`, the only trigger on some platforms.
+        name: Name of the query.
         checkpoint: Directory of the query's checkpoint; a temporary one by default.
 
     Raises:
@@ -44,7 +44,7 @@ def start_ticking(
     """
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  pyspark is optional
 
-    # A row a tick: a tick without rows would not be one.
+    # One row for each tick: without rows Spark would not call the function.
     ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
     writer = ticks.option("numPartitions", 1).load().writeStream
     if name is not None:
@@ -61,7 +61,7 @@ def start_ticking(
     started: list[StreamingQuery] = []
 
     def goes_on() -> bool:
-        # The first tick may come before the query is known here.
+        # The first tick may come before `started` has the query.
         return all(query.isActive for query in started)
 
     def run(_rows: DataFrame, _number: int) -> None:

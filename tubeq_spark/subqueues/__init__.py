@@ -1,3 +1,3 @@
-"""Sub-queues: who holds which, and how a take shares them out."""
+"""Sub-queues: which take holds which, and how a take distributes them."""
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Locks sub-queues before their tasks are taken, and frees them after these were given back.
+"""Locks sub-queues before their tasks are taken, and frees them after the tasks were given back.
 
-take: (orphans among the chosen: fence their take ids, look again,) lock the sub-queues, *then* read
-their heads, then take those. Giving back: the tube first; then whoever sees no task left under the
-take id removes the lock, by its take id. Stopped anywhere, at most an orphaned lock is left: one
-without tasks, which the next take of that sub-queue takes over, and a sweep removes.
+take: fence the take ids of orphans among the chosen sub-queues and read them again, lock the
+sub-queues, *then* read their first tasks, then take these. To give tasks back: change the tube
+first; then the verb that finds no task left under the take id removes the lock, by its take id. An
+interruption leaves at most an orphan, a lock without tasks. The next take of that sub-queue takes
+it over, and a sweep removes it.
 """
 
 from __future__ import annotations
@@ -39,13 +40,14 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-#: Who has not seen a lock before leaves it to its taker for so many times `claim_grace`.
+#: A queue object that sees a lock for the first time leaves it alone for this many times
+#: `claim_grace`.
 _UNSEEN = 60
 
 
 @dataclass(frozen=True, slots=True)
 class LockStates:
-    """All utube locks of a tube, by whether tasks are stored under them.
+    """All utube locks of a tube, grouped by whether tasks have their take ids.
 
     Attributes:
         live: Those under which tasks are stored as taken. Whether their leases last is not asked:
@@ -62,7 +64,7 @@ class LockStates:
 
 
 def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
-    """Look at all utube locks. No commit."""
+    """Read all utube locks. No commit."""
     everything = ctx.utube_locks.all()
     stored = _stored_under(ctx, everything, now_us)
     live = [lock for lock in everything if (lock.take_id, lock.utube) in stored]
@@ -97,7 +99,7 @@ def _stored_under(
 
 
 def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int]:
-    """The take ids of locks without tasks that are left to their takers.
+    """The take ids of fresh locks without tasks, which others leave alone for a while.
 
     A taker commits its tasks some time after its lock, and how long after depends on the storage:
     the time counts from when this queue object first saw the lock. One that sees it for the first
@@ -116,7 +118,7 @@ def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int
 
 
 def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[UtubeLock]:
-    """Make sure that nobody takes under these take ids any more. One commit.
+    """Fence these take ids, so that no take with one of them can commit. One commit.
 
     Returns:
         Those that are orphans still: their taker did not come first.
@@ -136,7 +138,7 @@ def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[U
 def acquire(
     ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
 ) -> int:
-    """Lock sub-queues (with a take id, and the orphan's take id each takes over). One commit.
+    """Lock sub-queues, each with a take id and the orphan that it replaces. One commit.
 
     Returns:
         How many it got: fewer than were wanted when others locked the rest first, none when it met
@@ -159,7 +161,7 @@ def free_locks(
     *,
     whole: bool = True,
 ) -> None:
-    """Remove utube locks whose tasks were all given back, or never taken. One commit.
+    """Remove utube locks whose tasks were given back or never taken. One commit.
 
     What fails leaves orphans: the tasks are given back all the same.
 
@@ -205,14 +207,14 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
 
 
 def held_in(ctx: TubeContext, segments: Collection[int]) -> set[tuple[int, str | None]]:
-    """Take id and sub-queue of what is taken in some segments, before its leases are ended."""
+    """Take id and sub-queue of taken tasks in some segments, before their leases are ended."""
     if not ctx.driver.subqueues or not segments:
         return set()
     return ctx.subqueue_reader.taken_in(segments)
 
 
 def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
-    """Remove those of these locks under which nothing is stored any more. One commit, or none.
+    """Remove those of these locks that have no tasks. One commit, or none.
 
     Their takes have landed, so no take id need be fenced. What is stored in an ended lease counts:
     a touch that was decided before its end could still come.
@@ -233,7 +235,7 @@ def _free_pairs(ctx: TubeContext, pairs: set[tuple[int, str | None]], *, whole: 
 
 
 def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
-    """Free what a take no longer holds, after tasks of it were given back."""
+    """Free the sub-queues that a take no longer holds, after some of its tasks were released."""
     if not ctx.driver.subqueues:
         return
     if whole:
@@ -251,7 +253,7 @@ def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
 
 
 def free_orphans(ctx: TubeContext, now_us: int) -> None:
-    """Remove utube locks that hold nothing. Two commits, none when there is no such lock."""
+    """Remove utube locks without tasks. Two commits, none if all have tasks."""
     if not ctx.driver.subqueues:
         return
     orphans = fence(ctx, lock_states(ctx, now_us).orphans, now_us)

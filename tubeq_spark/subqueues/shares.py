@@ -1,4 +1,4 @@
-"""Shares out sub-queues among the calls of a take: which each gets, and how many tasks of each."""
+"""Distributes sub-queues among the calls of a take: which sub-queues, and how many tasks of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["AcquiredSubqueues", "shared_out", "shares_of"]
 
 @dataclass(frozen=True)
 class AcquiredSubqueues:
-    """Sub-queues that were locked for some calls.
+    """Locked sub-queues, distributed among some calls.
 
     Attributes:
         owner: Who holds them.
@@ -42,23 +42,23 @@ class AcquiredSubqueues:
 
     @property
     def used_take_ids(self) -> list[int]:
-        """The take ids that are used."""
+        """The used take ids."""
         return [take_id for take_id in self.take_ids if take_id is not None]
 
     @property
     def quota(self) -> dict[str | None, int]:
-        """How many tasks of each sub-queue; none is in two calls."""
+        """The number of tasks of each sub-queue; no sub-queue is in two calls."""
         return {utube: n for quotas in self.quotas for utube, n in quotas.items()}
 
     @cached_property
     def lease_segment_of(self) -> dict[str | None, int]:
-        """The lease segment that the tasks of each sub-queue go to."""
+        """The lease segment for the tasks of each sub-queue."""
         pairs = zip(self.take_ids, self.quotas, strict=True)
         return {u: take_id for take_id, quotas in pairs if take_id is not None for u in quotas}
 
     @cached_property
     def take_id_of(self) -> dict[str | None, int]:
-        """The take id of each sub-queue: the one that it is held under, or its lease segment."""
+        """The take id of each sub-queue: its existing one, or its new lease segment."""
         fresh = self.lease_segment_of
         return fresh | {u: take_id for u, take_id in self.kept.items() if u in fresh}
 
@@ -66,7 +66,7 @@ class AcquiredSubqueues:
 def shared_out(
     heads: list[SubqueueHead], requests: Sequence[TakeRequest]
 ) -> list[dict[str | None, int]]:
-    """Sub-queues for each call, in the order of their heads, each to one call only."""
+    """Distribute sub-queues in the order of their first tasks; each goes to one call only."""
     left = iter(heads)
     quotas: list[dict[str | None, int]] = []
     for call in requests:
@@ -85,7 +85,7 @@ def shared_out(
 def shares_of(
     places: Iterable[tuple[str | None, OrderPosition]], acquired: AcquiredSubqueues
 ) -> list[SubqueueShare]:
-    """What goes where: of each sub-queue everything up to the last of these places."""
+    """The shares of a take: of each sub-queue everything up to its last position."""
     last: dict[str | None, OrderPosition] = {}
     for utube, position in places:
         if utube not in last or position > last[utube]:

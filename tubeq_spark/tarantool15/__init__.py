@@ -1,40 +1,44 @@
 """The queue of Tarantool 1.5, for programs that were written for it: `Queue15` over a `Queue`.
 
-| 1.5 (`queue.` …) | here | what it is made of |
+| 1.5 (`queue.` …) | `Queue15` | implementation |
 |---|---|---|
 | `put(space, tube, delay, ttl, ttr, pri, …)` | `put(tube, …, delay=, ttl=, ttr=, pri=)` | `Tube.put` |
-| `urgent(space, tube, …)` | `urgent(tube, …)` | a put before all that are there |
+| `urgent(space, tube, …)` | `urgent(tube, …)` | a put before all existing tasks |
 | `take(space, tube, timeout)` | `take(tube, timeout)` | `Tube.take` |
 | `ack(space, id)` | `ack(id)` | `Tube.ack` |
-| `release(space, id, delay, ttl)` | `release(id, delay, ttl)` | `Tube.release`, or a new life |
-| `requeue(space, id)` | `requeue(id)` | a release behind all that are there |
-| `bury(space, id)` | `bury(id)` | `Tube.bury`: in any state, by anybody |
+| `release(space, id, delay, ttl)` | `release(id, delay, ttl)` | `Tube.release`, or with a new ttl |
+| `requeue(space, id)` | `requeue(id)` | a release behind all existing tasks |
+| `bury(space, id)` | `bury(id)` | `Tube.bury`: in any state, by any session |
 | `done(space, id, …)` | `done(id, …)` | a task that stays, in state done |
 | `dig(space, id)`, `unbury` | `dig(id)`, `unbury(id)` | `Tube.kick` of one task |
 | `kick(space, tube, count)` | `kick(tube, count)` | `Tube.kick` |
 | `delete(space, id)` | `delete(id)` | `Tube.delete` |
-| `peek(space, id)`, `meta(space, id)` | `peek(id)`, `meta(id)` | `Tube.peek`, and what is stored |
+| `peek(space, id)`, `meta(space, id)` | `peek(id)`, `meta(id)` | `Tube.peek`, and the stored row |
 | `statistics()` | `statistics()`, `statistics(tube)` | `Queue.statistics` in the old names |
 | `truncate(space, tube)` | `truncate(tube)` | `Tube.truncate` |
 
-A task's data are its fields, a list. `touch` and `put_unique` are not there; `Tube.touch` is.
+A task's data is the list of its fields. `Queue15` has no `touch` and no `put_unique`; use
+`Tube.touch`.
 
 **Order.** As in 1.5 tasks come by rank, then priority (0 to 255, higher first), then put order. The
-rank is 0; `urgent` puts a task one before the first that is there, so the last urgent one is first;
-`requeue` gives one back one behind the last that is there, whatever their priorities. It keeps its
-id and priority. What is put later has rank 0 again, and goes before it, as it did in 1.5. Today's
-verbs show both in one number, `rank * 256 + 255 - priority`: an urgent task's `Task.pri` is below 0.
+rank of a normal task is 0. `urgent` gives a task the rank before the first existing task, so the
+newest urgent task is first. `requeue` releases a task with the rank behind the last existing task,
+whatever their priorities; the task keeps its id and priority. Tasks that are put later have rank 0
+and come before requeued tasks, as in 1.5. The other verbs show rank and priority as one number,
+`rank * 256 + 255 - priority`, so the `Task.pri` of an urgent task is below 0.
 
-**Differences.** There are no spaces. The errors are this package's: `NotTakenError` of what this
-session does not hold, `TaskNotFoundError` of what is not there. A delayed `release` adds the delay
-to the life, as `Tube.release` does. How often a task was buried is not counted.
+**Differences.** Spaces do not exist. The errors are those of this package: `NotTakenError` if this
+session does not hold the task, `TaskNotFoundError` if no task has the id. A `release` with a delay
+adds the delay to the ttl, as `Tube.release` does. The queue does not count how often a task was
+buried.
 
-**Tubes.** A tube that `put`, `urgent` or `take` finds missing is created: `fifottl`, a ttl of 25 days
-and a ttr of 60 seconds, as they were in 1.5. Any type with priorities and lives will do; tubes of
-other types are refused with `InvalidOptionError`, and their tasks are not found by id.
+**Tubes.** `put`, `urgent` and `take` create a missing tube: `fifottl` with a ttl of 25 days and a
+ttr of 60 seconds, as in 1.5. All types with priorities and ttls are supported. Tubes of other types
+are refused with `InvalidOptionError`, and their tasks are not found by id.
 
-**Ids** are unique in a location, so a verb needs no tube. Where the tasks are that passed through
-this object it remembers; of any other id it asks the tubes one by one: two small queries each.
+**Ids** are unique in a location, so verbs need no tube. A `Queue15` object remembers the tubes of
+the tasks that it has returned. For any other id it searches the tubes one by one, with two small
+queries each.
 """
 
 from __future__ import annotations

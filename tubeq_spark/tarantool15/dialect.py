@@ -33,12 +33,13 @@ T = TypeVar("T")
 class Queue15:
     """The verbs of Tarantool 1.5 on the tubes of a queue. Thread-safe.
 
-    Commits are to the tube's table, and as those of `Tube`'s verbs. In types with sub-queues whatever
-    gives a task back commits once more, to `_tubeq_taken_utubes`. Looking for an id commits nothing.
+    Commits are to the tube's table, like those of `Tube`'s verbs. In types with sub-queues a verb
+    that gives a task back makes one more commit, to `_tubeq_taken_utubes`. Searching for an id
+    makes no commit.
     """
 
     def __init__(self, queue: Queue) -> None:
-        """Use a queue, which stays the program's to close."""
+        """Use a queue, which the program closes itself."""
         self._queue = queue
         self._index = TaskIndex(queue)
 
@@ -59,20 +60,20 @@ class Queue15:
         """Add a task.
 
         Args:
-            tube: Where; it is created if there is none.
+            tube: The name of the tube, which is created if it does not exist.
             *data: The fields of the task, JSON values.
-            delay: Seconds before it can be taken, >= 0; added to its life.
-            ttl: Life in seconds, > 0; the tube's by default, and for 0.
-            ttr: Seconds that a taker may hold it, > 0; the tube's by default, and for 0.
+            delay: Seconds before it can be taken, >= 0; added to its ttl.
+            ttl: Time to live in seconds, > 0; the tube's by default, and for 0.
+            ttr: Seconds for which a consumer may hold it, > 0; the tube's by default, and for 0.
             pri: 0 to 255 (the highest), 127 by default.
 
         Returns:
-            The task, ready or delayed; `None` when a limfifottl tube is full.
+            The task, ready or delayed; `None` if a limfifottl tube is full.
 
         Raises:
             InvalidOptionError: Bad data or option, or a tube without priorities; nothing was written.
 
-        Commits: 1, as `Tube.put`; creating the tube takes 1 to the registry before.
+        Commits: 1, as `Tube.put`; before it 1 to the registry if it creates the tube.
         """
         options = put_options(delay, ttl, ttr, pri)
         return self._index.in_tube(tube, lambda t: self._new(t, t.put(list(data), **options)))
@@ -86,10 +87,10 @@ class Queue15:
         ttr: float | None = None,
         pri: int | None = None,
     ) -> Task15 | None:
-        """Add a task before all that are there, earlier urgent ones too; with a delay as `put`.
+        """Add a task before all existing tasks, also earlier urgent ones; with a delay as `put`.
 
-        Two that are put at the same time on different hosts may share a rank: then the priority,
-        then the id decides.
+        Two urgent tasks that are put at the same time on different hosts may get the same rank;
+        then the priority and the id decide.
 
         Args:
             tube: As for `put`.
@@ -97,15 +98,15 @@ class Queue15:
             delay: As for `put`.
             ttl: As for `put`.
             ttr: As for `put`.
-            pri: As for `put`; kept, though the rank comes first.
+            pri: As for `put`; stored, but the rank comes first.
 
         Returns:
-            The task; `None` when a limfifottl tube is full.
+            The task; `None` if a limfifottl tube is full.
 
         Raises:
             InvalidOptionError: As for `put`.
 
-        Commits: 1, as `put`, and conflicts with as little.
+        Commits: 1, as `put`. Conflicts as `put`.
         """
         options = put_options(delay, ttl, ttr, pri)
 
@@ -122,15 +123,15 @@ class Queue15:
         """Take the next task.
 
         Args:
-            tube: Where from; it is created if there is none.
-            timeout: Seconds to wait for one; `None` waits for ever, 0 does not wait.
+            tube: The name of the tube, which is created if it does not exist.
+            timeout: Seconds to wait for a task; `None` waits for ever, 0 does not wait.
 
         Returns:
-            The task, held by this session until its ttr; `None` when there was none.
+            The task, which this session holds for its ttr; `None` if none was ready.
 
         Raises:
             InvalidOptionError: A bad timeout, or a tube without priorities.
-            QueueStateError: The queue was closed meanwhile.
+            QueueStateError: The queue was closed while the call waited.
 
         Commits: as `Tube.take`.
         """
@@ -138,11 +139,11 @@ class Queue15:
         def verb(source: Tube) -> Task15 | None:
             task = source.take(timeout)
             if task is None:
-                # A tube that others have dropped looks empty.
+                # A tube that another program has dropped looks empty.
                 context_of(source).require_there(look=True)
             return self._new(source, task)
 
-        # As a whole: an interrupt after the take gives the task back.
+        # Uninterrupted as a whole, so that an interrupt after the take releases the task.
         return self._index.in_tube(
             tube, lambda source: context_of(source).queue.uninterrupted(lambda: verb(source))
         )
@@ -158,15 +159,15 @@ class Queue15:
         return self._held(task_id, lambda tube, number: tube.ack(number), gone=True)
 
     def release(self, task_id: int, delay: float | None = None, ttl: float | None = None) -> Task15:
-        """Give a task back to its old place.
+        """Release a task to its old place in the order.
 
         Args:
             task_id: A task held by this session.
-            delay: Seconds before it is ready again, >= 0; added to its life.
-            ttl: A new life in seconds from now; by default, and for 0, the old one goes on.
+            delay: Seconds before it is ready again, >= 0; added to its ttl.
+            ttl: A new time to live in seconds from now; by default, and for 0, the old one stays.
 
         Returns:
-            The task: ready, delayed, or buried when it reached `max_attempts`.
+            The task: ready, delayed, or buried if it has reached `max_attempts`.
 
         Raises:
             NotTakenError: It is not held by this session, or its ttr has passed.
@@ -186,9 +187,9 @@ class Queue15:
         return self._held(task_id, verb)
 
     def requeue(self, task_id: int) -> Task15:
-        """Give a task back behind all that are there, ready or not, whatever their priorities.
+        """Release a task behind all existing tasks, in any state and with any priority.
 
-        It keeps its id and priority. What is put later goes before it.
+        It keeps its id and priority. Tasks that are put later come before it.
 
         Raises:
             NotTakenError: It is not held by this session, or its ttr has passed.
@@ -203,14 +204,14 @@ class Queue15:
         return self._held(task_id, verb)
 
     def done(self, task_id: int, *data: Any) -> Task15:
-        """Keep a task as done, with these fields for its data.
+        """Keep a task in state done, with these fields as its data.
 
-        It stays until it is deleted, its tube is truncated, or its ttl ends; nobody takes it.
-        `Tube.on_task_change` tells of it as `done`.
+        It stays until it is deleted, its tube is truncated, or its ttl ends; takes ignore it.
+        `Tube.on_task_change` reports the event `done`.
 
         Raises:
             NotTakenError: It is not held by this session, or its ttr has passed.
-            InvalidOptionError: The data are no JSON values; nothing was written.
+            InvalidOptionError: A field is not a JSON value; nothing was written.
 
         Commits: 1. Conflicts only with whoever ends this lease.
         """
@@ -224,22 +225,22 @@ class Queue15:
     # -- both ---------------------------------------------------------------------------------
 
     def bury(self, task_id: int) -> Task15:
-        """Set a task aside until it is dug up or kicked; from any state but done, by anybody.
+        """Set a task aside until it is dug up or kicked; in any state but done, by any session.
 
         Raises:
-            TaskNotFoundError: There is no such task, or it is done.
+            TaskNotFoundError: No task has this id, or it is done.
 
-        Commits: 1, none when it is buried already; as `Tube.bury`.
+        Commits: 1, none if it is already buried; as `Tube.bury`.
         """
         return self._there(task_id, lambda tube, number: tube.bury(number))
 
     def dig(self, task_id: int) -> Task15:
-        """Make a buried task ready, its attempts start anew.
+        """Make a buried task ready again; its attempts begin at 0 again.
 
         Raises:
-            TaskNotFoundError: There is no such task, or it is not buried.
+            TaskNotFoundError: No task has this id, or it is not buried.
 
-        Commits: 1. Conflicts with whatever else changes a task of the same segment.
+        Commits: 1. Conflicts with other commits that change tasks of the same segment.
         """
 
         def verb(tube: Tube, number: int) -> Task:
@@ -251,13 +252,13 @@ class Queue15:
     unbury = dig
 
     def kick(self, tube: str, count: int = 1) -> int:
-        """Make up to `count` buried tasks ready, the first in order first.
+        """Make up to `count` buried tasks ready again, in their order.
 
         Returns:
-            How many there were.
+            The number of kicked tasks.
 
         Raises:
-            TubeNotFoundError: There is no such tube.
+            TubeNotFoundError: No tube has this name.
             InvalidOptionError: A bad count, or a tube without priorities.
 
         Commits: as `Tube.kick`.
@@ -265,20 +266,20 @@ class Queue15:
         return self._index.tube(tube).kick(count)
 
     def delete(self, task_id: int) -> Task15:
-        """Remove a task; from any state, by anybody.
+        """Remove a task; in any state, by any session.
 
         Raises:
-            TaskNotFoundError: There is no such task.
+            TaskNotFoundError: No task has this id.
 
         Commits: 1, as `Tube.delete`.
         """
         return self._there(task_id, lambda tube, number: tube.delete(number), gone=True)
 
     def truncate(self, tube: str) -> None:
-        """Remove every task of a tube, done ones too.
+        """Remove all tasks of a tube, including done ones.
 
         Raises:
-            TubeNotFoundError: There is no such tube.
+            TubeNotFoundError: No tube has this name.
             InvalidOptionError: A tube without priorities.
 
         Commits: as `Tube.truncate`.
@@ -288,26 +289,27 @@ class Queue15:
     # -- looking ------------------------------------------------------------------------------
 
     def peek(self, task_id: int) -> Task15:
-        """Look at a task in whatever state, done ones too.
+        """Return a task in any state, including done.
 
         Raises:
-            TaskNotFoundError: There is no such task, or its life is over.
+            TaskNotFoundError: No task has this id, or its ttl has ended.
 
         Commits: none.
         """
         return self._there(task_id, lambda tube, number: tube.peek(number))
 
     def meta(self, task_id: int) -> dict[str, Any]:
-        """Look at what is known of a task.
+        """Return all stored values of a task.
 
         Returns:
-            `task_id`, `tube`, `status`; `event`: when it changes by itself; `ipri`: its rank, lower
-            first, 127 as a rule; `pri`; `cid`: the session that holds it; `created`; `ttl` (from
-            `created`) and `ttr` in seconds; `cbury`: `None`, it is not counted; `ctaken`: how often
-            it was taken since it was put or dug up; `now`. Times are UTC; never is `None`.
+            `task_id`, `tube`, `status`; `event`: when its state changes by time; `ipri`: its rank,
+            lower first, usually 127; `pri`; `cid`: the session that holds it; `created`; `ttl`
+            (from `created`) and `ttr` in seconds; `cbury`: always `None`, because it is not
+            counted; `ctaken`: how often it was taken since it was put or dug up; `now`. Times are
+            UTC; `None` means never.
 
         Raises:
-            TaskNotFoundError: There is no such task, or its life is over.
+            TaskNotFoundError: No task has this id, or its ttl has ended.
 
         Commits: none.
         """
@@ -325,15 +327,16 @@ class Queue15:
         """Return counts of tasks and calls.
 
         Args:
-            tube: A tube; all that have priorities by default.
+            tube: The name of a tube; by default all tubes with priorities.
 
         Returns:
-            `{"tasks": {"ready", "delayed", "taken", "buried", "done", "total"}, "calls": {...}}`, or
-            that by tube. Done are those that `done` has kept. Calls count what other programs did
-            with today's verbs, too; a kicked task counts as dug up, as in 1.5.
+            `{"tasks": {"ready", "delayed", "taken", "buried", "done", "total"}, "calls": {...}}`,
+            or a dict of these by tube name. `done` counts the tasks that the verb `done` keeps.
+            Calls include those of other programs by the verbs of `Tube`; a kicked task counts as
+            dug up, as in 1.5.
 
         Raises:
-            TubeNotFoundError: There is no such tube.
+            TubeNotFoundError: No tube has this name.
             InvalidOptionError: A tube without priorities.
 
         Commits: none.
@@ -346,7 +349,7 @@ class Queue15:
     # -- inside -------------------------------------------------------------------------------
 
     def _new(self, tube: Tube, task: Task | None) -> Task15 | None:
-        """A task that came out of a tube; where it lives is remembered."""
+        """Convert a task of a tube, and remember its tube."""
         if task is None:
             return None
         self._index.remember(task.task_id, tube)

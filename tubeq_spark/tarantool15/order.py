@@ -1,10 +1,11 @@
 """The order of the 1.5 dialect in one number: a rank that its verbs set, then the user's priority.
 
 Tarantool 1.5 takes tasks by (ipri, pri): an internal priority that `urgent` and `requeue` set, and
-the program's own from 0 to 255, higher first. Here the rank is 0 as a rule, below 0 after `urgent`
-and above after `requeue`, and a tube's `pri` holds both, `rank * 256 + 255 - priority`. So a task
-keeps its id and its priority wherever it goes, tubes are in the order (pri, task_id) as ever, and
-what was put with `pri` 0 to 255 by the other verbs is between the urgent and the requeued tasks.
+the program's own from 0 to 255, higher first. In this dialect the rank is normally 0, below 0 after
+`urgent` and above 0 after `requeue`. The column `pri` contains both, as `rank * 256 + 255 -
+priority`. So a task always keeps its id and its priority, and tubes are still in the order (pri,
+task_id). Tasks that other verbs put with a `pri` of 0 to 255 are between the urgent and the
+requeued tasks.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def rank_of(stored: int) -> int:
 def rank_before(first: int | None) -> int:
     """The rank of an urgent task: before the first stored `pri` (`None`: none is below the usual).
 
-    At the end of all ranks it shares the first one.
+    If no lower rank is left, it shares the first one.
     """
     rank = 0 if first is None else min(0, rank_of(first))
     return max(_FIRST_RANK, rank - 1)
@@ -59,7 +60,7 @@ def rank_before(first: int | None) -> int:
 def rank_behind(last: int | None) -> int:
     """The rank of a requeued task: behind the last stored `pri` (`None`: none is above the usual).
 
-    At the end of all ranks it shares the last one.
+    If no higher rank is left, it shares the last one.
     """
     rank = 0 if last is None else max(0, rank_of(last))
     return min(_LAST_RANK, rank + 1)

@@ -1,4 +1,4 @@
-"""Statistics of tubes under the names that Tarantool 1.5 had for states and calls."""
+"""Statistics of tubes with the names of states and calls in Tarantool 1.5."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 __all__ = ["statistics15"]
 
 _OPEN = ("ready", "delayed", "taken", "buried")
-#: Counters that are called as today's; a dug task is a kicked one.
+#: Counters with the same name as those of `Queue.statistics`; `dig` is `kick` there.
 _CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
 
 
 def statistics15(tubes: Sequence[Tube]) -> dict[str, Any]:
-    """What `Queue15.statistics` says of some tubes of a queue, by their names."""
+    """Return the statistics of some tubes of a queue, by their names."""
     if not tubes:
         return {}
     contexts = [context_of(tube) for tube in tubes]
@@ -32,7 +32,7 @@ def statistics15(tubes: Sequence[Tube]) -> dict[str, Any]:
 
 def _in_old_names(found: TubeStatistics) -> dict[str, Any]:
     tasks = {name: found.tasks[name] for name in (*_OPEN, "total")}
-    # What is stored and none of those was kept when it was done.
+    # The other stored tasks are those that the verb `done` keeps.
     tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
     old = old_calls_of(found.ctx.record.id, found.written)
     calls = {name: found.calls[event] for name, event in _CALLS.items()}

@@ -1,9 +1,9 @@
-"""Where the tubes and tasks of the 1.5 dialect are: tubes by name, tasks by nothing but their id.
+"""Finds the tubes of the 1.5 dialect by name, and the tubes of tasks by id.
 
-Ids are unique in a location and never given twice, so what is remembered of one stays true until its
-tube is dropped, and then the task is gone with it. What is not remembered is looked for in the tubes
-one by one: a query for their names, and two small ones for each, of which the second reads only the
-files that can hold the id.
+Ids are unique in a location and never used twice. So a remembered tube of an id stays correct until
+the tube is dropped, and the task with it. For other ids it searches the tubes one by one: a query
+for their names, and two small queries for each tube, of which the second reads only the files that
+can contain the id.
 """
 
 from __future__ import annotations
@@ -28,35 +28,34 @@ __all__ = ["TaskIndex"]
 
 T = TypeVar("T")
 
-#: Life and time to run of what was put without, in seconds; for tubes that are created here.
+#: Default ttl and ttr in seconds of tubes that the dialect creates.
 _TTL, _TTR = 25 * 86_400.0, 60.0
-#: Ids whose tubes are remembered.
+#: Most ids whose tubes are remembered.
 _MOST_HOMES = 100_000
 
 
 class TaskIndex:
-    """The tubes of a queue that suit the dialect, and the tubes of tasks that passed through it."""
+    """The supported tubes of a queue, and the tubes of the tasks that were returned."""
 
     def __init__(self, queue: Queue) -> None:
-        """Look in `queue`."""
+        """Search in `queue`."""
         self._queue = queue
         self._tubes: dict[str, Tube] = {}
         self._homes: dict[int, Tube] = {}
         self._lock = threading.Lock()
 
     def in_tube(self, name: Any, verb: Callable[[Tube], T]) -> T:
-        """Do something in a tube, which is created if there is none.
+        """Run a verb on a tube, which is created if it does not exist.
 
-        A tube that is remembered is not asked for again: it costs a query. When it was dropped
-        meanwhile, the one that has its name by now is found.
+        A remembered tube is not looked up again, which would cost a query. If it was dropped
+        meanwhile, the tube that now has its name is used.
 
         Args:
-            name: Of the tube.
-            verb: What to do; of a tube that was dropped it raises `TubeNotFoundError`, and has
-                written nothing.
+            name: The name of the tube.
+            verb: The verb. On a dropped tube it raises `TubeNotFoundError` and writes nothing.
 
         Raises:
-            InvalidOptionError: The name is none, or the tube has no priorities.
+            InvalidOptionError: The name is not valid, or the tube has no priorities.
         """
         with self._lock:
             known = self._tubes.get(name) if isinstance(name, str) else None
@@ -76,10 +75,10 @@ class TaskIndex:
         return verb(tube)
 
     def tube(self, name: Any) -> Tube:
-        """The tube that has this name now.
+        """Return the tube that has this name now.
 
         Raises:
-            TubeNotFoundError: There is none.
+            TubeNotFoundError: No tube has this name.
             InvalidOptionError: It has no priorities.
         """
         tube = self._queue.tube(name)
@@ -94,16 +93,16 @@ class TaskIndex:
         return tube
 
     def tubes(self) -> list[Tube]:
-        """All tubes that suit the dialect."""
+        """Return all tubes that the dialect supports."""
         found = []
         for name in self._queue.tubes():
-            # Others are not for it, of a type that is not known here, or gone by now.
+            # Skip tubes that it does not support, that have unknown types, or that were dropped.
             with contextlib.suppress(InvalidOptionError, TubeNotFoundError):
                 found.append(self.tube(name))
         return found
 
     def remember(self, task_id: int, tube: Tube) -> None:
-        """Remember where a task is."""
+        """Remember the tube of a task."""
         with self._lock:
             self._homes.pop(task_id, None)
             self._homes[task_id] = tube
@@ -111,12 +110,12 @@ class TaskIndex:
                 del self._homes[next(iter(self._homes))]
 
     def forget(self, task_id: int) -> None:
-        """Forget a task that is gone."""
+        """Forget a removed task."""
         with self._lock:
             self._homes.pop(task_id, None)
 
     def home(self, task_id: int) -> Tube | None:
-        """The tube of a task; `None`: it is in none that suits the dialect."""
+        """Return the tube of a task; `None` if it is in no supported tube."""
         with self._lock:
             tube = self._homes.get(task_id)
         if tube is not None:

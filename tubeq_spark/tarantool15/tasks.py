@@ -1,4 +1,4 @@
-"""A task as Tarantool 1.5 had it: its fields, the options it is put with, and what is known of it."""
+"""Tasks, options of puts and metadata in the form of Tarantool 1.5."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Task15", "meta", "put_options", "task15"]
 
 @dataclass(frozen=True, slots=True)
 class Task15(Task):
-    """A task as the 1.5 dialect has it: `pri` is 0 to 255, higher first; `data` are its fields.
+    """A task of the 1.5 dialect: `pri` is 0 to 255, higher first; `data` is the list of its fields.
 
     Attributes:
         tube: The name of its tube.
@@ -29,7 +29,7 @@ class Task15(Task):
 
     @property
     def status(self) -> str:
-        """Its state in a word: ready, taken, done, buried or delayed."""
+        """Its state as a word: ready, taken, done, buried or delayed."""
         return self.state.name.lower()
 
     def as_tuple15(self) -> tuple[Any, ...]:
@@ -39,7 +39,7 @@ class Task15(Task):
 
 
 def task15(task: Task, tube: Tube) -> Task15:
-    """A task of today's verbs as the dialect has it."""
+    """Convert a task of a tube."""
     seen = {f.name: getattr(task, f.name) for f in fields(Task)}
     return Task15(**seen | {"pri": priority_of(task.pri), "tube": tube.name})
 
@@ -47,9 +47,9 @@ def task15(task: Task, tube: Tube) -> Task15:
 def put_options(
     delay: float | None, ttl: float | None, ttr: float | None, pri: int | None
 ) -> dict[str, Any]:
-    """Check the options of a put, and give them the names and values of `Tube.put`."""
+    """Check the options of a put, and convert them to those of `Tube.put`."""
     priority = USUAL_PRI if pri is None else validation.old_pri("pri", pri)
-    # 1.5 took its defaults for 0, and its clients send 0 for what is not given.
+    # In 1.5, 0 means the default, and its clients send 0 for options that are not given.
     return {
         "delay": delay,
         "ttl": None if ttl is None else validation.seconds("ttl", ttl) or None,
@@ -59,7 +59,7 @@ def put_options(
 
 
 def meta(tube: Tube, row: StoredTask, now_us: int) -> dict[str, Any]:
-    """What is known of a task, by the names that 1.5 had for it."""
+    """Return the metadata of a task by its names in 1.5."""
     holder = row.owner if row.state is TaskState.TAKEN else None
     return {
         "task_id": row.task_id,

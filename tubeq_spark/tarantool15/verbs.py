@@ -39,12 +39,12 @@ __all__ = ["dig", "done", "look", "release", "requeue", "urgent"]
 
 
 def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:
-    """Put a task before all that are there, unless it is delayed; `None` when the tube is full."""
+    """Put a task before all existing tasks, unless it is delayed; `None` if the tube is full."""
     request = put.prepare(ctx, PutCall([data], options, 0))
     ctx.queue.session.start_beating()
 
     def attempt() -> Plan[list[list[StoredTask]]]:
-        # The look is part of the attempt: what others put urgently under this table lock is seen.
+        # Read within the attempt, to see urgent tasks that others have put under this table lock.
         return put.plan(ctx, [_ahead(ctx, request)])
 
     rows = ctx.queue.loop.run("urgent", ctx.table_lock, attempt)[0]
@@ -64,7 +64,7 @@ def _ahead(ctx: TubeContext, request: PutRequest) -> PutRequest:
 
 
 def requeue(ctx: TubeContext, task_id: int) -> Task:
-    """Give a held task back behind all that are there, or bury it when its attempts are used up."""
+    """Release a held task behind all existing tasks, or bury it if its attempts are used up."""
 
     def after(row: StoredTask, _now_us: int) -> StoredTask:
         rank = rank_behind(ctx.reader.last_pri(USUAL_LAST, but=task_id))
@@ -83,7 +83,7 @@ def requeue(ctx: TubeContext, task_id: int) -> Task:
 
 
 def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | None) -> Task:
-    """Give a held task back with a new life, counted from now; the delay is added to it."""
+    """Release a held task with a new ttl, counted from now; the delay is added to it."""
 
     def after(row: StoredTask, now_us: int) -> StoredTask:
         state = after_giving_back(row.attempts, ctx.max_attempts)
@@ -103,7 +103,7 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
 
 
 def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
-    """Keep a held task as done, with other data; nobody takes it, its life goes on."""
+    """Keep a held task in state done, with other data; takes ignore it, and its ttl goes on."""
     encoded = ctx.codec.encode(data)
 
     def after(row: StoredTask, _now_us: int) -> StoredTask:
@@ -127,10 +127,10 @@ def _held(
     *,
     data: bool = False,
 ) -> Task:
-    """Make something else of a task that this session holds.
+    """Change a task that this session holds.
 
     Raises:
-        NotTakenError: It does not.
+        NotTakenError: This session does not hold it.
     """
 
     def attempt(memory: locate.Memory) -> Plan[list[Task]]:
@@ -152,10 +152,10 @@ def _held(
 
 
 def dig(ctx: TubeContext, task_id: int) -> Task:
-    """Make a buried task ready, with its attempts forgotten: `kick` of one.
+    """Make a buried task ready again, with 0 attempts: `kick` of one task.
 
     Raises:
-        TaskNotFoundError: There is no such task, or it is not buried.
+        TaskNotFoundError: No task has this id, or it is not buried.
     """
     return settle.kick_named(ctx, [task_id])[0]
 

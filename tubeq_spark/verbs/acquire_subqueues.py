@@ -1,9 +1,9 @@
-"""Locks sub-queues for a take, before it takes: choose, fence orphans, lock; and the undoing.
+"""Locks sub-queues before a take: choose, fence orphans, lock; and undoes this.
 
-Between the locking and the MERGE that takes nobody else takes from these sub-queues, unless the
-take id was fenced; then the MERGE fails. When it does, the sub-queues are freed and all begins
-anew. When it moves only some of several tasks of a sub-queue, because a compaction or a sweep moved
-others, these go back first.
+Between the lock and the MERGE of the take no other take takes from these sub-queues, unless the
+take id was fenced; then the MERGE fails, the sub-queues are freed, and the take starts again. If
+the MERGE moves only some of several tasks of a sub-queue, because a compaction or a sweep moved
+others, these tasks are released first.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Acquisition:
         self._abandoned: list[int] = []
 
     def free_abandoned(self) -> None:
-        """Free what was locked for a MERGE that has failed for good: nothing is taken under it."""
+        """Free the locks for a MERGE that has failed: no task was taken."""
         locks.free_locks(self._ctx, self._abandoned)
         self._abandoned = []
 
     def acquire(self, mine: Mapping[str | None, int] | None = None) -> AcquiredSubqueues | None:
-        """Lock sub-queues for the calls; `None` when none is free.
+        """Lock sub-queues for the calls; `None` if none is free.
 
         Args:
             mine: Take ids of sub-queues that are held, and about to be free: these need no
@@ -69,7 +69,8 @@ class Acquisition:
         wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of.items() if u not in mine]
         if not wanted:
             return acquired
-        # Before the commit: one that was made, though it raised, is freed with the others.
+        # Recorded before the commit, so that a lock is also freed if its commit raised but
+        # succeeded.
         self._abandoned = acquired.used_take_ids
         got = locks.acquire(ctx, wanted, owner, now_us)
         if got < len(wanted):
@@ -105,12 +106,12 @@ class Acquisition:
         raise Stale
 
     def incomplete(self, acquired: AcquiredSubqueues) -> bool:
-        """The MERGE has moved fewer tasks than were chosen: undo what could be out of order.
+        """After a MERGE that moved fewer tasks: undo it if the order could be wrong.
 
-        Of a sub-queue that gave several tasks the first may have been moved away, by a compaction
-        or a sweep, before the MERGE: what came after it must not be handed out now. Nobody has seen
-        these tasks; stopped before they are back, their leases end. What rivals have deleted or
-        buried is nobody's next task, and undoes nothing.
+        If a take gets several tasks of a sub-queue, a compaction or a sweep may have moved the
+        first one before the MERGE. Then the take must not return the later ones. No caller has
+        these tasks yet; if it is interrupted before it releases them, their leases end. Tasks that
+        others have deleted or buried meanwhile do not matter.
 
         Returns:
             Whether it has given all tasks back.
@@ -127,7 +128,7 @@ class Acquisition:
         return True
 
     def landed(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
-        """The MERGE has committed: free what was locked for nothing.
+        """After a committed MERGE: free the locked sub-queues without taken tasks.
 
         Args:
             acquired: What was locked.

@@ -1,9 +1,9 @@
-"""Sets aside, before a take, the tasks whose payload cannot be handed out.
+"""Buries, before a take, tasks whose payload Python cannot represent.
 
 A put refuses such payloads, so they were written by SQL or by an earlier version. They are buried
-while they are candidates, before anything is taken: a commit of its own. Stopped before it, nothing
-happened; stopped after it, they are buried and nothing is taken. A rival that moves one of them first
-makes the take read its candidates anew.
+while they are candidates, before anything is taken, by a separate commit. If the take is
+interrupted before this commit, nothing has changed; after it, the tasks are buried and nothing is
+taken. If another commit moves one of them first, the take reads its candidates again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ __all__ = ["readable"]
 
 log = logging.getLogger(__name__)
 
-#: Where one cannot be read, so many candidates are looked through, so that many cost one commit.
+#: If one task is unreadable, this many candidates are checked, so that one commit buries many.
 _LOOK_AHEAD = 1_000
 
 
 def readable(
     ctx: TubeContext, rows: list[StoredTask], read: Callable[[int], list[StoredTask]]
 ) -> list[StoredTask]:
-    """The candidates of a take, once those that cannot be handed out are buried.
+    """Read the candidates of a take, and bury unreadable ones.
 
     One commit for every 1,000 that cannot be read, none as a rule.
 

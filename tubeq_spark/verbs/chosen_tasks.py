@@ -1,8 +1,9 @@
-"""What a take has chosen: rows that were read, or segments of which only counts were read.
+"""The tasks that a take has chosen: rows, or segments with counts of rows.
 
-Both tell the same of themselves, so that a take is one algorithm for single tasks and for batches: how
-many tasks they are, where they are, and what a call holds once the statement has moved them: as they
-were chosen or, where a rival moved some of them first, as it is read back.
+Both classes have the same methods, so a take is one algorithm for single tasks and for batches: how
+many tasks there are, in which segments, and the result of a call after the statement has moved
+them. The result are the chosen tasks, or, if other commits moved some of them first, the rows that
+are read back.
 """
 
 from __future__ import annotations
@@ -38,45 +39,45 @@ T = TypeVar("T")
 
 
 class ChosenTasks(Protocol[T]):
-    """Tasks that a take is about to move; `T` is what a call holds of them then."""
+    """The chosen tasks of a take; `T` is the result of one call."""
 
     @classmethod
     def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
-        """Choose what comes first in the order, ended leases included."""
+        """Choose the first tasks in the order, including those with ended leases."""
         ...
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
-        """Choose what comes first in sub-queues that were locked."""
+        """Choose the first tasks of locked sub-queues."""
         ...
 
     @property
     def count(self) -> int:
-        """How many tasks."""
+        """The number of tasks."""
         ...
 
     @property
     def segments(self) -> list[int]:
-        """Where they are."""
+        """The segments of the tasks."""
         ...
 
     @property
     def in_lease_segment(self) -> bool:
-        """Whether some are in leases that have ended, which is written down before they are taken."""
+        """Whether some have ended leases, which must be written before they are taken."""
         ...
 
     @property
     def is_all_that_is_ready(self) -> bool:
-        """Whether the tube has nothing else that is ready, so that sub-queues need not be told apart."""
+        """Whether no other task of the tube is ready, so rows need not be selected by sub-queue."""
         ...
 
     @property
     def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
-        """Sub-queue and place in the order, of each task or of the last ones."""
+        """Sub-queue and position of each task or of the last ones."""
         ...
 
     def shares(self, counts: Sequence[int]) -> list[OrderPosition]:
-        """The last place of each call, of those calls that get anything."""
+        """The last position of each call that gets tasks."""
         ...
 
     def moved(self, ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, T]:
@@ -84,11 +85,11 @@ class ChosenTasks(Protocol[T]):
         ...
 
     def read_back(self, ctx: TubeContext, meant: Mapping[int, T], count: int) -> dict[int, T]:
-        """What is held under each take id, when only `count` of the tasks were moved."""
+        """The tasks under each take id, if only `count` of them were moved."""
         ...
 
     def write_down(self, ctx: TubeContext, held: Mapping[int, T], now_us: int) -> None:
-        """Count and tell what time had done to the tasks that are held now."""
+        """Count the events by time of the held tasks, and keep them for the callback."""
         ...
 
     def utubes(self, ctx: TubeContext, held: Mapping[int, T], *, complete: bool) -> set[str | None]:
@@ -98,11 +99,11 @@ class ChosenTasks(Protocol[T]):
 
 @dataclass(frozen=True, slots=True)
 class ChosenRows(TaskRows):
-    """Tasks that a take is about to move, by their rows."""
+    """The chosen tasks of a take, as rows."""
 
     @classmethod
     def first(cls, ctx: TubeContext, now_us: int, count: int) -> Self:
-        """Choose what comes first in the order; what cannot be handed out is buried before."""
+        """Choose the first tasks in the order; bury unreadable ones before."""
 
         def read(at_least: int = 0) -> list[StoredTask]:
             return ctx.reader.ready(now_us, max(count, at_least), ctx.max_attempts)
@@ -111,7 +112,7 @@ class ChosenRows(TaskRows):
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
-        """Choose what comes first in locked sub-queues; what cannot be handed out is buried before."""
+        """Choose the first tasks of locked sub-queues; bury unreadable ones before."""
 
         def read(at_least: int = 0) -> list[StoredTask]:
             each = at_least // len(acquired.quota)
@@ -122,21 +123,21 @@ class ChosenRows(TaskRows):
 
     @property
     def in_lease_segment(self) -> bool:
-        """Whether some are in leases that have ended."""
+        """Whether some have ended leases."""
         return any(row.state is TaskState.TAKEN for row in self.rows)
 
     @property
     def is_all_that_is_ready(self) -> bool:
-        """Not asked for rows."""
+        """Not used for rows."""
         return False
 
     @property
     def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
-        """Sub-queue and place in the order of each."""
+        """Sub-queue and position of each task."""
         return ((row.utube, position_of(row)) for row in self.rows)
 
     def shares(self, counts: Sequence[int]) -> list[OrderPosition]:
-        """The last place of each call, of those calls that get anything."""
+        """The last position of each call that gets tasks."""
         lasts, begin = [], 0
         for count in counts:
             share = self.rows[begin : begin + count]
@@ -156,12 +157,12 @@ class ChosenRows(TaskRows):
     def read_back(
         self, ctx: TubeContext, meant: Mapping[int, TakenRows], _count: int
     ) -> dict[int, TakenRows]:
-        """What is held under each take id: by that, as others may have moved it by now."""
+        """The tasks under each take id, read by take id, because others may have moved them."""
         lease = next(iter(meant.values())).lease
         return _by_take_id(ctx.reader.held_under(meant, lease.owner), lease)
 
     def write_down(self, ctx: TubeContext, held: Mapping[int, TakenRows], now_us: int) -> None:
-        """Count and tell what time had done to the tasks that are held now."""
+        """Count the events by time of the held tasks, and keep them for the callback."""
         ids = {row.task_id for taken in held.values() for row in taken.rows}
         write_down(ctx, [row for row in self.rows if row.task_id in ids], now_us)
 
@@ -174,7 +175,7 @@ class ChosenRows(TaskRows):
 
 
 def _by_take_id(held: Iterable[StoredTask], lease: NewLease) -> dict[int, TakenRows]:
-    """Tasks that are held, by the take ids that they are held under."""
+    """The held tasks by take id."""
     rows: dict[int, list[StoredTask]] = defaultdict(list)
     for row in held:
         if row.take_id is not None:
@@ -184,7 +185,7 @@ def _by_take_id(held: Iterable[StoredTask], lease: NewLease) -> dict[int, TakenR
 
 @dataclass(frozen=True, slots=True)
 class ChosenSegments:
-    """Tasks whose rows were not read: how many there are in each segment, and the last of them."""
+    """The chosen tasks without their rows: for each segment the count and the last task."""
 
     selections: Sequence[SegmentSelection]
     is_all_that_is_ready: bool = False
@@ -196,7 +197,7 @@ class ChosenSegments:
 
     @classmethod
     def of_subqueues(cls, ctx: TubeContext, acquired: AcquiredSubqueues) -> Self:
-        """Choose what comes first in locked sub-queues."""
+        """Choose the first tasks of locked sub-queues."""
         now_us, quota = acquired.now_us, acquired.quota
         if acquired.alone:
             everything = ctx.subqueue_reader.all_selections(now_us, ctx.max_attempts, quota)
@@ -208,26 +209,26 @@ class ChosenSegments:
 
     @property
     def count(self) -> int:
-        """How many tasks."""
+        """The number of tasks."""
         return sum(selection.count for selection in self.selections)
 
     @property
     def segments(self) -> list[int]:
-        """Where they are."""
+        """The segments of the tasks."""
         return sorted({selection.segment for selection in self.selections})
 
     @property
     def in_lease_segment(self) -> bool:
-        """Whether some are in leases that have ended."""
+        """Whether some have ended leases."""
         return any(selection.in_lease_segment for selection in self.selections)
 
     @property
     def places(self) -> Iterable[tuple[str | None, OrderPosition]]:
-        """Sub-queue and place in the order of the last task of each segment."""
+        """Sub-queue and position of the last task of each segment."""
         return ((selection.utube, selection.last) for selection in self.selections)
 
     def shares(self, _counts: Sequence[int]) -> list[OrderPosition]:
-        """The last place of all: segments are not divided between calls."""
+        """The last position of all: segments are not divided between calls."""
         return [max(selection.last for selection in self.selections)] if self.selections else []
 
     def moved(self, _ctx: TubeContext, to: Destination, lease: NewLease) -> dict[int, LeasedBatch]:
@@ -249,7 +250,7 @@ class ChosenSegments:
     def read_back(
         self, ctx: TubeContext, meant: Mapping[int, LeasedBatch], count: int
     ) -> dict[int, LeasedBatch]:
-        """What is held under each take id: counted, where that is not known."""
+        """The tasks under each take id; counted if the number is not known."""
         held = {}
         for take_id, batch in meant.items():
             n = count if len(meant) == 1 else ctx.reader.count_of(take_id, batch.lease.owner)
@@ -258,7 +259,7 @@ class ChosenSegments:
         return held
 
     def write_down(self, ctx: TubeContext, _held: Mapping[int, LeasedBatch], _now_us: int) -> None:
-        """Count delays that have ended; who they were is not known."""
+        """Count ended delays; the single tasks are not known."""
         ctx.count("delay", sum(selection.delayed for selection in self.selections))
 
     def utubes(

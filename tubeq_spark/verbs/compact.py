@@ -1,7 +1,8 @@
 """Keeps a tube's table small: merges tiny segments, removes leftovers of drops.
 
-Steps: read which segments, one statement that moves or removes their rows. Stopped before it: nothing
-happened. No other verb needs it to be right, and it yields to whoever commits first.
+Steps: read the segments, one statement that moves or removes their rows. If it is interrupted
+before the statement, nothing has changed. No other verb depends on it, and it gives up if another
+commit comes first.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ log = logging.getLogger(__name__)
 
 #: Segments at the head of the queue that a compaction leaves to the takes.
 _HEAD = 4
-#: Versions from one look whether it is time to compact to the next.
+#: Number of versions between two checks whether to compact.
 _EVERY = 16
-#: A segment of more bytes is not tiny, and what a compaction merges has no more than so many.
+#: A segment with more bytes is not tiny, and a compaction merges at most this many bytes.
 _TINY_BYTES, _MOST_BYTES = 256 << 10, 16 << 20
 
 
 def is_worth_compacting(ctx: TubeContext, tiny: int) -> bool:
-    """Whether so many tiny segments are too many."""
+    """Whether this number of tiny segments is too many."""
     return tiny - _HEAD > ctx.queue.config.fold_segments
 
 
@@ -65,7 +66,7 @@ def compact(ctx: TubeContext) -> int:
 def _tiny(ctx: TubeContext) -> list[int]:
     """Segments that are worth merging, in the order of their tasks.
 
-    Large payloads stay where they are: to write them anew costs more than a file of their own does.
+    Large payloads are not compacted: rewriting them costs more than a separate file.
     """
     config, tables = ctx.queue.config, ctx.queue.engine.tables
     few = ctx.segment_reader.tiny_segments(config.fold_rows, config.segment_rows)
@@ -74,7 +75,7 @@ def _tiny(ctx: TubeContext) -> list[int]:
 
 
 def compact_at_times(ctx: TubeContext) -> None:
-    """Compact after a verb that made a segment: on engines that can count the small ones cheaply.
+    """Compact after a verb that made a segment, on engines that count small files cheaply.
 
     Whoever committed one version in so many looks. What fails here is left to a sweep.
     """
@@ -87,7 +88,7 @@ def compact_at_times(ctx: TubeContext) -> None:
 
 
 def remove_leftovers(ctx: TubeContext) -> int:
-    """Remove rows of tubes that had this name before and were dropped, and gone rows.
+    """Remove rows of dropped tubes of this name, and gone rows.
 
     Returns:
         How many rows. At most one commit.
@@ -98,7 +99,7 @@ def remove_leftovers(ctx: TubeContext) -> int:
         if not segments:
             return Plan(None, lambda _: 0)
         if ctx.table.change_feed:
-            # Rows of tasks that have ended: notes tell where they are, not how many.
+            # Rows of ended tasks: notes have their segments, not their number.
             sum_ended(ctx)
         statement = ctx.writer.delete_segments(segments)
         return Plan(statement, lambda affected: affected.deleted)

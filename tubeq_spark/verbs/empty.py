@@ -24,7 +24,7 @@ _MOST_SEGMENTS = 100_000
 
 
 def truncate(ctx: TubeContext) -> None:
-    """Delete all that was there at the first look, also what others move meanwhile.
+    """Delete all tasks of the first read, also those that others move meanwhile.
 
     What time had ended by then is written down first, and counts as expired.
     """

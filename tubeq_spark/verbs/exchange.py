@@ -1,4 +1,4 @@
-"""exchange: ack tasks and take the next, in one commit where whole lease segments are acked."""
+"""exchange: ack tasks and take the next ones, in one commit if whole lease segments are acked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def exchange(ctx: TubeContext, ids: Sequence[int], request: TakeRequest) -> list
 
 
 def _lasting(ctx: TubeContext, took: TakenRows | None) -> TakenRows | None:
-    """What an exchange hands out: its ack stands, whatever becomes of the leases."""
+    """The result of an exchange: its ack is done, also if a lease has ended."""
     try:
         (lasting,) = outlast(ctx, [took])
     except TubeqError:

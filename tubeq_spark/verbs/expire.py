@@ -1,9 +1,10 @@
-"""Applies timeouts: ended leases, delays and lives, and what dead sessions hold.
+"""Writes ended leases, delays and ttls, and releases the tasks of dead sessions.
 
-Each is one guarded MERGE over literal segments, decided on a fresh read. Stopped before it:
-nothing is written, and every verb still judges by the effective state. Stopped after it: done, but
-its counts are lost with the process. A rival that writes the same down first makes the guard (or
-the conflict check) refuse, and the next reading finds nothing left to do.
+Each is one guarded MERGE over literal segments, decided on a fresh read. If it is interrupted
+before the MERGE, nothing is written, and every verb still computes effective states. If it is
+interrupted after it, the states are written, but its counts of calls are lost with the process. If
+another commit writes the same states first, the guard (or the conflict check) fails, and the next
+read finds nothing left to do.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ExpiryCounts:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The total number."""
         return self.readied + self.expired + self.released
 
 
@@ -110,7 +111,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
             for row in for_callback:
                 ctx.events.written_down(row, now_us, ctx.max_attempts, counted=False)
             back, removed = affected.updated, affected.deleted
-            # Updated, too, but elsewhere: the rests of lease segments, and rows that are gone.
+            # Other updated rows: the rests of lease segments, and gone rows.
             if lease_segments or ctx.table.change_feed:
                 back = ctx.reader.count_in(dest)
             if ctx.table.change_feed:
@@ -127,7 +128,7 @@ def end_due(ctx: TubeContext, now_us: int) -> ExpiryCounts:
 
 
 def _changed(groups: list[DueGroup], back: int, deleted: int) -> list[DueGroup]:
-    """The groups, without what others had written down before the statement came.
+    """The groups without the rows that others changed before the statement.
 
     Lease segments change as decided or not at all; other segments may hold less by then.
 
@@ -165,13 +166,13 @@ def _counted(ctx: TubeContext, groups: list[DueGroup]) -> ExpiryCounts:
 
 
 def write_down(ctx: TubeContext, rows: Iterable[StoredTask], now_us: int) -> None:
-    """Count and tell what time had done to rows that were changed before anyone wrote it down."""
+    """Count events by time of rows that were changed before they were stored."""
     for row in rows:
         ctx.events.written_down(row, now_us, ctx.max_attempts)
 
 
 def release_taken(ctx: TubeContext, owner: str | None) -> int:
-    """Give back what an owner (or anybody: `None`) has taken.
+    """Release the taken tasks of an owner, or of all (`None`).
 
     A commit for each 1,000 takes, and one that frees their sub-queues.
 
@@ -184,7 +185,7 @@ def release_taken(ctx: TubeContext, owner: str | None) -> int:
     held: set[tuple[int, str | None]] = set()
     more = True
     while more:
-        # What others take meanwhile is not waited for: that might never end.
+        # Tasks that others take meanwhile are not released: the loop might never end.
         passed, more = ctx.queue.loop.run(
             "release", ctx.table_lock, lambda: _release_pass(ctx, owner, held)
         )
@@ -223,11 +224,11 @@ def _release_pass(
 
 
 def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool = True) -> int:
-    """Release what dead sessions hold in this tube.
+    """Release the tasks of dead sessions in this tube.
 
     A session that is not known to be alive is marked dead first (one commit, which reads its rows
-    and which a renewal conflicts with), then its tasks are released (one more). Stopped in between,
-    the mark stays, and whoever looks next releases.
+    and which a renewal conflicts with), then its tasks are released (one more). If it is
+    interrupted in between, the mark stays, and the next check releases them.
 
     Args:
         ctx: The tube.
@@ -245,7 +246,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
     if at_us is None and last is not None and last <= now_us < last + interval:
         return 0
     if there:
-        # Who finds nothing relies on it that somebody has asked the registry.
+        # A call that finds nothing must know that the tube still exists, so ask the registry.
         queue.checked[ctx.record.id] = now_us
         ctx.require_there(look=True)
     owners = [owner for owner in ctx.reader.owners(_MOST) if owner != queue.session.owner]
@@ -255,7 +256,7 @@ def end_dead_sessions(ctx: TubeContext, at_us: int | None = None, *, there: bool
 
 
 def end_lapsed_sessions(ctx: TubeContext) -> None:
-    """Release what sessions hold that are found over now, before others take: its place is before theirs.
+    """Release tasks of ended sessions before a take, because they may come first in the order.
 
     No commit as a rule, and no read but of what has been written about the sessions since; as
     `end_dead_sessions` where one is over.

@@ -1,9 +1,8 @@
-"""Locates named tasks, and what else is in their lease segments: remembered, or read.
+"""Locates named tasks and the other tasks in their lease segments: remembered, or read.
 
-A statement that settles some tasks of a lease segment moves the rest of it, so it has to know all
-of it. What is remembered of a lease segment saves the reading, and no more: a MERGE that goes by it
-names every task, and fails as a whole when a task is missing from the lease segment, or the lease
-segment holds one more.
+A statement that settles some tasks of a lease segment moves the others, so it must know all of
+them. Remembered tasks only save the read: a MERGE that relies on them names every task, and fails
+as a whole if a task is missing from the lease segment, or if the segment has one more.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ class NamedTasks:
 
     @property
     def count(self) -> int:
-        """How many tasks are named."""
+        """The number of named tasks."""
         return len(self.rows)
 
     @property
     def segments(self) -> list[int]:
-        """Where the named tasks are."""
+        """The segments of the named tasks."""
         return list(dict.fromkeys(row.segment for row in self.rows))
 
     @property
     def whole(self) -> bool:
-        """Whether the named tasks are whole lease segments and nothing else."""
+        """Whether the named tasks are exactly some whole lease segments."""
         named = {row.task_id for row in self.rows}
         return len(self.lease_segments) == len(self.segments) and all(
             named.issuperset(ids) for ids in self.lease_segments.values()
@@ -63,11 +62,11 @@ class NamedTasks:
 
     @property
     def _named(self) -> bool:
-        """Whether `source` names tasks: whole lease segments that were read are what they were."""
+        """Whether `source` must name tasks; not for whole lease segments that were read."""
         return bool(self.remembered) or not self.whole
 
     def source(self) -> list[SettleRow]:
-        """Source rows for a MERGE: named tasks, and the rest of their lease segments.
+        """Source rows for a MERGE: the named tasks, and the others of their lease segments.
 
         Of a lease segment whose ids are remembered nothing else may be there.
         """
@@ -115,7 +114,7 @@ def located(ctx: TubeContext, rows: list[StoredTask], *, remembered: bool) -> Na
 
 
 def _members(ctx: TubeContext, lease_segments: Sequence[int]) -> dict[int, list[int]]:
-    """The ids of all tasks in some lease segments, read; a lease segment that is gone is left out.
+    """Read the ids of all tasks in some lease segments; missing segments are left out.
 
     What is remembered otherwise is forgotten.
     """
@@ -159,14 +158,14 @@ def _read(ctx: TubeContext, ids: Sequence[int], now_us: int) -> list[StoredTask 
 
 
 class Memory:
-    """Trusts what the queue object remembers in the first attempt only."""
+    """Uses the remembered tasks only in the first attempt."""
 
     def __init__(self) -> None:
-        """Trust it."""
+        """Use them in the next attempt."""
         self.trusted = True
 
     def once(self) -> bool:
-        """Whether to trust it now."""
+        """Whether to use them in this attempt."""
         trusted, self.trusted = self.trusted, False
         return trusted
 

@@ -1,10 +1,10 @@
-"""put and put_many: insert new tasks, into segments that no other put uses.
+"""put and put_many: insert new tasks into segments that no other put uses.
 
-Steps: reserve ids (a commit only when the slot's bound is reached), one insert-only MERGE.
-Stopped before the MERGE: ids are lost, nothing else. Stopped after it: the tasks are there. On the
-native engine a put merges tiny segments at times, by a commit of its own that follows.
-Others' commits cannot disturb it: its segments are named by numbers that are its own. In a tube with a
-capacity it reads what is stored before, and another put in between makes it begin anew.
+Steps: reserve ids (a commit only when the range of the slot is used up), one insert-only MERGE. If
+it is interrupted before the MERGE, only ids are lost; after it, the tasks are there. On the native
+engine a put sometimes merges tiny segments, by a separate commit after it. Other commits do not
+affect a put, because only it uses the numbers of its segments. In a tube with a capacity it first
+reads the number of stored tasks, and starts again if another put commits in between.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def put_many(
 
 
 def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] | Exception]:
-    """Commit the items of several calls at once; of a call that finds no room, none."""
+    """Commit the items of several calls at once, except calls without free capacity."""
     stored = ctx.queue.loop.run("put", ctx.table_lock, lambda: plan(ctx, requests))
     tasks: list[list[Task] | Exception] = [ctx.record_event("put", rows) for rows in stored]
     if any(stored):
@@ -68,7 +68,7 @@ def put_group(ctx: TubeContext, requests: list[PutRequest]) -> list[list[Task] |
 
 
 def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredTask]]]:
-    """One attempt to put the items of several calls: what each has put, nothing without room."""
+    """One attempt to put the items of several calls; the result of a refused call is empty."""
     now_us = ctx.queue.now_us()
     room = None if ctx.capacity is None else ctx.capacity_gate.look(now_us)
     if room is not None and room.dropped:
@@ -116,7 +116,7 @@ def _places(
 
 
 def _admitted(requests: list[PutRequest], room: int | None) -> list[PutRequest | None]:
-    """The calls that find room, each as a whole, in the order they came."""
+    """The calls for which the capacity is enough, each as a whole, in their order."""
     admitted: list[PutRequest | None] = []
     for request in requests:
         fits = room is None or len(request.news) <= room

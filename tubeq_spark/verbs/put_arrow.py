@@ -1,7 +1,7 @@
-"""put_arrow: an Arrow table becomes tasks in one commit; nothing goes through Python row by row.
+"""put_arrow: an Arrow table becomes tasks in one commit, without Python code for each row.
 
-Steps: check all columns and values, count the rows by sub-queue, then as `put_rows` says. Ids follow
-the order of the rows.
+Steps: check all columns and values, count the rows by sub-queue, then the steps of `put_rows`. Ids
+follow the order of the rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POSITION_MASK = (1 << POSITION_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """The bucket of each row's sub-queue, which is computed once for each of these.
+    """The bucket of each row's sub-queue, computed once for each sub-queue.
 
     Attributes:
         of_utubes: The bucket of each sub-queue that there is.
@@ -61,7 +61,7 @@ class Buckets:
 
 
 def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -> PutResult:
-    """Put the rows of a table; none when there is no room for all.
+    """Put the rows of a table, or none if the capacity is too small for all.
 
     Raises:
         InvalidOptionError: A column or a value is bad.
@@ -85,12 +85,12 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
 
 
 def places(size: int) -> Any:
-    """The places of so many rows: 0, 1, 2, ..."""
+    """The positions of the rows: 0, 1, 2, ..."""
     return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
 
 
 def task_ids(numbers: Range, at: Any) -> Any:
-    """The ids of the rows at these places, as `ids.task_id_of` has them."""
+    """The ids of the rows at these positions, as `ids.task_id_of` computes them."""
     ticks = pc.add(at, numbers.first)
     high = pc.shift_left(pc.shift_right(ticks, POSITION_BITS), SLOT_BITS + POSITION_BITS)
     low = pc.bit_wise_and(ticks, _POSITION_MASK)
@@ -98,7 +98,7 @@ def task_ids(numbers: Range, at: Any) -> Any:
 
 
 def segments_of(numbering: Numbering, buckets: Buckets, at: Any) -> Any:
-    """The segments of the rows at these places, as `Spread.segment` has them."""
+    """The segments of the rows at these positions, as `Spread.segment` computes them."""
     layout = numbering.layout
     groups = [layout.groups[bucket % layout.buckets] for bucket in buckets.of_utubes]
     firsts = array([group.first for group in groups], pa.int64())

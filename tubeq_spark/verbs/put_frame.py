@@ -1,10 +1,11 @@
 """put_df: a DataFrame of any size becomes tasks in one commit, and is never collected.
 
-Steps: one counting pass (rows and bad values of each partition), a look whether the tube is still
-there, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
-id). Ids follow the order of partitions; a DataFrame that yields other rows when written than when counted fails the put, so ids
-never overlap. The append is blind to a drop that lands between the look and itself: its rows are
-gone with the tube then, as if they had been put just before.
+Steps: one counting pass (rows and bad values of each partition), a check that the tube still
+exists, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
+id). Ids follow the order of partitions. If a DataFrame has another number of rows when it is
+written than when it is counted, the put fails, so ids never overlap. The append does not read the
+tombstone of a drop that commits between the check and the append. Its rows are then dropped with
+the tube, as if they had been put just before.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["NOTHING", "CountedFrame", "count_frame", "put_df", "put_frame"]
 
 @dataclass(frozen=True, slots=True)
 class CountedFrame:
-    """A DataFrame whose columns and values were found good."""
+    """A checked DataFrame."""
 
     df: DataFrame
     payload: list[str]
@@ -50,17 +51,17 @@ class CountedFrame:
 
     @property
     def total(self) -> int:
-        """How many rows it has."""
+        """The number of its rows."""
         return self.counted.total
 
 
 def put_df(ctx: TubeContext, df: DataFrame, identity: PutIdentity | None) -> PutResult:
-    """Put the rows of a DataFrame; none when there is no room for all."""
+    """Put the rows of a DataFrame, or none if the capacity is too small for all."""
     return put_frame(ctx, count_frame(ctx, df), identity) or NOTHING
 
 
 def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
-    """Check and count what is to be put: one pass, and one before it where rows are exchanged.
+    """Check and count the rows in one pass; with a shuffle another pass copies them before.
 
     A refusal reads once more, for a value that the message shows.
 
@@ -82,7 +83,7 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
 def put_frame(
     ctx: TubeContext, frame: CountedFrame, identity: PutIdentity | None
 ) -> PutResult | None:
-    """Put counted rows; `None` when the tube has no room for all of them."""
+    """Put counted rows; `None` if the capacity is too small for all of them."""
     counted = frame.counted
 
     def rows(numbering: Numbering) -> DataFrame:
@@ -98,7 +99,7 @@ def put_frame(
 
 
 def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> Counted:
-    """Count the rows of each partition and bucket: at most 256 numbers a partition come back."""
+    """Count the rows of each partition and bucket: at most 256 numbers for each partition."""
     checks = checks_of(ctx, df, payload)
     conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
     counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]

@@ -1,6 +1,6 @@
-"""Checks a DataFrame that is put: its columns, and its values by SQL conditions.
+"""Checks the columns and values of a DataFrame that is put, by SQL conditions.
 
-What is checked here could not be handed out later: a put by objects refuses it in Python, a put of
+These checks find values that no take could return. A put of objects makes them in Python, a put of
 a DataFrame in the pass that counts its rows.
 """
 
@@ -45,7 +45,7 @@ _DURATIONS = (*_NUMBERS, T.FloatType, T.DoubleType, T.DecimalType)
 
 
 def payload_names(ctx: TubeContext, df: DataFrame) -> list[str]:
-    """The columns that hold the payload.
+    """The payload's columns.
 
     Raises:
         InvalidOptionError: One of them is missing, or of another type.
@@ -90,7 +90,7 @@ def check_columns(ctx: TubeContext, df: DataFrame) -> None:
 
 
 def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check]:
-    """What is checked of each row."""
+    """The checks of each row."""
     expected = payload_type(ctx)
     if expected is None:
         checks = [Check("data", _is_bad_json(), JSON_ALLOWED)]
@@ -110,7 +110,7 @@ def checks_of(ctx: TubeContext, df: DataFrame, payload: list[str]) -> list[Check
 
 
 def example(df: DataFrame, check: Check) -> str:
-    """One bad value for the message, from a second reading; "" where that has none."""
+    """One bad value for the message, from a second read; "" if that finds none."""
     text = f"make_valid_utf8(left(CAST({identifier(check.column)} AS STRING), {_SHOWN}))"
     rows = df.where(check.is_bad).selectExpr(f"{text} AS text").take(1)
     if not rows:
@@ -122,7 +122,7 @@ def example(df: DataFrame, check: Check) -> str:
 
 
 def _is_bad_json() -> str:
-    """The condition for a text that a take could not hand out, or not as it was meant."""
+    """The condition for a text that a take could not return, or not unchanged."""
     # Spark's parser leaves what comes after a value alone. In a list it must be the end or a
     # comma, in an object too, and after that no text goes on as both.
     texts = ("concat('[', data, ']')", """concat('{"d":', data, '}')""")
@@ -145,13 +145,13 @@ _ESCAPES = (
 
 
 def _may_be_deep() -> str:
-    """A cheap condition that nearly all texts fail."""
+    """A cheap condition that is false for nearly all texts."""
     opening = "length(data) - length(translate(data, '[{', ''))"
     return f"length(data) > {2 * DEPTH_MAX} AND {opening} > {DEPTH_MAX}"
 
 
 def _is_deep() -> str:
-    """Whether lists and objects lie deeper than allowed inside one another."""
+    """Whether lists and objects are nested too deeply."""
     without_texts = f"regexp_replace(data, {string(_TEXTS)}, '')"
     brackets = f"regexp_replace({without_texts}, {string(_NO_BRACKETS)}, '')"
     now = "depth.now + CASE WHEN c IN ('[', '{') THEN 1 ELSE -1 END"

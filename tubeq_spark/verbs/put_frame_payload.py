@@ -1,6 +1,6 @@
-"""Checks the payload's columns of a DataFrame, and gives them the types that they are stored in.
+"""Checks the payload columns of a DataFrame, and converts them to the stored types.
 
-What `payload_values` says of single values is said here of types, and by SQL conditions of values.
+It has the rules of `payload_values` for types, and as SQL conditions for values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Check(NamedTuple):
-    """What the values of a column must not be.
+    """A condition that the values of a column must not fulfil, with its message.
 
     Attributes:
         column: Its name.
@@ -48,7 +48,7 @@ class Check(NamedTuple):
 
 
 def require_assignable(given: T.StructType, payload: T.StructType) -> None:
-    """Refuse columns of a type whose values a payload's columns do not store.
+    """Refuse columns of a type whose values the payload cannot store.
 
     Raises:
         InvalidOptionError: There is one; its name, its type and the payload's are told.
@@ -67,7 +67,7 @@ def _kinds(columns: T.StructType) -> Mapping[str, pa.DataType]:
 
 
 def without_void(df: DataFrame, payload: T.StructType) -> DataFrame:
-    """A DataFrame whose payload has NULLs of the payload's types, where they are of none."""
+    """Give NULL columns without a type the payload's types."""
     kinds = {
         field.name: _filled(df.schema[field.name].dataType, field.dataType) for field in payload
     }
@@ -77,7 +77,7 @@ def without_void(df: DataFrame, payload: T.StructType) -> DataFrame:
 
 
 def as_stored(df: DataFrame, payload: T.StructType) -> DataFrame:
-    """A DataFrame whose payload, once its values were found good, has the types that are stored."""
+    """Cast the checked payload of a DataFrame to the stored types."""
     kinds = {field.name: field.dataType for field in payload}
     return _cast(
         df,
@@ -95,7 +95,7 @@ def _cast(df: DataFrame, kinds: Mapping[str, T.DataType]) -> DataFrame:
 
 
 def _filled(given: T.DataType, wanted: T.DataType) -> T.DataType:
-    """A type with the parts of another one where it has none."""
+    """A type whose parts without a type are taken from another type."""
     if isinstance(given, T.NullType):
         return wanted
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
@@ -112,7 +112,7 @@ def _filled(given: T.DataType, wanted: T.DataType) -> T.DataType:
 
 
 def payload_checks(given: T.StructType, payload: T.StructType) -> list[Check]:
-    """What is checked of each row's payload; columns are of types whose values may be stored."""
+    """The checks of each row's payload; the column types are already accepted."""
     kinds, checks = _kinds(payload), []
     for field in payload:
         value, kind = identifier(field.name), given[field.name].dataType
@@ -129,7 +129,7 @@ def payload_checks(given: T.StructType, payload: T.StructType) -> list[Check]:
 
 
 def _is_lost(given: T.DataType, wanted: T.DataType, value: str, depth: int = 0) -> str | None:
-    """The condition for values that are others once they are stored; `None`: none is."""
+    """The condition for values that a cast would change; `None` if it changes none."""
     if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
         return _any_is_lost(given.elementType, wanted.elementType, value, depth)
     if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
@@ -156,7 +156,7 @@ def _any_is_lost(given: T.DataType, wanted: T.DataType, values: str, depth: int)
 
 
 def _is_kept(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
-    """The condition for a number to be the same in another type; `None`: each one is."""
+    """The condition that a cast keeps a number unchanged; `None` if it always does."""
     if isinstance(wanted, T.IntegralType):
         return _is_whole(given, *range_of(_kinds(T.StructType().add("n", wanted))["n"]), value)
     if isinstance(wanted, (T.FloatType, T.DoubleType)):
@@ -173,7 +173,7 @@ def _is_kept(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
 
 
 def _is_whole(given: T.DataType, least: int, most: int, value: str) -> str:
-    """The condition for a number to be a whole one within bounds."""
+    """The condition that a number is an integer within bounds."""
     if isinstance(given, T.IntegralType):
         return f"CAST({value} AS BIGINT) BETWEEN {least} AND {most}"
     if isinstance(given, T.DecimalType):
@@ -186,13 +186,13 @@ def _is_whole(given: T.DataType, least: int, most: int, value: str) -> str:
 
 
 def is_no_text(value: str) -> str:
-    """The condition for a text that is no UTF-8."""
+    """The condition for a text that is not UTF-8."""
     # Spark's strings are any bytes: CAST(X'FF' AS STRING) is one.
     return f"coalesce(NOT is_valid_utf8({value}), FALSE)"
 
 
 def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
-    """The condition for values of a type that Python cannot hold; `None` where it can hold all."""
+    """The condition for values that Python cannot represent; `None` if it can represent all."""
     if isinstance(kind, T.ArrayType):
         return _any_is_unreadable(kind.elementType, value, depth)
     if isinstance(kind, T.MapType):
@@ -212,7 +212,7 @@ def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
 
 
 def _lacks_one(field: T.StructField, value: str, depth: int = 0) -> str | None:
-    """The condition for a column that has no value, or not all within it; `None`: it needs none."""
+    """The condition for a missing value in a NOT NULL column; `None` if it has none."""
     within = _lacks_within(field.dataType, value, depth)
     return within if field.nullable else _either(f"{value} IS NULL", within)
 

@@ -1,6 +1,6 @@
 """Makes the rows that a put of a DataFrame writes: numbered, and spread over segments.
 
-All of it is expressions that the executors evaluate; only counts have come to the driver.
+These are expressions that the executors evaluate; the driver has only counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OVERRUN", "Counted", "bucket_column", "frame_rows"]
 
-#: What the numbering raises when a partition has other rows than were counted.
+#: The error of the numbering if a partition has another number of rows than were counted.
 OVERRUN = "tubeq:overrun"
 _POSITION_MASK = (1 << POSITION_BITS) - 1
 #: The low bits of monotonically_increasing_id are the row's place in its partition.
@@ -35,19 +35,19 @@ _ROW_MASK = (1 << 33) - 1
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Rows of each partition that is not empty, and of each bucket of sub-queues."""
+    """The number of rows of each non-empty partition, and of each bucket of sub-queues."""
 
     partitions: Counter[int] = field(default_factory=Counter)
     buckets: Counter[int] = field(default_factory=Counter)
 
     @property
     def total(self) -> int:
-        """All rows."""
+        """The number of all rows."""
         return self.partitions.total()
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Rows in the partitions before each."""
+        """The number of rows in the partitions before each one."""
         offsets, so_far = {}, 0
         for partition, count in sorted(self.partitions.items()):
             offsets[partition] = so_far
@@ -60,7 +60,7 @@ def _has_utube(df: DataFrame, payload: list[str]) -> bool:
 
 
 def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
-    """The bucket of each row, as `segment_layout.hash_of` has it."""
+    """The bucket of each row, as `segment_layout.hash_of` computes it."""
     if not ctx.driver.subqueues or not _has_utube(df, payload):
         return "0"
     text = "coalesce(CAST(utube AS STRING), '')"
@@ -70,7 +70,7 @@ def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
 def frame_rows(
     ctx: TubeContext, df: DataFrame, payload: list[str], counted: Counted, numbering: Numbering
 ) -> DataFrame:
-    """The rows as a put writes them (columns of `INSERTED`)."""
+    """The rows that a put writes (columns of `INSERTED`)."""
     call = _Constants(counted, numbering, bucket_column(ctx, df, payload))
     numbered = df.selectExpr(
         *[identifier(name) for name in df.columns],
@@ -113,7 +113,7 @@ def frame_rows(
 
 
 class _Constants:
-    """What is one value for a whole call, as expressions whose generated code is always the same.
+    """Values that are constant for a call, as expressions with the same generated code.
 
     A number is part of the code that Spark generates and compiles, an array only its argument:
     with plain literals each put would compile its code anew.
@@ -162,6 +162,6 @@ def _task_id(tick: str, slot: str) -> str:
 
 
 def _microseconds(seconds: str) -> str:
-    """`us_from_seconds` as an expression: NULL for never and for a hundred years or more."""
+    """`us_from_seconds` as an expression: NULL for never, and from a hundred years on."""
     forever = f"{FOREVER_S:.0f}D"
     return f"CASE WHEN {seconds} < {forever} THEN CAST(round({seconds} * {US}D) AS BIGINT) END"

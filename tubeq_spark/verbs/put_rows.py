@@ -1,7 +1,7 @@
 """Puts counted rows, of a DataFrame or an Arrow table, in one commit: the steps that both share.
 
-Steps: a look whether the tube is still there (only before an append, which is blind to a drop),
-reserve ids, one statement. Stopped before it: ids are lost, nothing else.
+Steps: check that the tube still exists (only before an append, which does not read a tombstone),
+reserve ids, one statement. If it is interrupted before the statement, only ids are lost.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NOTHING", "Numbering", "put_rows"]
 
-#: What a put returns that adds nothing.
+#: The result of a put that adds nothing.
 NOTHING = PutResult(0, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """What the rows of a put are numbered with.
+    """The ids and segments that the rows of a put get.
 
     Attributes:
         total: How many rows there are.
@@ -54,7 +54,7 @@ class Numbering:
         return [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
 
     def result(self, inserted: int) -> PutResult:
-        """What the put returns that has inserted so many rows: all, or none."""
+        """The result of a put that has inserted some number of rows: all, or none."""
         if not inserted:
             return NOTHING
         return PutResult(inserted, self.numbers.task_id(0), self.numbers.task_id(self.total - 1))
@@ -70,7 +70,7 @@ def put_rows(
     look: bool = True,
     payload_bytes: int = 0,
 ) -> PutResult | None:
-    """Put rows that were checked and counted.
+    """Put checked and counted rows.
 
     Args:
         ctx: The tube.
@@ -127,7 +127,7 @@ def _inserted(ctx: TubeContext, rows: pa.Table, numbering: Numbering) -> Plan[Pu
 def _admitted(
     ctx: TubeContext, rows: Source, numbering: Numbering, identity: PutIdentity | None
 ) -> Plan[PutResult | None]:
-    """The put to a tube with a capacity: all rows, or none when there is no room."""
+    """Put into a tube with a capacity: all rows, or none if it is too small for all."""
     now_us, count = ctx.queue.now_us(), numbering.total
     room = ctx.capacity_gate.look(now_us, identity)
     if room.dropped:

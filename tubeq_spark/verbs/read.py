@@ -1,4 +1,4 @@
-"""Reading a tube: one task, all of a state, all as a DataFrame, its history."""
+"""Reads a tube: one task, all tasks in a state, all as a DataFrame, its history."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def frame(ctx: TubeContext, *, effective: bool) -> DataFrame:
 
 
 def history(ctx: TubeContext, limit: int) -> DataFrame:
-    """The newest commits to the tube's table, by what they say of themselves."""
+    """The newest commits to the tube's table, with their notes."""
     return ctx.frames.history(min(limit, _HISTORY_MOST))
 
 

@@ -1,14 +1,16 @@
 """Renews the leases of a slow take, and undoes a take that would be out of order.
 
-A lease counts from the take's decision, and the commit takes its time. So after the commit a take looks
-at the clock: where most of a ttr is not left any more, it renews its leases by one more guarded commit
-(`outlast`). Nobody has seen the tasks by then. Stopped before it: they belong to the session for what is
-left of their leases. A rival who has written down that they ended, and may have taken them, makes the
-guard refuse; then what is left is looked for, and renewed. The session's own lease must last, too: who
-finds it dead gives back all that it holds.
+A lease counts from the take's decision, and the commit takes time. So after the commit a take reads
+the clock. If less than most of a ttr is left, it renews its leases by one more guarded commit
+(`outlast`), before the tasks are returned. If it is interrupted before that, the tasks belong to
+the session until their leases end. If another commit has written that the leases ended, and may
+have taken the tasks, the guard fails; then the take reads which tasks remain, and renews their
+leases. The session's own lease must last, too: if the session is dead, the take releases all of its
+tasks.
 
-Where others moved tasks away between the reading and the statement, and these are ready still, what was
-taken would come before them. It goes back (`give_back`), and the take begins anew.
+If other commits moved tasks away between the read and the statement, and these tasks are still
+ready, the taken tasks would come before them. The take releases its tasks (`give_back`) and starts
+again.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ _RENEWALS = 3
 
 
 def new_lease(ctx: TubeContext, owner: str) -> NewLease:
-    """The leases of a statement that is about to be committed."""
+    """The leases for a statement that will be committed next."""
     return NewLease(owner, ctx.queue.now_us(), ctx.headroom.expected_us)
 
 
 def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
-    """Make sure that what was just taken lasts: no commit as a rule, one where the take was slow.
+    """Make sure that new leases last: usually no commit, one if the take was slow.
 
     Returns:
         For each call what it may have; `None` where others have it by now, or it never had any.
@@ -92,14 +94,14 @@ def _if_lasts(ctx: TubeContext, batch: T | None) -> T | None:
 
 
 def _is_held(ctx: TubeContext, owner: str) -> bool:
-    """Whether the session lives on in which the tasks were taken; at most one commit, or two."""
+    """Whether the session of the taken tasks is alive; at most one commit, or two."""
     if ctx.queue.state is not QueueState.RUNNING:
-        return True  # It was closed meanwhile, which gives back what it finds.
+        return True  # The queue was closed meanwhile; closing releases the tasks that it finds.
     return ctx.queue.session.hold() == owner
 
 
 def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
-    """Begin the leases anew, of all that these calls still hold: one commit."""
+    """Renew the leases of all tasks that these calls still hold: one commit."""
     began_us = ctx.queue.now_us()
     first, lost = True, False
 
@@ -107,7 +109,8 @@ def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
         nonlocal first, lost
         places: list[tuple[T | None, list[int]]] = [(batch, batch.segments) for batch in batches]
         if not first:
-            # A rule of all lease segments: who takes a row out of one moves all the rest of it.
+            # A rule of all lease segments: a statement that takes a row out of one moves all the
+            # others.
             lost = True
             places = [batch.found(ctx) for batch in batches]
         first = False
@@ -151,10 +154,10 @@ def _renewal(
 
 
 def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: int) -> bool:
-    """Undo a take that moved fewer tasks than were chosen, where it has skipped one that is ready.
+    """Undo a take that moved fewer tasks than chosen, if it has skipped a ready one.
 
-    What rivals have taken, deleted or buried is nobody's next task. But what a sweep or a
-    compaction has moved comes before what was taken: of one consumer the order is strict.
+    Tasks that others have taken, deleted or buried do not matter. But tasks that a sweep or a
+    compaction has moved come before the taken ones: for a single consumer the order is exact.
 
     Args:
         ctx: The tube.
@@ -172,7 +175,7 @@ def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: 
 
 
 def _in_order(ctx: TubeContext, batch: T | None) -> T | None:
-    """What is left of a take of which others took some out, unless some of that is ready again."""
+    """The remaining tasks of a take, unless some of the others are ready again."""
     if batch is None:
         return None
     if not ctx.reader.is_behind(batch.segments, batch.lease.at_us, ctx.max_attempts):
@@ -182,14 +185,14 @@ def _in_order(ctx: TubeContext, batch: T | None) -> T | None:
 
 
 def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
-    """Undo a take that nobody has seen, its utube locks included; returns how many tasks it gave back."""
+    """Undo a take before it returns, with its utube locks; returns the number of tasks."""
     count = give_back(ctx, batch.take_ids, batch.lease.owner)
     _free(ctx, batch.take_ids)
     return count
 
 
 def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
-    """Undo a take that nobody has seen: its tasks are ready, and were never taken. One commit.
+    """Undo a take before it returns, as if its tasks were never taken. One commit.
 
     Stopped before it, their leases end. Others may have ended them first: then there is nothing to do.
 
@@ -213,7 +216,7 @@ def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
 
 
 def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: str) -> bool:
-    """Undo a take of which nobody could tell whether it was committed, where it is there by now.
+    """Undo a take whose commit is unknown, if it is found now.
 
     Args:
         ctx: The tube.

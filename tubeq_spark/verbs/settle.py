@@ -1,8 +1,9 @@
-"""ack, release, touch, bury, delete, kick: change or remove tasks that are stored.
+"""ack, release, touch, bury, delete, kick: change or remove stored tasks.
 
-Each is one statement over literal segments (`settlement`), which fails where a lease segment holds more
-than is remembered of it. Stopped before the statement: nothing happened. Stopped after: done. A rival
-that moved the rows first makes the statement find nothing; then all is read anew.
+Each is one statement over literal segments (`settlement`), which fails if a lease segment has more
+tasks than were remembered. If a verb is interrupted before the statement, nothing has changed;
+after it, the change is done. If another commit moves the rows first, the statement finds nothing,
+and the verb reads again.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ C = TypeVar("C", bound=Change)
 
 
 def run(ctx: TubeContext, name: str, attempt: Callable[[Memory], Plan[list[Task]]]) -> list[Task]:
-    """Run a verb that may begin with what is remembered, and reads anew when that was wrong."""
+    """Run a verb on remembered tasks first; if they were wrong, it reads and tries again."""
     memory = Memory()
     return ctx.queue.loop.run(name, ctx.table_lock, lambda: attempt(memory))
 
@@ -97,11 +98,11 @@ def _left(ctx: TubeContext, found: NamedTasks, moves: Mapping[int, int]) -> None
 def _removed(
     ctx: TubeContext, found: NamedTasks, event: Event | None, finish: Callable[[], list[Task]]
 ) -> Plan[list[Task]]:
-    """Remove the named tasks; one commit, and the sub-queues' one."""
+    """Remove the named tasks; one commit, and one to the utube locks."""
     if not found.whole:
         confirm(ctx, found)
     settled = removal(ctx, found, event)
-    # One that was kept when it was done has come to its end before.
+    # A task that was kept as done has already been counted.
     ended = sum(row.state is not TaskState.DONE for row in found.rows)
     statement = replace(settled.statement, ended=Ended(ctx.record.id, ended))
 
@@ -128,7 +129,7 @@ def ack(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
 
 def ack_group(ctx: TubeContext, requests: Sequence[Sequence[int]]) -> list[list[Task] | Exception]:
-    """Ack for several calls: in one commit, or each for itself when not all can be acked."""
+    """Ack for several calls: in one commit, or one by one if not all can be acked."""
     together = [task_id for ids in requests for task_id in ids]
     if len(requests) > 1 and len(set(together)) == len(together):
         with contextlib.suppress(NotTakenError):
@@ -143,7 +144,7 @@ def changed(
     make_change: MakeChange[C],
     finish: Callable[[Settlement[C]], list[Task]],
 ) -> Plan[list[Task]]:
-    """Take the named tasks out of their lease segments; one commit, and the sub-queues' one.
+    """Take the named tasks out of their lease segments; one commit, and one to the utube locks.
 
     Args:
         ctx: The tube.
@@ -162,7 +163,7 @@ def changed(
 
 
 def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[Task]:
-    """Give held tasks back: ready (or buried when worn out), or delayed; 0 is no delay."""
+    """Release held tasks: ready (or buried by `max_attempts`), or delayed; 0 is no delay."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
@@ -181,7 +182,7 @@ def release(ctx: TubeContext, ids: Sequence[int], delay_us: int | None) -> list[
 
 
 def touch(ctx: TubeContext, task_id: int, increment_us: int) -> Task:
-    """Give a held task more time: its lease, its life, and the ttr of later takes."""
+    """Give a held task more time: its lease, its ttl, and the ttr of later takes."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         found = held(ctx, [task_id], ctx.queue.now_us(), remembered=memory.once())
@@ -261,7 +262,7 @@ def _refuse_done(rows: Sequence[StoredTask]) -> None:
 
 
 def bury(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
-    """Set tasks of any state aside; those that are buried already stay as they are."""
+    """Bury tasks in any state; tasks that are already buried do not change."""
 
     def attempt(memory: Memory) -> Plan[list[Task]]:
         now_us = ctx.queue.now_us()
@@ -319,7 +320,7 @@ def kick_named(ctx: TubeContext, ids: Sequence[int]) -> list[Task]:
 
 
 def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
-    """Set tasks aside that are still where they were read, all of them or none. One commit.
+    """Bury tasks that have not moved since they were read, all or none. One commit.
 
     Raises:
         Stale: A rival, or time, has moved one of them.
@@ -340,7 +341,7 @@ def bury_as_read(ctx: TubeContext, rows: Sequence[StoredTask]) -> None:
 
 
 def kick(ctx: TubeContext, count: int) -> int:
-    """Make up to `count` buried tasks ready, in the tube's order, with their attempts forgotten."""
+    """Make up to `count` buried tasks ready, in the tube's order, with 0 attempts."""
 
     def attempt() -> Plan[int]:
         now_us = ctx.queue.now_us()

@@ -1,8 +1,9 @@
-"""ack, release, bury, touch of a batch: as `settle`, of what is left of one take, without its ids.
+"""ack, release, bury, touch of a batch: as `settle`, but for the rest of one take, without its ids.
 
-What was taken together is one lease segment, unless others took some of it out; then it is looked for.
-When the first lease has ended nothing can be settled any more: what is held in longer leases goes back
-at once. Stopped before the statement: nothing happened. Stopped after it: done.
+The tasks of one take are one lease segment, unless other verbs took some of them out; then the verb
+searches for the rest. When the first lease has ended, no task can be settled any more: tasks with
+longer leases are released at once. If the verb is interrupted before the statement, nothing has
+changed; after it, the change is done.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ __all__ = ["HeldBatch", "ack_whole"]
 
 log = logging.getLogger(__name__)
 
-#: What an empty batch holds.
+#: The tasks of an empty batch.
 _NOTHING_LEASED = LeasedBatch(take_id=0, segment=0, lease=NewLease("", 0), count=0, ttr=None)
 
 
 def ack_whole(ctx: TubeContext, batches: Sequence[HeldBatch]) -> list[int | Exception]:
-    """Ack what is left of batches of several threads: a commit each, and one that frees sub-queues."""
+    """Ack batches of several threads: one commit each, and one that frees sub-queues."""
     # Held to the end: a take in between would find utube locks without tasks, and fence them.
     with ctx.table_lock.writing(ctx.queue.engine.committer):
         acked = each(lambda batch: batch.settle("ack", None, frees=False), batches)
@@ -55,7 +56,7 @@ def ack_whole(ctx: TubeContext, batches: Sequence[HeldBatch]) -> list[int | Exce
 
 @dataclass(frozen=True, slots=True)
 class _AllLeft:
-    """All that is in some lease segments."""
+    """All tasks of some lease segments."""
 
     lease_segments: Sequence[int]
     count: int | None = None
@@ -63,7 +64,7 @@ class _AllLeft:
 
     @property
     def chosen(self) -> Which:
-        """All of it."""
+        """All of them."""
         return Every()
 
     def source(self) -> list[SettleRow]:
@@ -73,7 +74,7 @@ class _AllLeft:
 
 @dataclass(frozen=True, slots=True)
 class _Some:
-    """Named tasks of some lease segments, of which all was read."""
+    """Named tasks of some lease segments, all of whose rows were read."""
 
     lease_segments: Sequence[int]
     rows: Sequence[tuple[int, int]]
@@ -81,17 +82,17 @@ class _Some:
 
     @property
     def count(self) -> int:
-        """How many are named."""
+        """The number of named tasks."""
         return len(self.named)
 
     @property
     def whole(self) -> bool:
-        """Whether that is all."""
+        """Whether all tasks are named."""
         return len(self.named) == len(self.rows)
 
     @property
     def chosen(self) -> Which:
-        """Those that are named."""
+        """The rows of the named tasks."""
         return Named()
 
     def source(self) -> list[SettleRow]:
@@ -102,10 +103,10 @@ class _Some:
 
 
 class HeldBatch:
-    """What this session holds of one take."""
+    """The tasks of one take that this session holds."""
 
     def __init__(self, ctx: TubeContext, leased: LeasedBatch | None) -> None:
-        """Hold what was taken; `None` is nothing."""
+        """Hold the taken tasks; `None` for none."""
         self._ctx = ctx
         leased = leased or _NOTHING_LEASED
         self.count = leased.count
@@ -129,7 +130,7 @@ class HeldBatch:
         *,
         frees: bool = True,
     ) -> int:
-        """Settle what is left, or the tasks that are named. One commit, and the sub-queues' one.
+        """Settle the remaining or the named tasks. One commit, and one to the utube locks.
 
         Args:
             event: What is counted, and how history calls it.
@@ -147,7 +148,7 @@ class HeldBatch:
 
         def attempt() -> Plan[int]:
             nonlocal worn
-            # What lost to others may have been moved by them: look where it is.
+            # Other commits may have moved the tasks: find them.
             if not memory.once():
                 self._find()
             self._require_lease()
@@ -164,7 +165,7 @@ class HeldBatch:
         return settled
 
     def longer(self, amount_us: int) -> None:
-        """Its leases last longer, by a touch of all that is left."""
+        """Record that a touch of all remaining tasks made the leases longer."""
         self._until = plus(self._until, amount_us)
         if self.is_left:
             self._ctx.queue.held_tasks.add_batch(self.take_id, self._until)
@@ -210,7 +211,7 @@ class HeldBatch:
         return _Some(self._lease_segments, rows, named)
 
     def _worn(self, named: set[int] | None) -> int:
-        """How many of the tasks a release buries."""
+        """The number of tasks that a release buries."""
         if self._ctx.max_attempts is None:
             return 0
         worn = self._ctx.reader.worn_in(self._lease_segments, self._ctx.max_attempts)
@@ -227,7 +228,7 @@ class HeldBatch:
             raise NotTakenError(msg)
 
     def _give_up(self) -> None:
-        """Release what is held in longer leases: nobody can settle it through this batch any more."""
+        """Release tasks with longer leases, because this batch can settle none any more."""
         ctx = self._ctx
         end_due(ctx, ctx.queue.now_us())
 

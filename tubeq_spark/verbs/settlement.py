@@ -1,9 +1,9 @@
-"""The statement that settles tasks: removes them, or makes something else of them.
+"""The statement that settles tasks: it removes or changes them.
 
-The tasks are named by their ids (`settle`) or are what is left of a batch (`settle_batch`). A whole lease
-segment is removed by deleting its partition: it is there as it was made, or gone. All else is a guarded
-MERGE over literal segments that changes every task selected or none; the rows of a lease segment that
-are not selected move to a fresh lease segment with it.
+The tasks are named by their ids (`settle`) or are the rest of a batch (`settle_batch`). A whole
+lease segment is removed by deleting its partition: it is either complete or already gone. All other
+changes are a guarded MERGE over literal segments, which changes all selected tasks or none. It also
+moves the rows of a lease segment that are not selected to a fresh lease segment.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ MakeChange: TypeAlias = Callable[[int, dict[int, int]], C]
 
 
 class Selection(Protocol):
-    """Stored tasks, and what else is in the lease segments that they are in."""
+    """Selected stored tasks, and the other tasks in their lease segments."""
 
     @property
     def count(self) -> int | None:
-        """How many are selected; `None`: all of some segments, which were not counted."""
+        """The number of selected tasks; `None` for all of some segments, which were not counted."""
         ...
 
     @property
     def lease_segments(self) -> Collection[int]:
-        """The lease segments that they are in."""
+        """The lease segments of the tasks."""
         ...
 
     @property
     def whole(self) -> bool:
-        """Whether they are whole lease segments and nothing else."""
+        """Whether they are exactly some whole lease segments."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Selection(Protocol):
         ...
 
     def source(self) -> Sequence[SettleRow]:
-        """Source rows for a MERGE: the selected tasks, and the rest of their lease segments."""
+        """Source rows for a MERGE: the selected tasks, and the others of their lease segments."""
         ...
 
 
@@ -84,7 +84,7 @@ class Settlement(Generic[C]):
 
 
 def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C]) -> Settlement[C]:
-    """Make something else of tasks."""
+    """Change tasks."""
     lease_segments = selection.lease_segments
     dest, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
     moves = dict(zip(lease_segments, fresh, strict=True))
@@ -98,7 +98,7 @@ def settlement(ctx: TubeContext, selection: Selection, make_change: MakeChange[C
 def removal(
     ctx: TubeContext, selection: Selection, event: Event | None = None
 ) -> Settlement[Remove]:
-    """Remove tasks: by an ack, or with an event that the feed of changes is told."""
+    """Remove tasks: by an ack, or with an event for the change feed."""
     in_feed = event is not None and ctx.table.change_feed
     if not selection.whole or len(selection.lease_segments) != 1 or in_feed:
         return settlement(

@@ -1,7 +1,7 @@
-"""Adds up the tasks that commits of Spark have ended by their notes, before these leave the log.
+"""Adds up the tasks that commits of Spark have ended, from their notes, before these leave the log.
 
-One append without rows, which conflicts with nothing but another sum. Stopped before it, the notes are
-added up by the next one; stopped after it, they are in the total.
+It is one append without rows, which conflicts only with another sum. If it is interrupted before
+the append, the next sum adds up the notes; after it, they are in the total.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["sum_ended"]
 
 
 def sum_ended(ctx: TubeContext) -> None:
-    """Add up the notes of a tube. At most one commit, none where there are no new ones.
+    """Add up the notes of a tube. At most one commit, none if there are no new ones.
 
     The notes of a tube that this engine must not write wait for a sweep of the other one.
     """
@@ -32,5 +32,5 @@ def sum_ended(ctx: TubeContext) -> None:
     try:
         ctx.queue.loop_without_retry.run("sum_ended", ctx.table_lock, attempt)
     except ConflictError:
-        # Somebody else has added them up, or the next sweep does.
+        # Another sweep has added them up, or the next one will.
         return

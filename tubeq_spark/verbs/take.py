@@ -1,13 +1,14 @@
 """take: move the next tasks, in order, to a lease segment, where this session holds them.
 
-Steps: make sure of the session's lease (at most one commit, none as a rule), choose the tasks, one
-MERGE that moves them. What is chosen first and what has to be done before differs in tubes with
-sub-queues (`take_subqueues`) and without (`take_in_order`); what is read of the tasks differs for
-single tasks and for batches (`chosen_tasks`). Stopped before the MERGE: nothing happened. Stopped after
-it: the tasks belong to the session until their ttr, or the session's end, gives them back.
-Another take that commits between the choice and the MERGE leaves fewer rows to match (segments only
-lose rows), and what was moved is read back; one that commits during the MERGE conflicts, and all
-begins anew.
+Steps: make sure of the session's lease (at most one commit, usually none), choose the tasks, one
+MERGE that moves them. Tubes with sub-queues (`take_subqueues`) and without (`take_in_order`) choose
+tasks in different ways. Takes of single tasks and of batches read different data of the tasks
+(`chosen_tasks`). If a take is interrupted before the MERGE, nothing has changed. After it, the
+tasks belong to the session until their ttr or the session ends.
+
+If another take commits between the choice and the MERGE, fewer rows match, because segments only
+lose rows, and the moved tasks are read back. If it commits during the MERGE, the MERGE conflicts,
+and the take starts again.
 """
 
 from __future__ import annotations
@@ -62,14 +63,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
 
-#: How often a call takes again at once that lost to others what it had taken.
+#: How often a call that lost all its taken tasks to others takes again at once.
 _ROUNDS = 3
 
 
 def take_group(
     ctx: TubeContext, requests: list[TakeRequest]
 ) -> Sequence[TakenRows | Exception | None]:
-    """Take for several calls at once: each gets its own lease segment, in the order they came."""
+    """Take for several calls at once; each gets its own lease segment, in their order."""
     lasting = _lasting(ctx, requests, ChosenRows)
     held = (row for taken in lasting if taken is not None for row in taken.rows)
     ctx.queue.held_tasks.add(ctx.record.id, held)
@@ -77,7 +78,7 @@ def take_group(
 
 
 def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
-    """The tasks of a call, which gives them back if it is interrupted before its caller has them."""
+    """The tasks of a call; they are released if it is interrupted before it returns."""
     if taken is None:
         return []
     undo_if_interrupted(ctx, taken)
@@ -85,13 +86,13 @@ def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
 
 
 def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None) -> None:
-    """Have what a call has taken given back if it is interrupted before its caller has it."""
+    """Release the tasks of a call if it is interrupted before it returns."""
     if taken is not None:
         if_interrupted(lambda: _undo(ctx, taken))
 
 
 def _undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
-    """Give back what nobody got. Stopped before it: leases end as those of a process that was killed.
+    """Release tasks that no caller got. If this is interrupted, their leases end by themselves.
 
     An interrupt may have cancelled what Spark did for this, too: then it is tried again.
     """
@@ -116,7 +117,7 @@ def _undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
 def take_batches(
     ctx: TubeContext, requests: Sequence[TakeRequest]
 ) -> Sequence[LeasedBatch | Exception | None]:
-    """Take for several calls, each so many tasks into one lease segment, without reading them.
+    """Take batches for several calls, each one lease segment, without reading rows.
 
     With sub-queues these takes share their commits; without, each is one anyway.
     """
@@ -137,7 +138,7 @@ def _lasting(
     requests: Sequence[TakeRequest],
     kind: type[ChosenTasks[H]],
 ) -> list[H | None]:
-    """Take for several calls; one that loses all it has taken before it has it takes again.
+    """Take for several calls; a call that loses all its tasks before it returns takes again.
 
     Args:
         ctx: The tube.
@@ -156,7 +157,7 @@ def _lasting(
         except TubeqError:
             if not any(results):
                 raise
-            # What the other calls have is theirs.
+            # The other calls keep their tasks.
             log.warning("tube %s: not taken again", ctx.record.name, exc_info=True)
             break
         for call, batch in zip(asking, lasting, strict=True):
@@ -169,7 +170,7 @@ def _lasting(
 
 
 def begin_take(ctx: TubeContext, requests: Sequence[TakeRequest]) -> TakeInOrder | TakeSubqueues:
-    """A take in this tube, of which no attempt was made yet."""
+    """A new take in this tube."""
     return (TakeSubqueues if ctx.driver.subqueues else TakeInOrder)(ctx, requests)
 
 
@@ -201,9 +202,10 @@ def run(
     operation: str,
     attempt: Callable[[], Plan[T]],
 ) -> T:
-    """Commit what `attempt` decides; what was prepared in vain is undone.
+    """Commit the decision of `attempt`; undo preparations of failed attempts.
 
-    What nobody can tell of is looked for by the session's heart, and given back: no caller has it.
+    If the commit of a take is unknown, the session's heart searches for its tasks and releases
+    them, because no caller has them.
     """
     try:
         result = ctx.queue.loop.run(operation, ctx.table_lock, attempt)
@@ -226,7 +228,7 @@ def moved(
     lease: NewLease,
     affected: Affected,
 ) -> dict[int, H]:
-    """What is held under each take id, now that a statement has moved what was chosen.
+    """The tasks under each take id, after the statement has moved the chosen ones.
 
     Nothing, where it had to be undone: it moved fewer tasks than were chosen, and one that it left is
     ready still.
@@ -237,7 +239,7 @@ def moved(
     if not complete:
         held = tasks.read_back(ctx, held, affected.updated) if affected.updated else {}
     if held:
-        # What time had done to them is done, also where the take is undone.
+        # The events by time are committed, also if the take is undone.
         tasks.write_down(ctx, held, choice.now_us)
     if affected.updated and not complete and choice.undone():
         held = {}
@@ -247,12 +249,12 @@ def moved(
 
 #: Operations that make no task ready, and no room.
 _MOVES = ("take", "touch", "renew", "fold", "leftovers", "sum_ended")
-#: And those that make no task ready but where they let the next one of a sub-queue go on.
+#: These verbs make a task ready only by freeing a sub-queue.
 _ENDS = ("ack", "bury", "delete", "truncate")
 
 
 def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
-    """What differs after a change that can end a wait, by whatever process of this host."""
+    """A value that changes when a process of this host may have ended the wait."""
     synced = ctx.table_lock.synced
     if synced is None:
         return lambda: ctx.table_lock.changes
@@ -269,7 +271,7 @@ def wait_for(
     *,
     for_tasks: bool = True,
 ) -> T | None:
-    """Look for something until it is there, or `timeout` seconds have passed.
+    """Check for something until it is found, or `timeout` seconds have passed.
 
     What is not there may be held by a session that has died, which is looked for, too. A storage that
     fails for a moment is asked again at the next look.

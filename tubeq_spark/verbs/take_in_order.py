@@ -1,7 +1,7 @@
-"""Takes in tubes without sub-queues: what comes first in the order goes to a fresh lease segment.
+"""Takes in tubes without sub-queues: the first tasks in the order move to a fresh lease segment.
 
-Leases that have ended are written down first, by a commit of their own, so that what they held stands
-in its place again.
+Ended leases are written first, by a separate commit, so that their tasks are back in their places
+in the order.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class TakeInOrder:
         """Take for some calls at once, each of them in turn."""
         self._ctx = ctx
         self._counts = [request.count for request in requests]
-        #: What the newest attempt was about to move.
+        #: The tasks that the newest attempt was to move.
         self.chosen: OrderChoice[Any] | None = None
 
     def give_up(self) -> None:
-        """Undo what failed attempts have prepared: nothing."""
+        """Undo preparations of failed attempts: there are none."""
 
     def kept(self, _ids: Sequence[int], _found: NamedTasks) -> dict[str | None, int]:
         """The utube locks that an exchange keeps: none."""
@@ -53,7 +53,7 @@ class TakeInOrder:
     def choose(
         self, kind: type[ChosenTasks[H]], _kept: Mapping[str | None, int] | None = None
     ) -> OrderChoice[H] | None:
-        """Choose what comes first; `None` when nothing is ready. At most one commit, as a rule none.
+        """Choose the first tasks; `None` if none is ready. Usually no commit, at most one.
 
         Raises:
             Stale: A rival's lease has ended meanwhile.
@@ -79,7 +79,7 @@ class TakeInOrder:
 
 @dataclass(frozen=True, slots=True)
 class OrderChoice(Generic[H]):
-    """What one attempt is about to move.
+    """The tasks that one attempt moves.
 
     Attributes:
         ctx: The tube.
@@ -103,7 +103,7 @@ class OrderChoice(Generic[H]):
         return lease_segment, lease_segment
 
     def take(self, lease: NewLease) -> Statement:
-        """The statement that moves them."""
+        """The statement that moves the tasks."""
         tasks = self.tasks
         return self.ctx.writer.take(tasks.segments, self.ends, lease, self.now_us, tasks.count)
 
@@ -118,9 +118,9 @@ class OrderChoice(Generic[H]):
         return self.ctx.writer.settle(source, changes, {})
 
     def undone(self) -> bool:
-        """Whether a statement that moved fewer tasks had to be undone, and was."""
+        """Undo a statement that moved fewer tasks, if necessary; return whether it was undone."""
         lease_segments = [lease_segment for _, lease_segment in self.ends]
         return out_of_order(self.ctx, lease_segments, self.owner, self.now_us)
 
     def landed(self, _utubes: set[str | None]) -> None:
-        """The statement has committed: there is nothing more to do."""
+        """After the commit: nothing more to do."""

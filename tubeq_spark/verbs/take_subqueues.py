@@ -1,11 +1,11 @@
 """Takes in tubes with sub-queues: one holder at a time for each, strictly in order.
 
-Steps: make sure of the session's lease, choose free sub-queues by their heads, fence orphans among
-them, lock them (a commit to `_tubeq_taken_utubes`), read their heads again, one MERGE that takes them
-(`verbs/acquire_subqueues.py` has what comes before it and what undoes it). An exchange does the ack in
-the same MERGE, and the sub-queues that it goes on with stay locked; those that it does not go on with
-are freed after it. Stopped before the MERGE, a lock without tasks is left; stopped after it, the locks
-of what does not go on.
+Steps: make sure of the session's lease, choose free sub-queues by their first tasks, fence orphans
+among them, lock them (a commit to `_tubeq_taken_utubes`), read their first tasks again, one MERGE
+that takes these (`verbs/acquire_subqueues.py` has the steps before it and their undoing). An
+exchange acks in the same MERGE. The sub-queues that it continues stay locked, and it frees the
+others afterwards. If it is interrupted before the MERGE, locks without tasks are left; after it,
+the locks of the sub-queues that are not continued.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class TakeSubqueues:
     """One take, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Take for some calls at once: each gets sub-queues of its own."""
+        """Take for some calls at once; each gets its own sub-queues."""
         self._ctx = ctx
         self._acquisition = Acquisition(ctx, requests)
-        #: What the newest attempt was about to move.
+        #: The tasks that the newest attempt was to move.
         self.chosen: SubqueueChoice[Any] | None = None
 
     def give_up(self) -> None:
-        """Undo what failed attempts have prepared: free the sub-queues that were locked in vain."""
+        """Undo preparations of failed attempts: free sub-queues that were locked in vain."""
         self._acquisition.free_abandoned()
 
     def kept(self, ids: Sequence[int], found: NamedTasks) -> dict[str | None, int] | None:
@@ -58,7 +58,7 @@ class TakeSubqueues:
     def choose(
         self, kind: type[ChosenTasks[H]], kept: Mapping[str | None, int] | None = None
     ) -> SubqueueChoice[H] | None:
-        """Lock sub-queues and choose what comes first in them; `None` when none is free.
+        """Lock sub-queues and choose their first tasks; `None` if none is free.
 
         Raises:
             Stale: A rival came first.
@@ -76,7 +76,7 @@ class TakeSubqueues:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueChoice(Generic[H]):
-    """What one attempt is about to move."""
+    """The tasks that one attempt moves."""
 
     ctx: TubeContext
     tasks: ChosenTasks[H]
@@ -85,17 +85,17 @@ class SubqueueChoice(Generic[H]):
 
     @property
     def owner(self) -> str:
-        """Who takes."""
+        """The owner of the take."""
         return self.acquired.owner
 
     @property
     def now_us(self) -> int:
-        """The moment that the sub-queues were chosen for."""
+        """The time for which the sub-queues were chosen."""
         return self.acquired.now_us
 
     @property
     def take_ids(self) -> Sequence[int | None]:
-        """The take id of each call; `None` for one that gets nothing."""
+        """The take id of each call; `None` for a call without tasks."""
         return self.acquired.take_ids
 
     def destination(self, utube: str | None, _place: OrderPosition) -> tuple[int, int]:
@@ -125,11 +125,11 @@ class SubqueueChoice(Generic[H]):
         )
 
     def undone(self) -> bool:
-        """Whether a statement that moved fewer tasks had to be undone, and was."""
+        """Undo a statement that moved fewer tasks, if necessary; return whether it was undone."""
         return self.acquisition.incomplete(self.acquired)
 
     def landed(self, utubes: set[str | None]) -> None:
-        """The statement has committed: free what was locked for nothing."""
+        """After the commit: free locked sub-queues without taken tasks."""
         self.acquisition.landed(self.acquired, utubes)
 
 

@@ -1,4 +1,4 @@
-"""Types of columns: rows as a table has them or as Python does, and no column converted that need not be."""
+"""Converts column types between tables and Python, without converting columns that need it not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["cast", "nulls", "plain", "records", "whole"]
 
 
 def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the columns of a schema, which they have by these names.
+    """Cast rows to the column types of a schema with the same names.
 
     As `Table.cast`, which has each column looked at by Arrow: for a few rows that is what it costs.
     """
@@ -25,7 +25,7 @@ def cast(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """Rows without views of strings, which neither Delta nor older readers know."""
+    """Rows without string views, which neither Delta nor older readers support."""
     kinds = [with_leaves(kind, _plain) for kind in rows.schema.types]
     if kinds == rows.schema.types:
         return rows
@@ -47,7 +47,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def records(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows as dicts, and the maps in them too.
+    """Rows as dicts, with maps as dicts.
 
     Raises:
         ValueError: A map has a key twice.
@@ -61,7 +61,7 @@ def records(rows: pa.Table) -> list[dict[str, Any]]:
 
 
 def nulls(schema: pa.Schema) -> pa.Table:
-    """One row of a schema, of NULLs."""
+    """One row of NULLs."""
     return pa.Table.from_arrays([pa.nulls(1, kind) for kind in schema.types], schema=schema)
 
 

@@ -1,1 +1,1 @@
-"""Looks for damage in the tables of a location on local files, and mends it: `Queue.check`."""
+"""Finds and repairs damage in the tables of a location on local files: `Queue.check`."""

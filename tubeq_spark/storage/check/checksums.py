@@ -1,4 +1,4 @@
-"""Hadoop's checksums beside the files of a log: Spark reads no file that has another one."""
+"""Hadoop's checksum files in a log: Spark refuses to read a file whose checksum differs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _HEAD, _NUMBER, _CHUNK = 8, 4, 512
 
 
 def is_stale(file: Path) -> bool:
-    """Whether the checksum beside a file is not as long as that of any file of its length."""
+    """Whether the length of a checksum file does not fit the length of its file."""
     return any(True for _ in stale_of(file.parent, [file.name]))
 
 
 def fits(file: Path) -> bool:
-    """Whether a file is what its checksum was made of; a file without one is."""
+    """Whether a file fits its checksum file; true if it has none."""
     try:
         text, content = checksum_of(file).read_bytes()[_HEAD:], file.read_bytes()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Whether the data files of a table are there as they were written, and which tasks are in them."""
+"""Checks that the data files of a table are complete, and finds the tasks in them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _STATES = array([state.value for state in TaskState], pa.string())
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether a file is another table's, as of a shallow clone: it is not looked at."""
+    """Whether a file belongs to another table, as in a shallow clone; it is not checked."""
     return ":" in path or path.startswith("/")
 
 
 def fault_of_file(file: Path, size: int) -> str:
-    """Why a data file is not as it was written; empty: it is, as far as its length and its end tell.
+    """Why a data file is damaged, by its length and its end; empty if it is sound.
 
     Raises:
         OSError: The system refuses to read it.
@@ -54,7 +54,7 @@ def fault_of_file(file: Path, size: int) -> str:
 
 
 def tasks_in(file: Path) -> set[int] | None:
-    """The ids of the tasks in a file of a tube; `None`: it cannot be read."""
+    """The ids of the tasks in a file of a tube; `None` if it cannot be read."""
     try:
         rows = pq.ParquetFile(file).read(columns=["tube", "task_id", "state"])
         is_task = pc.and_(pc.greater(rows["tube"], 0), pc.is_in(rows["state"], value_set=_STATES))
@@ -64,7 +64,7 @@ def tasks_in(file: Path) -> set[int] | None:
 
 
 def tasks_by_statistics(add: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
-    """The tasks in a file of a tube that cannot be read, by what the log tells of it.
+    """The tasks in an unreadable file of a tube, as far as the log has their ids.
 
     Args:
         add: The action that has added the file.

@@ -55,7 +55,7 @@ class Table:
 
 @dataclass(slots=True)
 class Examined:
-    """What was found in a table.
+    """The results of the examination of a table.
 
     Attributes:
         damages: What is not as it was written.
@@ -173,7 +173,7 @@ def _tasks(tasks: tuple[int, ...]) -> str:
 
 
 def _lost_tasks(table: Table, log: LogRead, verdict: Verdict, state: State) -> tuple[int, ...]:
-    """The tasks of the newest version, as far as it is known, that are not in the last readable one."""
+    """The tasks of the newest known version that are not in the last readable one."""
     if table.tube is None or verdict.readable is None:
         return ()
     later = State(dict(state.files), state.metadata, state.protocol)
@@ -184,7 +184,7 @@ def _lost_tasks(table: Table, log: LogRead, verdict: Verdict, state: State) -> t
 
 
 def _unnamed(table: Table, log: LogRead, version: int) -> Iterator[str]:
-    """The data files that no commit names, written since a version: by the damaged commits, most likely."""
+    """Data files after a version that no commit names, most likely of damaged commits."""
     try:
         since = Path(commit_file(table.log, version)).stat().st_mtime
     except FileNotFoundError:
@@ -265,6 +265,6 @@ def _here(
 
 
 def repaired(damages: Iterable[Damage], left: Iterable[Damage]) -> list[Damage]:
-    """Damages of before a repair, of which those are repaired that are not left after it."""
+    """The damage before a repair; what is not found afterwards is marked as repaired."""
     still = {(damage.kind, damage.path) for damage in left}
     return [replace(found, repaired=(found.kind, found.path) not in still) for found in damages]

@@ -30,7 +30,7 @@ def check_location(
     repair: bool = False,
     accept_loss: bool = False,
 ) -> CheckReport:
-    """Read all tables of a location, and repair what is damaged where that is asked for.
+    """Check all tables of a location, and repair them if asked for.
 
     Args:
         place: The directory of the location.
@@ -63,7 +63,7 @@ def check_location(
 
 
 def _tables(place: Path) -> Iterator[Table]:
-    """The queue's own tables, and then all others, by name."""
+    """The system tables, and then all others, by name."""
     try:
         names = sorted(file.name for file in place.iterdir() if (file / "_delta_log").is_dir())
     except OSError as error:
@@ -75,7 +75,7 @@ def _tables(place: Path) -> Iterator[Table]:
 
 
 def _is_ours(place: Path, table: Table, found: Examined) -> bool:
-    """Whether a table is of the queue: a program may have laid its own beside it."""
+    """Whether a table belongs to the queue; a program may have its own tables there."""
     metadata = found.state.metadata
     if table.tube is None:
         return True

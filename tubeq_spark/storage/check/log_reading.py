@@ -1,4 +1,4 @@
-"""Reads the whole log of a table for what it is, without stopping at what is damaged."""
+"""Reads the whole log of a table without stopping at damaged files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ACTIONS = ("metaData", "protocol", "add")
 
 @dataclass(slots=True)
 class LogRead:
-    """A log as it was read.
+    """The contents of a log.
 
     Attributes:
         facts: What the rules judge.
@@ -45,7 +45,7 @@ class LogRead:
     unread: str
 
     def at(self, begins: int, version: int) -> State:
-        """What the table is at a version, from a checkpoint or the first commit on."""
+        """The table at a version, from a checkpoint or the first commit on."""
         state = State()
         if begins != BEGINNING:
             state.apply(self.states[begins])
@@ -54,7 +54,7 @@ class LogRead:
         return state
 
     def after(self, state: State, version: int) -> State:
-        """What a later version might have been, by all whole commits after one."""
+        """A later version as far as all readable commits after a version tell."""
         for number in sorted(number for number in self.commits if number > version):
             state.apply(self.commits[number])
         return state
@@ -75,7 +75,7 @@ class State:
     protocol: Mapping[str, Any] | None = None
 
     def apply(self, commit: CommitFile) -> None:
-        """Move on by a commit, or begin with a checkpoint."""
+        """Apply a commit, or begin with a checkpoint."""
         for path in commit.removes:
             self.files.pop(path, None)
         self.files |= commit.adds
@@ -123,7 +123,7 @@ def _hint(log: Path) -> tuple[int | None, str]:
 
 
 def _checkpoints(log: Path, names: Iterable[str]) -> tuple[dict[int, CommitFile], dict[str, str]]:
-    """What the whole checkpoints say, and why others cannot be read."""
+    """The complete checkpoints, and why others cannot be read."""
     parts: dict[int, dict[str, CommitFile]] = {}
     wanted: dict[int, int] = {}
     bad: dict[str, str] = {}
@@ -155,7 +155,7 @@ def _why(log: Path, name: str, error: Exception) -> str:
 
 
 def _said(log: Path, name: str, version: int) -> CommitFile:
-    """What a file of a checkpoint says of the table's files."""
+    """The files of the table in one file of a checkpoint."""
     found = CommitFile(version)
     with pq.ParquetFile(log / name) as checkpoint:
         kinds = [kind for kind in _ACTIONS if kind in checkpoint.schema_arrow.names]

@@ -1,4 +1,4 @@
-"""Repairs a table: what is damaged is moved aside or taken out of the table, never overwritten."""
+"""Repairs a table: moves damaged files aside or out of the table, and overwrites nothing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _mend_log(table: Table, found: Examined, *, accept_loss: bool) -> None:
 
 
 def _before(names: Iterable[str], versions: Sequence[int], begins: int) -> Iterator[str]:
-    """The files of a log that are of some versions or earlier ones; of the one to begin with its commit only."""
+    """The files of a log up to some version; of the version to begin with, only its commit."""
     of_commit = f"{begins:020}.json"
     for name in names:
         version = version_of(name)
@@ -106,13 +106,13 @@ def _with_checksums(log: Path, names: Iterable[str]) -> Iterator[str]:
 
 
 def _beginning(log: Path, verdict: Verdict) -> Path | None:
-    """The checkpoint that readers should begin with, if that is one file."""
+    """The checkpoint with which readers should begin, if it is a single file."""
     file = log / f"{verdict.begins:020}.checkpoint.parquet"
     return file if verdict.begins >= 0 and file.is_file() else None
 
 
 def _take_out(table: Table, found: Examined) -> None:
-    """Commit that the files are gone that are not as they were written."""
+    """Commit the removal of damaged files."""
     verdict = found.verdict
     if not found.bad_files or verdict is None or not verdict.is_whole:
         return
@@ -123,7 +123,7 @@ def _take_out(table: Table, found: Examined) -> None:
 
 
 def _commit(table: Table, verdict: Verdict, gone: Sequence[Mapping[str, Any]]) -> None:
-    """Commit that some files are gone as the version after the newest one.
+    """Commit the removal of some files as the next version.
 
     Args:
         table: The table.
@@ -166,7 +166,7 @@ def _removed(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
 
 
 def _written(synced: SyncedLog | None) -> None:
-    """Write the log to the disk, and trust nothing that was known of it before."""
+    """Sync the log, and forget what was known about it."""
     if synced is None:
         return
     synced.forget()

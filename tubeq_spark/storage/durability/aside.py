@@ -1,4 +1,4 @@
-"""Moves files of a log aside, where no reader looks, and has the log name the checkpoint to begin with."""
+"""Moves files of a log aside, where no reader finds them, and sets the checkpoint to begin with."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def move_aside(log: Path, names: Iterable[str], *, newest_first: bool = True) ->
 
 
 def point_to(log: Path, checkpoint: Path | None) -> None:
-    """Have a log name a checkpoint of one file as the one to begin with, or none.
+    """Make a log name a checkpoint of one file as the one to begin with, or none.
 
     Raises:
         OSError: It cannot be written.

@@ -1,4 +1,4 @@
-"""Writes tables to the disk once a second while there are commits, where no verb waits for that."""
+"""Syncs tables to the disk once a second while there are commits for which no verb waits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _IDLE = 10.0
 
 
 class _Flusher:
-    """The one thread of this process that flushes."""
+    """The thread of this process that flushes."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -65,12 +65,12 @@ _flusher = _Flusher()
 
 
 def flush_soon(table: SyncedLog) -> None:
-    """Write what was committed to a table to the disk within a second."""
+    """Sync the commits to a table within a second."""
     _flusher.add(table)
 
 
 def flush_now() -> None:
-    """Write what was committed to any table to the disk, if it is still to be written."""
+    """Sync all pending commits of all tables."""
     _flusher.flush()
 
 

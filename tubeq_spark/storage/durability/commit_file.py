@@ -1,4 +1,4 @@
-"""Reads a commit file of a log as a whole, and refuses one of which something is missing."""
+"""Reads a commit file of a log completely, and refuses an incomplete one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["CommitFile", "DamagedCommitError", "read_commit"]
 
 
 class DamagedCommitError(ValueError):
-    """A commit file is not as it was written; the message says why, without its subject."""
+    """A commit file is incomplete; the message says why, without its subject."""
 
 
 @dataclass(slots=True)
 class CommitFile:
-    """What a commit says of a table's files.
+    """The file actions of a commit.
 
     Attributes:
         version: Its version.
@@ -40,7 +40,7 @@ class CommitFile:
     protocol: Mapping[str, Any] | None = None
 
     def take(self, kind: str, action: Mapping[str, Any] | None) -> None:
-        """Add an action; of other kinds than these nothing is kept."""
+        """Add an action; other kinds are ignored."""
         if action is None:
             return
         if kind == "add":

@@ -1,4 +1,4 @@
-"""Whether the files that a log names are there as they were written: a power cut leaves some empty or cut."""
+"""Checks that the files in a log exist in full length: a power cut leaves some empty or cut."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHECKSUM, _CHUNK = b"crc\0", 512
 
 
 def is_of_the_system(error: Exception) -> bool:
-    """Whether the system has refused to read a file, which tells nothing of its content.
+    """Whether the system refused to read a file, which says nothing about its contents.
 
     Arrow raises errors of the same class, for what a file has, without a number.
     """
@@ -33,7 +33,7 @@ def is_of_the_system(error: Exception) -> bool:
 
 
 def is_there(table: Path, path: str, size: int | None) -> bool:
-    """Whether a file has its length, and an end.
+    """Whether a file has its full length, and an end.
 
     Raises:
         OSError: The system refuses to tell.
@@ -50,7 +50,7 @@ def is_there(table: Path, path: str, size: int | None) -> bool:
 
 
 def is_parquet(file: Path) -> bool:
-    """Whether a file is there and begins and ends as a Parquet file.
+    """Whether a file exists, and begins and ends like a Parquet file.
 
     Raises:
         OSError: The system refuses to read it.
@@ -67,7 +67,7 @@ def is_parquet(file: Path) -> bool:
 
 
 def has_its_files(table: Path, checkpoint: str) -> bool:
-    """Whether a checkpoint can be read, and all files are there that it names.
+    """Whether a checkpoint can be read and all its files exist.
 
     Raises:
         OSError: The system refuses to read them.
@@ -84,7 +84,7 @@ def has_its_files(table: Path, checkpoint: str) -> bool:
 
 
 def stale_of(directory: Path, names: Iterable[str]) -> Iterator[Path]:
-    """The checksums beside some files that cannot be theirs."""
+    """The checksum files that cannot belong to their files."""
     for name in names:
         file = directory / name
         checksum = checksum_of(file)

@@ -85,13 +85,13 @@ def checkpoints_in(names: Iterable[str]) -> dict[str, LogFile]:
 
 
 def commit_file(log: Path, version: int) -> str:
-    """Where a commit is."""
+    """The path of a commit."""
     # As text: each verb asks for some.
     return f"{log}/{version:020}.json"
 
 
 def versions_of(names: Iterable[str]) -> list[int]:
-    """The versions whose commits are among some names, in their order."""
+    """The versions of the commits among some names, in order."""
     return sorted(int(found[1]) for found in map(_COMMIT.fullmatch, names) if found)
 
 
@@ -102,7 +102,7 @@ def version_of(name: str) -> int | None:
 
 
 def names_after(names: Iterable[str], version: int) -> Iterator[str]:
-    """The names that belong to versions after one, checksums included."""
+    """The names of files of later versions, including checksum files."""
     for name in names:
         found = _OF_VERSIONS.match(name)
         if found is not None and int(found[2] or found[1]) > version:
@@ -110,5 +110,5 @@ def names_after(names: Iterable[str], version: int) -> Iterator[str]:
 
 
 def checksum_of(file: Path) -> Path:
-    """Where Hadoop keeps the checksum of a file: it reads no file that has another one."""
+    """The path of Hadoop's checksum of a file; with another one Hadoop refuses the file."""
     return file.with_name(f".{file.name}.crc")

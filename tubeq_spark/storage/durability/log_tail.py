@@ -1,7 +1,7 @@
-"""Reads the end of a log as a power cut may leave it, and finds the last version that is whole.
+"""Reads the end of a log after a power cut, and finds the last complete version.
 
-A version is whole when its commit can be read, all versions before it can, and each file that is part of
-the table at it is there in its full length. A file that a later version has removed may be gone.
+A version is complete if its commit and all commits before it can be read, and if each file of the
+table at this version exists in full length. A file that a later version has removed may be missing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_LOST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What was found.
+    """The state of the end of a log.
 
     Attributes:
         readable: The last version that is whole; -1: none is.
@@ -61,12 +61,12 @@ class Tail:
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether the log needs no repair."""
         return not (self.lost or self.checkpoints or self.stale or self.is_misled or self.hopeless)
 
 
 def look(table: Path, covered: int) -> Tail:
-    """Look at the end of a table's log.
+    """Read the end of a table's log.
 
     Args:
         table: The directory of the table.
@@ -110,7 +110,7 @@ def look(table: Path, covered: int) -> Tail:
 
 
 def pointer(log: Path) -> Mapping[str, Any] | None:
-    """What points to the checkpoint that readers begin with; `None`: nothing does.
+    """The contents of `_last_checkpoint`; `None` if it cannot be read.
 
     Returns:
         Its "version" and "size", which are numbers, and whatever else it says.
@@ -128,7 +128,7 @@ def pointer(log: Path) -> Mapping[str, Any] | None:
 
 
 def newest_is_whole(table: Path, version: int) -> bool:
-    """Whether the newest commit can be read, and all that it adds is there.
+    """Whether the newest commit can be read, and all its files exist.
 
     Raises:
         OSError: The system refuses to read them.
@@ -140,7 +140,7 @@ def newest_is_whole(table: Path, version: int) -> bool:
 
 
 def _covering(table: Path, missing: int, checkpoints: Mapping[str, int]) -> int | None:
-    """The first whole checkpoint that has all of a version whose commit is missing or damaged.
+    """The first complete checkpoint that replaces a missing or damaged commit.
 
     Commits before a checkpoint go only when all that stays is on the disk. A disk may remove them in
     another order than the process did that shortened the log, so the log begins at that checkpoint.
@@ -155,7 +155,7 @@ def _covering(table: Path, missing: int, checkpoints: Mapping[str, int]) -> int 
 
 
 def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[list[CommitFile], str]:
-    """The commits that can be read, up to the first that cannot, and why that is."""
+    """The readable commits up to the first unreadable one, and why it is."""
     found: list[CommitFile] = []
     for place, version in enumerate(versions, before + 1):
         commit = _read(log, version) if version == place else None
@@ -167,7 +167,7 @@ def _whole_commits(log: Path, before: int, versions: Sequence[int]) -> tuple[lis
 
 
 def _with_all_files(table: Path, commits: list[CommitFile]) -> tuple[list[CommitFile], str]:
-    """The commits up to the last one at which all files that these add are there."""
+    """The commits up to the last one whose files all exist."""
     why = ""
     while commits:
         added: dict[str, tuple[int, int]] = {}
@@ -191,7 +191,7 @@ def _why_not(
     checkpoints: set[int],
     undone: Sequence[CommitFile],
 ) -> str:
-    """Why readers could not go back to a version; empty: they can."""
+    """Why readers could not begin at a version; empty if they can."""
     # The newest checkpoint from which all commits are there, or the first commit of all.
     begins = max((version for version in checkpoints if version <= readable), default=-1)
     if readable < 0 or {*range(begins + 1, readable + 1)} - {*versions}:
@@ -205,7 +205,7 @@ def _why_not(
 
 
 def _read(log: Path, version: int) -> CommitFile | None:
-    """A commit; `None`: it is not as it was written, or not there.
+    """A commit; `None` if it is damaged or missing.
 
     Raises:
         OSError: The system refuses to read it, which tells nothing of what was written.
@@ -217,7 +217,7 @@ def _read(log: Path, version: int) -> CommitFile | None:
 
 
 def _is_misled(log: Path, checkpoints: set[int]) -> bool:
-    """Whether the file that names a checkpoint names none that can be read."""
+    """Whether `_last_checkpoint` names no readable checkpoint."""
     try:
         last = pointer(log)
     except ValueError:
@@ -226,7 +226,7 @@ def _is_misled(log: Path, checkpoints: set[int]) -> bool:
 
 
 def _stale_checksums(table: Path, commits: Sequence[CommitFile]) -> Iterator[Path]:
-    """Hadoop's checksums, and Delta's, that a power cut has left unwritten."""
+    """Checksum files of Hadoop and Delta that a power cut has left incomplete."""
     log = table / "_delta_log"
     for commit in commits:
         name = f"{commit.version:020}"

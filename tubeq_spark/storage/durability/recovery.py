@@ -1,8 +1,8 @@
-"""Makes tables usable after a power cut: what a cut has left half written at the end of a log is moved aside.
+"""Repairs tables after a power cut: moves incomplete commits at the end of a log aside.
 
-Each process looks once at each table, when it first uses it. The mark beside the table's lock tells
-whether the system, or the mount, was started anew since somebody synced the log; then the end of the log
-is read. Else the newest commit is looked at.
+Each process checks each table once, when it first uses it. The mark beside the table's lock tells
+whether the system or the mount was restarted since the log was last synced. If so, the process
+reads the end of the log; otherwise it reads only the newest commit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CHECKPOINT = "[0-9]" * 20 + ".checkpoint.parquet"
 
 
 def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None]]) -> None:
-    """Look at the end of a table's log, if this process is the first since a power cut.
+    """Check the end of a table's log, if this process is the first since a power cut.
 
     Args:
         synced: The table's log; it need not be there.
@@ -56,7 +56,7 @@ def recover(synced: SyncedLog, holding: Callable[[], AbstractContextManager[None
 
 
 def damage(synced: SyncedLog) -> Iterator[str]:
-    """What a table has lost to power cuts, and what of its log cannot be read, in sentences."""
+    """Sentences about lost commits and unreadable parts of a table's log."""
     for aside in sorted(synced.log.glob(f"{ASIDE}*")):
         versions = sorted(int(file.stem) for file in aside.glob("[0-9]*.json"))
         if versions:
@@ -67,7 +67,7 @@ def damage(synced: SyncedLog) -> Iterator[str]:
 
 
 def _is_known_whole(synced: SyncedLog, mark: Mark | None) -> bool:
-    """Whether nothing can have been lost since the log was synced, by what is seen at once."""
+    """Whether certainly nothing was lost since the log was synced, by a quick check."""
     if mark is None and synced.durability is not Durability.NONE:
         return False
     if mark is not None and not synced.is_of_now(mark):
@@ -94,7 +94,7 @@ def _look(synced: SyncedLog, mark: Mark | None) -> None:
 
 
 def _why_not_here(synced: SyncedLog, tail: Tail, mark: Mark | None) -> str:
-    """Why lost versions must stay where they are; empty: they need not."""
+    """Why lost versions must stay in place; empty if they may be moved."""
     if not tail.lost:
         return ""
     if mark is not None and tail.lost[0] <= mark.version:
@@ -111,7 +111,7 @@ def _why_not_here(synced: SyncedLog, tail: Tail, mark: Mark | None) -> str:
 
 
 def _written(synced: SyncedLog, version: int) -> float:
-    """When a commit was written, in seconds."""
+    """The time of a commit, in seconds."""
     return os.stat(commit_file(synced.log, version)).st_mtime  # noqa: PTH116  (as its siblings)
 
 
@@ -135,12 +135,12 @@ def _mend(synced: SyncedLog, tail: Tail) -> None:
 
 
 def _point_to_checkpoint(directory: Path) -> None:
-    """Have the log name its newest checkpoint."""
+    """Make the log name its newest checkpoint."""
     point_to(directory, max(directory.glob(_CHECKPOINT), default=None))
 
 
 def _leave(synced: SyncedLog, error: OSError) -> None:
-    """Let a process that may not write read up to the last version that is whole."""
+    """Let a process without write permission read up to the last complete version."""
     try:
         tail = log_tail.look(synced.table, -1)
     except OSError:

@@ -1,4 +1,4 @@
-"""Shortens the log of a table on local files: what lies before a checkpoint that is on the disk goes."""
+"""Shortens the log of a table on local files: removes commits before a synced checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOTE_SECONDS = 7 * 86_400.0
 
 
 def shorten(synced: SyncedLog, newest: int, before: float) -> int:
-    """Remove what lies before a checkpoint, but for what was committed since a moment.
+    """Remove the log before a checkpoint, except commits since a time.
 
     Before anything goes, all that stays is written to the disk.
 
@@ -90,7 +90,7 @@ def _file(name: str) -> LogFile | None:
 
 
 def _first_note(log: Path, version: int, before: float) -> int | None:
-    """The first version before another one whose note of ended tasks is for a sweep to add up.
+    """The first version whose note of ended tasks a sweep must still add up.
 
     `None`: there is none, or none has come for so long that none will.
     """
@@ -101,7 +101,7 @@ def _first_note(log: Path, version: int, before: float) -> int | None:
 
 
 def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
-    """Remove what was written to become part of the log an hour before a moment, and did not."""
+    """Remove prepared commit files that are more than an hour older than a time."""
     for name in names:
         with suppress(FileNotFoundError):
             if (directory / name).stat().st_mtime < before - LEFT_SECONDS:
@@ -109,7 +109,7 @@ def _remove_left(directory: Path, names: Iterable[str], before: float) -> None:
 
 
 def _last_checkpoint(directory: Path) -> int:
-    """The version of the checkpoint that readers begin with; -1: there is none that is known."""
+    """The version of the checkpoint where readers begin; -1 if none is known."""
     with suppress(ValueError):
         last = pointer(directory)
         return -1 if last is None else int(last["version"])

@@ -1,7 +1,7 @@
-"""The mark beside a table's lock file: up to which version its log was synced, and since which boot.
+"""The mark beside a table's lock file: the last synced version of its log, and the boot id.
 
-Whoever has synced a version writes it down here, for the other processes of this host. The mark need not
-be on the disk itself: after a power cut it may be an older one, which claims less.
+A process that has synced a version writes it to this file, for the other processes of the host. The
+mark itself need not be synced: after a power cut it may be older and then claims less.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LENGTH = 400
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a file system's memory belongs to: it is lost with the boot, and with the mount.
+    """The boot and the mount; unsynced data is lost if one of them changes.
 
     Attributes:
         machine: The host.
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Up to which version a log was synced.
+    """The synced version of a log, with its boot and mount.
 
     Attributes:
         version: The version; -1: none.
@@ -58,11 +58,11 @@ class MarkFile:
     """The mark of one table."""
 
     def __init__(self, path: Path) -> None:
-        """Use a file, which need not be there."""
+        """Use a file, which may not exist yet."""
         self._path = path
 
     def read(self) -> Mark | None:
-        """The mark; `None`: there is none that can be read."""
+        """The mark; `None` if it cannot be read."""
         try:
             found = json.loads(self._path.read_bytes())
             return Mark(int(found["version"]), Place(**found["place"]))
@@ -85,7 +85,7 @@ class MarkFile:
 
 
 def place_of(path: Path) -> Place:
-    """The boot and the mount of a path now."""
+    """The current boot and mount of a path."""
     machine, boot = _host()
     return Place(machine, boot, mount_of(path))
 

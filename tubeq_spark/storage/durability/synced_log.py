@@ -1,8 +1,8 @@
-"""How far the log of a table on local files is on the disk, and the syncs that a commit waits for.
+"""How far the log of a table on local files is synced, and the syncs for which a commit waits.
 
-A version counts as synced once the contents of its data files and of its commit file, the names of
-both and the same of all versions before it are on the disk. Whoever commits syncs what others have left
-behind as well, since a version is worth no more than the ones that it stands on.
+A version is synced when the contents and names of its data files and of its commit file are on the
+disk, and those of all versions before it. A process that commits also syncs what others have not
+synced, because a version is lost if an earlier one is lost.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _MANY = 50
 
 
 class SyncedLog:
-    """The log of one table. For threads; who commits holds the table's lock."""
+    """The log of one table. Thread-safe; a committing thread holds the table's lock."""
 
     def __init__(self, table: Path, places: Callable[[Path], Place] = place_of) -> None:
-        """Follow the table at a directory, which need not be there.
+        """Use the table at a directory, which may not exist yet.
 
         Args:
             table: The directory.
@@ -66,38 +66,38 @@ class SyncedLog:
         self._changing = threading.RLock()
 
     def require(self, durability: Durability) -> None:
-        """Promise no less than this from now on."""
+        """Raise the durability to at least this."""
         with self._changing:
             if durability.rank > self._durability.rank:
                 self._durability = durability
 
     def keep_in_step(self) -> None:
-        """Sync each commit if any is synced: commits to another table rely on those to this one."""
+        """Sync each commit, also at "table", because commits to other tables rely on these."""
         self._is_in_step = True
 
     @property
     def durability(self) -> Durability:
-        """What is promised for this table; the tables that others rely on are never a second behind."""
+        """The durability of this table; for tables that others rely on it is never "table"."""
         if self._durability is Durability.TABLE and self._is_in_step:
             return Durability.COMMIT
         return self._durability
 
     def place(self) -> Place:
-        """The boot and the mount that the table is on now."""
+        """The current boot and mount of the table."""
         return self._places(self.table)
 
     def mark(self) -> Mark | None:
-        """What the mark beside the table's lock says."""
+        """The mark beside the table's lock."""
         return self._mark.read()
 
     def newest(self, known: int) -> int:
-        """The newest version of the log, which has a known one or, with -1, none that is known."""
+        """The newest version of the log, at or after a known one (-1: unknown)."""
         while self._has(known + 1):
             known += 1
         return known
 
     def newest_from(self, mark: Mark | None) -> int:
-        """The newest version of the log, by its mark if that is one of its versions; -1: there is none."""
+        """The newest version of the log, beginning at its mark; -1 if the log is empty."""
         if mark is not None and self._has(mark.version):
             return self.newest(mark.version)
         return max(self._versions(), default=-1)
@@ -105,7 +105,7 @@ class SyncedLog:
     # -- before a commit is there ------------------------------------------------------------------
 
     def prepare(self, files: Iterable[Path]) -> bool:
-        """Sync the data files of a version that this process is about to commit, if it has to.
+        """Sync the data files of a version that this process will commit, if necessary.
 
         Args:
             files: The files, below the table's directory.
@@ -122,7 +122,7 @@ class SyncedLog:
         return True
 
     def committed(self, version: int) -> None:
-        """Note that this process has committed a version whose contents it had synced before."""
+        """Record that this process has committed a version with synced contents."""
         with self._changing:
             self._contents.add(version)
 
@@ -146,7 +146,7 @@ class SyncedLog:
     # -- after it ----------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Sync what was committed, as far as this table promises; the table's lock is held.
+        """Sync commits as far as durability asks for it; the table's lock is held.
 
         Raises:
             SyncError: What was committed may not be on the disk.
@@ -171,7 +171,7 @@ class SyncedLog:
             self.remember(newest)
 
     def flush(self) -> None:
-        """Sync all that was committed, by writing the whole file system.
+        """Sync all commits, by syncing the whole file system.
 
         For what removes files on the word of the log, and for the flush of each second.
 
@@ -193,7 +193,7 @@ class SyncedLog:
         self.remember(newest)
 
     def remember(self, version: int) -> None:
-        """Note, for other processes too, that the log is on the disk up to a version."""
+        """Record, also for other processes, up to which version the log is synced."""
         with self._changing:
             self._synced = max(self._synced, version)
             self._contents = {later for later in self._contents if later > version}
@@ -202,12 +202,12 @@ class SyncedLog:
                 self._mark.write(Mark(self._synced, self.place()))
 
     def forget(self) -> None:
-        """Know nothing any more: the table is another one."""
+        """Forget everything, because the table is another one."""
         with self._changing:
             self._synced, self._contents = -1, set()
 
     def _covered(self) -> int:
-        """The version up to which the log is synced, by whichever process."""
+        """The last synced version, by any process."""
         if self._synced >= 0 and not self._has(self._synced):
             # The log was shortened since, or the table is another one.
             self.forget()
@@ -225,11 +225,11 @@ class SyncedLog:
         return os.path.exists(commit_file(self.log, version))  # noqa: PTH110  (each commit asks)
 
     def is_of_now(self, mark: Mark) -> bool:
-        """Whether a mark is of this boot and mount; where boots have no ids none is known to be."""
+        """Whether a mark is from this boot and mount; false if the system has no boot ids."""
         return bool(mark.place.boot) and mark.place == self.place()
 
     def _versions(self) -> list[int]:
-        """The versions whose commits are in the log."""
+        """The versions of the commits in the log."""
         try:
             return versions_of(os.listdir(self.log))  # noqa: PTH208  (names are enough)
         except FileNotFoundError:
@@ -248,7 +248,7 @@ class SyncedLog:
                 disk.sync_directory(directory)
 
     def _sync_version(self, version: int) -> None:
-        """Sync what a commit of another writer consists of."""
+        """Sync the files of another writer's commit."""
         commit = Path(commit_file(self.log, version))
         files, is_whole = _files_of(commit.read_bytes())
         if len(files) > _MANY or not is_whole:
@@ -258,7 +258,7 @@ class SyncedLog:
         _sync_with_checksum(commit)
 
     def _sync_contents(self, files: Iterable[Path]) -> None:
-        """Sync files, and the names of all directories between them and the table."""
+        """Sync files, and all directories between them and the table."""
         directories: dict[Path, None] = {}
         for file in files:
             # A later commit may have removed it.
@@ -274,7 +274,7 @@ class SyncedLog:
 
 
 def _sync_with_checksum(file: Path) -> None:
-    """Sync a file, and the checksum that Hadoop keeps beside it: with another one it cannot be read."""
+    """Sync a file and Hadoop's checksum file, without which it could not be read."""
     disk.sync_file(file)
     checksum = checksum_of(file)
     if os.path.exists(checksum):  # noqa: PTH110  (each file of a commit)
@@ -282,7 +282,7 @@ def _sync_with_checksum(file: Path) -> None:
 
 
 def _files_of(commit: bytes) -> tuple[list[str], bool]:
-    """The files that a commit adds, relative to its table; and whether these are all it needs."""
+    """The added files of a commit, relative to its table; and whether it needs no others."""
     files, is_whole = list[str](), True
     for line in commit.splitlines():
         if not line.startswith(b'{"commitInfo":'):
@@ -303,7 +303,7 @@ _known_guard = threading.Lock()
 
 
 def synced_log_of(table: Path) -> SyncedLog:
-    """The log of the table at a directory: one for each process, whoever asks."""
+    """Return the log of the table at a directory: one object for each process."""
     real = os.path.realpath(table)
     with _known_guard:
         found = _known.get(real)

@@ -1,7 +1,8 @@
-"""Looks through the names in a log before something is committed to it: none may be missing, none empty.
+"""Checks the names in a log before a commit: no commit file may be missing or empty.
 
-Whoever commits after a hole fills it, and what lay behind it counts again; Spark takes an empty commit for one
-that says nothing. What the native engine reads it judges by the content besides.
+A commit after a hole would fill it, and the commits behind the hole would count again. Spark reads
+an empty commit as one without changes. The native engine also checks the contents of the commits
+that it reads.
 """
 
 from __future__ import annotations

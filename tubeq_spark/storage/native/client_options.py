@@ -1,4 +1,4 @@
-"""What the client of an object store is told: time limits by default, and which requests it may repeat."""
+"""The options of the object store client: default time limits, and which requests it may repeat."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LONG_UNITS = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often, and for how many seconds, a request that failed in a way that passes is repeated."""
+    """The number and the seconds of repetitions of requests after errors that pass."""
 
     retries: int
     seconds: float
@@ -63,14 +63,14 @@ class Patience:
 
 
 def given(options: Mapping[str, str], name: str) -> bool:
-    """Whether a program has chosen an option of the client, in the environment, too."""
+    """Whether a program has set an option of the client, also in the environment."""
     return name in {plain(key) for key in options} or name in {
         plain(key) for key in os.environ if plain(key) != key.lower()
     }
 
 
 def to_read(path: str, options: Mapping[str, str]) -> dict[str, str]:
-    """The options for what may be repeated: with time limits where the program has not chosen others."""
+    """The options for requests that may be repeated; missing time limits are added."""
     if local_directory(path) is not None:
         return dict(options)
     limits = {name: value for name, value in _DEFAULTS.items() if not given(options, name)}
@@ -78,7 +78,7 @@ def to_read(path: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_commit(path: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Those for what must not be repeated, and is not but by the engine, which looks at it before."""
+    """The options for requests that only the engine may repeat, after a check."""
     if local_directory(path) is not None:
         return dict(options)
     kept = {
@@ -88,14 +88,14 @@ def to_commit(path: str, options: Mapping[str, str]) -> dict[str, str]:
 
 
 def to_write(path: str, options: Mapping[str, str], size: int) -> dict[str, str] | None:
-    """Those for a commit with so many bytes of data; `None`: the ones `to_commit` will do."""
+    """The options for a commit with much data; `None` if those of `to_commit` are enough."""
     if size < LARGE or local_directory(path) is not None or given(options, _TIMEOUT):
         return None
     return to_commit(path, options) | {_TIMEOUT: f"{_SECONDS + size // 1_000_000}s"}
 
 
 def _seconds(text: str) -> float | None:
-    """A duration as the library writes it, such as `1m 30s`; `None`: it is none."""
+    """Parse a duration such as `1m 30s`; `None` if it is not one."""
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():
         return None

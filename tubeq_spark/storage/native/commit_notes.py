@@ -1,4 +1,4 @@
-"""What commits say of themselves, where both engines read it: the note, what changed, the marker."""
+"""The texts in commits that both engines read: the note, the changes, the marker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def user_metadata(note: Note, affected: Affected | None, operation_id: int, said
 
 
 def is_of(commit: Mapping[str, Any], operation_id: int) -> bool:
-    """Whether a commit of the history, of either engine, is that of a statement."""
+    """Whether a commit of the history, by either engine, is that of a statement."""
     marked = _MARKED.search(commit.get("userMetadata") or "")
     if marked is not None:
         return int(marked[1]) == operation_id
@@ -51,7 +51,7 @@ def is_of(commit: Mapping[str, Any], operation_id: int) -> bool:
 
 
 def told_by(commit: Mapping[str, Any]) -> Affected | None:
-    """What a commit of the history changed, of either engine; `None`: it does not say."""
+    """The rows changed by a commit of the history, by either engine; `None` if not recorded."""
     told = _TOLD.search(commit.get("userMetadata") or "")
     if told is not None:
         return Affected(*(int(number) for number in told.groups()))

@@ -1,4 +1,4 @@
-"""What the library is told with a commit: what the commit says of itself, and how often it may be tried."""
+"""The options of a commit for the library: its user metadata, and its number of attempts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["is_far", "saying"]
 
 
 def is_far(snapshot: DeltaTable) -> bool:
-    """Whether a table is on storage of another host, whose answers can be lost."""
+    """Whether a table is on remote storage, whose answers can be lost."""
     return local_directory(snapshot.table_uri) is None
 
 
@@ -30,7 +30,7 @@ def saying(
     total: tuple[str, int] | None = None,
     at_once: bool = False,
 ) -> CommitProperties:
-    """What a commit says of itself; `at_once`: it is the next version, or fails.
+    """The properties of a commit; `at_once`: it becomes the next version, or fails.
 
     So is each on an object store: of a commit that is there, and whose answer was lost, the library would
     make one more version. Elsewhere it may land behind commits of others, but not

@@ -1,4 +1,4 @@
-"""Reads columns in DDL into the form in which Delta keeps them."""
+"""Reads columns in DDL into Delta's schema JSON."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _MOST_DIGITS = 38
 
 
 class DdlError(ValueError):
-    """A text is no DDL of columns."""
+    """A text is not DDL of columns."""
 
 
 def columns_of(text: str) -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """Columns as Delta keeps them, and the types, in small letters, by which they are named.
+    """Columns in Delta's schema, and the lower-case names of their types.
 
     Raises:
         DdlError: It is no DDL of columns, or of types that are not known.
@@ -64,7 +64,7 @@ class _Ddl:
         self.types: set[str] = set()
 
     def columns(self) -> list[dict[str, Any]]:
-        """All of them."""
+        """All columns."""
         found = self._fields()
         if self._next():
             raise self._unexpected()
@@ -153,7 +153,7 @@ class _Ddl:
         return found
 
     def _numbers(self, most: int) -> list[int]:
-        """Numbers in parentheses, one at least."""
+        """Numbers in parentheses, at least one."""
         found: list[int] = []
         while not found or (self._next() == "," and len(found) < most):
             self._expected("," if found else "(")

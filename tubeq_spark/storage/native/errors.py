@@ -1,4 +1,4 @@
-"""Recognises conflicts and lost answers: the only place that names errors of the library."""
+"""Recognises conflicts and lost answers; no other module names errors of the library."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _PASSING = ("408", "429")
 
 @contextmanager
 def telling(*, is_far: bool = False) -> Iterator[None]:
-    """Run a block that writes, and have what the library fails with say what is known.
+    """Run a block that writes, and turn errors of the library into outcomes.
 
     Args:
         is_far: Whether it writes to an object store: what became of a commit that was sent there is an
@@ -93,7 +93,7 @@ def telling(*, is_far: bool = False) -> Iterator[None]:
 
 @contextmanager
 def reading(hint: str | None = None) -> Iterator[None]:
-    """Run a block that reads tables, and turn what the library fails with into our error.
+    """Run a block that reads tables, and turn errors of the library into ours.
 
     That a table is missing goes through, as an `EngineError`.
 
@@ -123,7 +123,7 @@ def reading(hint: str | None = None) -> Iterator[None]:
 
 
 def unsupported(error: BaseException) -> str | None:
-    """The features of a table with which the library refuses it; `None`: it fails with something else."""
+    """The table features that the library refuses; `None` for another error."""
     found = (
         _FEATURES.search(str(error))
         if isinstance(error, Exception) and is_from_library(error)
@@ -139,7 +139,7 @@ def unsupported(error: BaseException) -> str | None:
 
 
 def _named(name: str) -> str:
-    """A feature as the protocol names it, of which the library makes a class."""
+    """The name of a table feature in the protocol, from the library's class name."""
     plain = name.removeprefix('Unknown("').removesuffix('")')
     plain = plain[:1].lower() + plain[1:]
     return _NAMES.get(plain, plain)
@@ -168,18 +168,18 @@ def is_from_library(error: Exception) -> bool:
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether there is no table."""
+    """Whether the table does not exist."""
     return isinstance(error, TableNotFoundError)
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether a request to an object store failed that may succeed when it is repeated."""
+    """Whether a failed request to an object store may succeed if it is repeated."""
     text = str(error)
     return _REQUEST.search(text) is not None and not _is_refused(text)
 
 
 def may_have_sent(error: BaseException, version: int) -> bool:
-    """Whether an error leaves open that a commit of this version has reached an object store."""
+    """Whether a commit of this version may have reached an object store despite an error."""
     text = str(error)
     request = _REQUEST.search(text)
     if is_conflict(error) or request is None:
@@ -192,7 +192,7 @@ def may_have_sent(error: BaseException, version: int) -> bool:
 
 
 def may_be_under_way(error: BaseException, version: int) -> bool:
-    """Whether a commit that is not there may come later, so that its request has no answer yet.
+    """Whether a missing commit may still arrive, because its request got no answer.
 
     What failed after a commit that was answered would have found it there.
     """
@@ -202,13 +202,13 @@ def may_be_under_way(error: BaseException, version: int) -> bool:
 
 
 def _is_commit(request: re.Match[str], version: int) -> bool:
-    """Whether a request is the one that commits a version."""
+    """Whether a request commits a version."""
     method, url = request.groups()
     return method == "PUT" and url.endswith(f"/_delta_log/{version:020}.json")
 
 
 def _is_refused(text: str) -> bool:
-    """Whether an object store has said that it will not do what it was asked for, or cannot be asked."""
+    """Whether an object store refused the request, or cannot be reached at all."""
     if _NOT_MADE in text:
         return True
     status = _STATUS.search(text)

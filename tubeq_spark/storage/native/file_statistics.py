@@ -1,4 +1,4 @@
-"""Which files may have rows of a condition, by the least and the greatest values of their columns."""
+"""Finds the files that may have rows for a condition, by the bounds of their columns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ASKS: dict[str, Sequence[tuple[str, Callable[[Any, Any], bool]]]] = {
 
 
 def files_of(condition: Expression | None, schema: pa.Schema) -> MayHold:
-    """What tells of a file whether it may have rows of a condition.
+    """A check whether a file may have rows for a condition.
 
     Comparisons of columns with literals, and these by AND and OR, are looked up; of anything else any
     file may have some, and any file without statistics.
@@ -81,7 +81,7 @@ def _combined(asked: Sequence[MayHold], combined: Callable[[Any], bool]) -> MayH
 
 
 def _between(column: str, sign: str, wanted: Literal, schema: pa.Schema) -> MayHold:
-    """What tells whether the least and the greatest value of a column allow a comparison."""
+    """A check whether the bounds of a column allow a comparison."""
     place = schema.get_field_index(column)
     value = wanted.value
     if place < 0 or value is None:
@@ -113,7 +113,7 @@ def _between(column: str, sign: str, wanted: Literal, schema: pa.Schema) -> MayH
 
 
 def _microseconds(moment: Any) -> int | None:
-    """A moment of statistics as a number; `None`: there is none."""
+    """A timestamp of statistics as a number; `None` if there is none."""
     try:
         return to_us(datetime.fromisoformat(moment))
     except (TypeError, ValueError):

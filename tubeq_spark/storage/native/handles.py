@@ -1,4 +1,4 @@
-"""The tables that this process has open: their snapshots, one to read and one to write."""
+"""The open tables of this process: their snapshots, one for reads and one for writes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Table:
-    """One table.
+    """The handles of one table.
 
     A statement decides and commits on a snapshot that nobody moves on meanwhile, since what it
     commits is compared with that. Reads share it while no statement runs, so that each commit is
@@ -72,14 +72,14 @@ class Table:
 
     @property
     def local(self) -> LocalTable | None:
-        """The table as this process reads and writes it by itself; `None`: the library has to."""
+        """The table with its own log reader; `None` if the library must read it."""
         return self._local
 
     def seen(self) -> Snapshot | None:
-        """The newest version, as this process reads it by itself; `None`: the library has to.
+        """The newest version from our log reader; `None` if the library must read it.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: The table does not exist.
         """
         local = self._local
         if local is None:
@@ -91,13 +91,13 @@ class Table:
             return None
 
     def leave_to_library(self, why: UnknownLogError) -> None:
-        """Read and write the table by itself no more, as it is not a plain one."""
+        """Stop reading and writing the log, because the table is not a plain one."""
         log.info("%s is left to deltalake: %s", self.path, why)
         self._local = None
 
     @contextmanager
     def deciding(self) -> Iterator[tuple[LocalTable, Snapshot]]:
-        """The newest version as this process reads it by itself, and commits on it in a block.
+        """The newest version from our log reader, for a commit in a block.
 
         A log that the library misreads is mended first: a query of the block may be run by the library.
 
@@ -124,7 +124,7 @@ class Table:
 
     @contextmanager
     def at(self, version: int) -> Iterator[DeltaTable]:
-        """A version that was the newest a moment before, for a block.
+        """A version that was the newest a moment ago, for a block.
 
         Raises:
             EngineError: Another commit came first.
@@ -138,27 +138,27 @@ class Table:
 
     @contextmanager
     def newest(self) -> Iterator[DeltaTable]:
-        """The table's newest version, to be read within a block that takes a moment only.
+        """The table's newest version, for a read in a short block.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: The table does not exist.
         """
         with self._newest(shares=not self.is_far) as newest:
             yield newest
 
     @contextmanager
     def queried(self) -> Iterator[DeltaTable]:
-        """The newest version, for a query to know its files; on an object store the query needs a `reader`.
+        """The newest version for a query; on an object store the query also needs a `reader`.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: The table does not exist.
         """
         with self._newest(shares=True) as newest:
             yield newest
 
     @contextmanager
     def reader(self) -> Iterator[DeltaTable]:
-        """A version, perhaps an old one, whose client repeats requests that fail."""
+        """A version, perhaps old, whose client repeats failed requests."""
         with self._reading.lock:
             yield self._reading.handle or self._reading.renewed()
 
@@ -175,18 +175,18 @@ class Table:
 
     @contextmanager
     def known(self) -> Iterator[DeltaTable | None]:
-        """The version that this process wrote or looked at last, for a block; `None`: it did neither."""
+        """The last version that this process wrote or read, for a block; `None` if none."""
         with self._writing.lock:
             yield self._writing.handle
 
     @contextmanager
     def writing(self) -> Iterator[DeltaTable]:
-        """The table's newest version, kept from all other threads for the time of a block.
+        """The table's newest version, while other threads wait, for a block.
 
         After a block that has committed, the log is kept short.
 
         Raises:
-            TableNotFoundError: There is none.
+            TableNotFoundError: The table does not exist.
         """
         with self._writing.lock, self.expected():
             newest = self._renewed()
@@ -195,7 +195,7 @@ class Table:
             self.log.committed(newest.version(), newest.metadata().configuration, before)
 
     def for_rows(self, snapshot: DeltaTable, rows: pa.Table) -> DeltaTable:
-        """A version to commit rows on: with the time that it takes to send them, if they are many."""
+        """A version for a commit of rows, with longer time limits if they are many."""
         options = client_options.to_write(self.path, self._given, rows.nbytes)
         if options is None:
             return snapshot
@@ -214,12 +214,12 @@ class Table:
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Tell what fails of a table that is gone from what fails of one that is there.
+        """Raise TableNotFoundError if the failure was caused by the table's removal.
 
         A snapshot that was taken before does not notice by itself that its table was removed.
 
         Raises:
-            TableNotFoundError: There is none any more.
+            TableNotFoundError: The table no longer exists.
         """
         try:
             yield
@@ -232,7 +232,7 @@ class Table:
             raise TableNotFoundError(self.path) from error
 
     def exists(self) -> bool:
-        """Whether the table is there, by its log."""
+        """Whether the table exists, by its log."""
         there = self._answers() if self.is_far else DeltaTable.is_deltatable(self.path)
         if not there:
             self._writing.forget()
@@ -242,7 +242,7 @@ class Table:
         return there
 
     def _answers(self) -> bool:
-        """Whether a table on an object store is there; other threads run while nothing answers."""
+        """Whether a table on an object store exists; other threads run meanwhile."""
         try:
             DeltaTable(self.path, storage_options=self.options or None)
         except TableNotFoundError:
@@ -254,7 +254,7 @@ class Table:
 
 
 class _Snapshot:
-    """A version of a table that is moved on."""
+    """A table handle that is updated to newer versions."""
 
     def __init__(self, path: str, options: Mapping[str, str], log: LogFiles) -> None:
         self.lock = threading.Lock()
@@ -290,7 +290,7 @@ class _Snapshot:
         return DeltaTable(self._path, storage_options=self._options or None)
 
     def forget(self) -> None:
-        """Open the table anew the next time."""
+        """Open the table again the next time."""
         self.handle = None
 
 
@@ -308,7 +308,7 @@ class Handles:
     """The tables of an engine, by their SQL names."""
 
     def __init__(self, options: Mapping[str, str] | None = None, *, local: bool = True) -> None:
-        """Open tables with these options of the storage; `local` is as of a `NativeEngine`.
+        """Open tables with these storage options; `local` as for a `NativeEngine`.
 
         Raises:
             StoreError: This process was forked from one that has used the library, whose threads are not here.

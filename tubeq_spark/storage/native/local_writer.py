@@ -1,4 +1,4 @@
-"""Runs statements and appends on a table whose log this process writes by itself: one commit, or none."""
+"""Runs statements and appends on a table whose log this process writes: each is one commit or none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["LocalWriter"]
 
 
 class LocalWriter:
-    """Writes to such tables. What was decided on a version is committed as the next one."""
+    """Writes to such tables: a decision on a version is committed as the next one."""
 
     def __init__(
         self, datafusion: Callable[[], DataFusion], files: SmallFiles, library: Writer
@@ -76,7 +76,7 @@ class LocalWriter:
             return decision.affected
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
-        """Run an append; one that is done once looks for itself on the version that it commits on."""
+        """Run an append; one with an identity checks it on the version before its commit."""
         rows = held(append.rows)
         if append.replaces is not None:
             return self._library.append(table, append, note)
@@ -105,7 +105,7 @@ class LocalWriter:
     def _remove(
         self, table: Table, local: LocalTable, snapshot: Snapshot, statement: Statement, note: Note
     ) -> Affected:
-        """Commit that whole partitions go; no row is read."""
+        """Commit the removal of whole partitions without reading a row."""
         try:
             gone = _files_that_go(snapshot, statement)
         except (NotByArrowError, pa.ArrowException):
@@ -127,7 +127,7 @@ class LocalWriter:
 
 
 class _Target:
-    """A version as a statement decides on it."""
+    """A version for a statement's decision."""
 
     is_next = True
 
@@ -173,7 +173,7 @@ class _Target:
 def _files_in(
     snapshot: Snapshot, near: Mapping[str, Sequence[int]], changed: Collection[Partition]
 ) -> list[DataFile]:
-    """The files in some partitions, which are among those that a statement names."""
+    """The files in some of the partitions that a statement names."""
     by = snapshot.shape.by
     return [
         file
@@ -202,13 +202,13 @@ def _files_that_go(snapshot: Snapshot, statement: Statement) -> list[DataFile]:
 
 
 def _total(snapshot: Snapshot, statement: Statement, affected: Affected) -> tuple[str, int] | None:
-    """The new total of ended tasks; `None`: it stays."""
+    """The new total of ended tasks; `None` if it does not change."""
     ended = statement.ended
     return None if ended is None else ended.total(affected, snapshot.version_under)
 
 
 def _is_done(snapshot: Snapshot, once: tuple[str, int]) -> bool:
-    """Whether a version as high was written under an id."""
+    """Whether an application id already has this transaction version."""
     app, version = once
     before = snapshot.version_under(app)
     return before is not None and before >= version

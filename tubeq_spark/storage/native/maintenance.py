@@ -1,4 +1,4 @@
-"""What keeps a table small and tells how large it is: dead files, checkpoints, its history."""
+"""Maintains and measures tables: dead files, checkpoints, history."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def local_extent(table: LocalTable, newest: Snapshot) -> Extent:
 
 
 def small_files(table: DeltaTable, rows: int, size: int) -> int:
-    """How many data files of at most so many rows and bytes; those that do not tell rows count, too."""
+    """The number of small data files; files without a row count are included."""
     files = table.get_add_actions()
     counts, sizes = (files.column(name).to_pylist() for name in ("num_records", "size_bytes"))
     return sum(
@@ -63,7 +63,7 @@ def sizes(table: DeltaTable, by: str) -> list[tuple[int | None, int]]:
 
 
 def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
-    """The version of the last checkpoint; -1 when there is none yet."""
+    """The version of the last checkpoint; -1 if there is none yet."""
     pointer = read(table.table_uri, options, _LAST_CHECKPOINT)
     try:
         return -1 if pointer is None else int(json.loads(pointer)["version"])
@@ -73,7 +73,7 @@ def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
 
 
 def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Commits by the columns that Spark's DESCRIBE HISTORY has."""
+    """Commits with the columns of Spark's DESCRIBE HISTORY."""
     names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
     return [
         {name: commit.get(name) for name in names}
@@ -83,7 +83,7 @@ def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def set_property(table: Table, newest: DeltaTable, name: str, value: str) -> None:
-    """Commit a property of a table as the version that follows its newest one."""
+    """Commit a table property as the next version."""
     operation_id = -random.getrandbits(62) - 1
     said = user_metadata(Note("set_property"), None, operation_id)
     properties = saying(newest, said, at_once=True)
@@ -99,7 +99,7 @@ def set_property(table: Table, newest: DeltaTable, name: str, value: str) -> Non
 
 
 def vacuum(table: DeltaTable, log: LogFiles) -> None:
-    """Remove dead files and the log before the last checkpoint, both as old as the table says."""
+    """Remove dead files, and the log before the last checkpoint, by the table's retention."""
     table.create_checkpoint()
     log.expire(table)
     # No shorter than the table's own retention: that is the default. In full, as Spark does: else only

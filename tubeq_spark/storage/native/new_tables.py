@@ -1,4 +1,4 @@
-"""Creates tables as Spark's CREATE TABLE makes them: same columns, properties and protocol."""
+"""Creates tables like Spark's CREATE TABLE: same columns, properties and protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["create", "schema_of_ddl"]
 
 
 def create(table: Table, new: NewTable) -> None:
-    """Write a table's first commit, unless somebody else does at the same moment.
+    """Write a table's first commit, unless another program does it at the same moment.
 
     Raises:
         CommitUnknownError: It was sent, and nobody can tell whether the table is there.
@@ -49,7 +49,7 @@ def _create(table: Table, new: NewTable) -> None:
 
 
 def _is_there(table: Table, error: Exception) -> bool:
-    """Whether a table is there whose creation failed: made by us or by somebody else."""
+    """Whether a table exists after a failed creation, by us or by another program."""
     try:
         return table.exists()
     except (DeltaError, OSError) as unseen:

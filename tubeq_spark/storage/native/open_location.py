@@ -1,4 +1,4 @@
-"""Opening a location without Spark: its tables are made if need be."""
+"""Opens a location without Spark, and creates its tables if they are missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 def open_location(
     engine: Engine, text: object, config: QueueConfig, *, create: bool = True
 ) -> OpenedLocation:
-    """Parse a location and make sure of its system tables.
+    """Parse a location, and create missing system tables.
 
     Raises:
         InvalidOptionError: Not a location.

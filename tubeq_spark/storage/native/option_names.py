@@ -1,4 +1,4 @@
-"""Names of the options for object stores: the library takes others without a word."""
+"""Checks the names of options for object stores, because the library silently ignores unknown ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plain(name: str) -> str:
 
 
 def misspelt(names: Iterable[str]) -> str | None:
-    """Which names of options are probably meant to be others; `None`: none."""
+    """Names of options that are probably misspelt; `None` if none are."""
     found = []
     for name in names:
         if plain(name) in _KNOWN:

@@ -1,9 +1,9 @@
-"""Which partitions a statement has read and which it replaces, as one predicate of a commit.
+"""The predicate of a commit: the partitions that a statement has read, and those that it replaces.
 
-A commit `overwrite` with a predicate replaces what the predicate finds, and conflicts with every
-commit that added or removed files which it may find. So partitions that were only read are named,
-too, by a condition that no row fulfils and that statistics do not see through: nothing of them is
-replaced, but a rival there is noticed.
+A commit `overwrite` with a predicate replaces the rows for which the predicate holds, and conflicts
+with every commit that has added or removed files with such rows. Partitions that a statement has
+only read are named, too, by a condition that no row fulfils and that file statistics cannot rule
+out. So none of their rows is replaced, but a commit to them is a conflict.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["named", "predicate"]
 
 
 def named(partitions: Mapping[str, Iterable[int]]) -> str:
-    """The condition of rows in partitions that a statement names; "TRUE": it names none."""
+    """The condition for the partitions that a statement names; "TRUE" if it names none."""
     conditions = [f"{column} IN ({_list(values)})" for column, values in partitions.items()]
     return " AND ".join(conditions) or "TRUE"
 
@@ -55,7 +55,7 @@ def predicate(
 
 
 def _found(columns: Sequence[str], first: Partition, last: Iterable[int]) -> str:
-    """The condition of some partitions that differ in the last column."""
+    """The condition for some partitions that differ only in the last column."""
     conditions = [f"{name} = {value}" for name, value in zip(columns, first, strict=False)]
     return f"({' AND '.join([*conditions, f'{columns[-1]} IN ({_list(last)})'])})"
 

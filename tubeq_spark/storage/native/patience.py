@@ -1,4 +1,4 @@
-"""Repeats requests to an object store that failed in a way that passes, where the client below does not."""
+"""Repeats requests to an object store after errors that pass, if the client does not repeat them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CLOCK = SystemClock()
 
 
 def patiently(call: Callable[[], T], patience: Patience) -> T:
-    """Do what may be done twice, and once more where the store failed in a way that passes."""
+    """Run a repeatable request, and again after errors that pass."""
     for wait in waits(patience):
         try:
             return call()

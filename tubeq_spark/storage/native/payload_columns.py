@@ -1,4 +1,4 @@
-"""The columns of a typed payload without Spark, from the DDL that a tube was created with."""
+"""The columns of a typed payload without Spark, from the DDL of the tube."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def payload_ddl(ddl: str) -> str:
 
 
 def payload_fields(ddl: str) -> list[dict[str, Any]]:
-    """A payload's columns as Delta keeps them, from the DDL of a tube that is there."""
+    """A payload's columns in Delta's schema, from the DDL of a tube."""
     return columns_of(ddl)[0]
 
 
@@ -56,7 +56,7 @@ def _refuse(ddl: str, what: str) -> None:
 
 
 def _names(columns: list[dict[str, Any]]) -> Iterator[list[str]]:
-    """The names of columns, and of those within each."""
+    """The names of columns, and of their nested columns."""
     yield [column["name"] for column in columns]
     for column in columns:
         yield from _names_within(column["type"])

@@ -1,16 +1,4 @@
-"""Sends a commit to an object store, and looks what became of it where no plain answer came.
-
-An answer can be lost: the version is there, and its writer hears of a reset, of an error 500, or nothing. Who
-repeats the request hears that the version exists, which reads as if somebody else had committed it. So the
-client below repeats no commit, and the library makes no second version of one. Whatever a commit fails
-with, this module looks at the version that it was to be:
-
-- it bears our operation id: we have committed it;
-- it bears another one: a conflict, and nothing of ours was written;
-- there is none: the commit is sent again, as the same version. Of all these requests one lands at most,
-  however late the first one comes, because a version that is there is never overwritten;
-- nobody can tell, since the store does not answer or the log begins later: `CommitUnknownError`.
-"""
+"""Sends a commit to an object store, and finds out whether it succeeded if the answer is lost."""
 
 from __future__ import annotations
 
@@ -90,7 +78,7 @@ def sent(
 def _look(
     table: Table, version: int, operation_id: int, error: Exception, *, is_out: bool
 ) -> Mapping[str, Any] | None:
-    """What a version says of itself; `None`: there is no such version yet.
+    """The commit info of a version; `None` if it does not exist yet.
 
     Args:
         table: The table.
@@ -119,7 +107,7 @@ def _look(
 
 
 def _commit_info(table: Table, version: int) -> Mapping[str, Any] | None:
-    """What a commit says of itself; `None`: there is no such version."""
+    """The commit info of a commit; `None` if the version does not exist."""
     text = read(table.path, table.options, f"_delta_log/{version:020}.json")
     if text is None:
         return None

@@ -48,7 +48,7 @@ _AT_ONCE, _BATCH = 64 << 20, 1024
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The files of a version that are to be read, and the columns of its table."""
+    """The files of a version to read, and the columns of its table."""
 
     directory: Path
     files: Sequence[DataFile]
@@ -152,7 +152,7 @@ class SmallFiles:
             return rows
 
     def keep(self, path: Path, rows: pa.Table) -> None:
-        """Keep the rows of a file that was just written, where it is small.
+        """Cache the rows of a new file if it is small.
 
         They are copied: a program may change what it has put, and a part of a table keeps all of it.
         """
@@ -169,7 +169,7 @@ class SmallFiles:
                 self._bytes -= _size(self._kept.popitem(last=False)[1])
 
     def forget(self) -> None:
-        """Keep nothing any more."""
+        """Empty the cache."""
         with self._lock:
             self._kept.clear()
             self._bytes = 0

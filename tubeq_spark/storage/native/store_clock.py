@@ -1,6 +1,7 @@
-"""How far the clock of an object store is from this host's, by the header that each of its answers has.
+"""Measures the clock of an object store against this host's, by the Date header of an answer.
 
-The library shows no headers. So this asks by itself, without credentials: also a refusal has the moment.
+The library does not expose headers. So this module sends its own request, without credentials: a
+refusal has the header, too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 def endpoint(location: str, options: Mapping[str, str]) -> str | None:
-    """The address of the store of a location; `None`: it is not known, or only a proxy gets there."""
+    """The address of the store of a location; `None` if unknown, or behind a proxy."""
     given = {plain(name): value for name, value in {**_environment(), **options}.items()}
     if "proxy_url" in given:
         return None
@@ -52,7 +53,7 @@ def endpoint(location: str, options: Mapping[str, str]) -> str | None:
 
 
 def drift(url: str, clock: Clock | None = None) -> float | None:
-    """Seconds that a store's clock is ahead of ours at the least; below 0: behind it; `None`: unknown.
+    """Seconds by which a store's clock is ahead at least; negative if behind; `None` if unknown.
 
     Args:
         url: Its address.

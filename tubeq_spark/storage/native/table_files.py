@@ -1,4 +1,4 @@
-"""Reads single files of a table's directory, wherever that is."""
+"""Reads single files of a table's directory, on any storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["read"]
 
 
 def read(path: str, options: Mapping[str, str], name: str) -> bytes | None:
-    """The content of a file; `None`: there is none of that name.
+    """The contents of a file; `None` if it does not exist.
 
     Args:
         path: Path or URI of the table.

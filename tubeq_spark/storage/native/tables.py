@@ -1,4 +1,4 @@
-"""Makes, changes and measures Delta tables by the library."""
+"""Creates, changes and measures Delta tables by the library."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NativeTables:
     # -- making and changing -----------------------------------------------------------------
 
     def create(self, table: NewTable) -> None:
-        """Create a table where there is none; another creator at the same time is no error."""
+        """Create a table if it does not exist; another creator at the same time is no error."""
         if not self.is_table(table.name):
             with errors.reading():
                 create(self._handles.table(table.name), table)
@@ -118,18 +118,18 @@ class NativeTables:
 
     @staticmethod
     def refused_columns(_error: BaseException) -> str | None:
-        """Why a table cannot have its columns: what the library refuses was checked before."""
+        """Why a table cannot have its columns: they were checked before."""
         return None
 
     # -- looking ------------------------------------------------------------------------------
 
     def is_table(self, name: str) -> bool:
-        """Whether there is a table; not so where its log has no commit yet."""
+        """Whether a table exists; false if its log has no commit yet."""
         with errors.reading(self._handles.hint):
             return self._handles.table(name).exists()
 
     def property(self, table: str, name: str) -> str | None:
-        """A table property as it was set."""
+        """The value of a table property."""
         with errors.reading():
             seen = self._handles.table(table).seen()
             if seen is not None:
@@ -147,7 +147,7 @@ class NativeTables:
                 return schema_of(newest).field(column).type
 
     def is_catalog_managed(self, _table: str) -> bool:
-        """Whether the catalog does a table's commits: none of a table with a path."""
+        """Whether the catalog manages a table's commits: never for a table with a path."""
         return False
 
     def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
@@ -175,7 +175,7 @@ class NativeTables:
                 return newest.version()
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
-        """How many bytes the data files of some segments of a tube have."""
+        """The size of the data files of some segments of a tube."""
         with errors.reading():
             seen = self._handles.table(table).seen()
             if seen is not None:
@@ -248,7 +248,7 @@ class NativeTables:
         return found
 
     def clock_drift(self, location: str) -> float | None:
-        """Seconds that an object store's clock is ahead of this host's, or behind it; one request."""
+        """Seconds by which an object store's clock is ahead of this host's; one request."""
         if local_directory(location) is not None:
             return None
         url = store_clock.endpoint(location, self._handles.options)
@@ -264,7 +264,7 @@ class NativeTables:
         return int(newest["version"]), int(newest["timestamp"])
 
     def last_write(self, table: str) -> int:
-        """The storage's time of a table's newest commit but for those of removing dead files."""
+        """The storage's time of a table's newest commit, except those of VACUUM."""
         commits = self.history_rows(table, NEWEST)
         return newest_write([(row["operation"], int(row["timestamp"])) for row in commits])
 

@@ -45,7 +45,7 @@ APPENDS = 50
 
 
 class Writer:
-    """Writes to tables. What was decided on a snapshot is committed on that snapshot."""
+    """Writes to tables: a decision on a snapshot is committed on that snapshot."""
 
     def __init__(self, datafusion: Callable[[], DataFusion], options: Mapping[str, str]) -> None:
         """Read by DataFusion, on a storage that is reached by these options."""
@@ -53,7 +53,7 @@ class Writer:
         self._options = dict(options)
 
     def execute(self, table: Table, statement: Statement, note: Note) -> Affected:
-        """Run a statement; on an object store it is decided anew at once where another commit came first."""
+        """Run a statement; on an object store it is decided again at once after a conflict."""
         for _ in range(DECISIONS - 1 if table.is_far else 0):
             try:
                 return self._execute(table, statement, note)
@@ -105,7 +105,7 @@ class Writer:
         said: str,
         total: tuple[str, int] | None = None,
     ) -> None:
-        """Commit rows where a predicate finds nothing.
+        """Commit rows if no row fulfils a predicate.
 
         As the very next version, which an append makes as well as a `swap`, at half the cost.
         """
@@ -125,7 +125,7 @@ class Writer:
         said: str,
         total: tuple[str, int] | None = None,
     ) -> None:
-        """Commit that rows take the place of what a predicate finds.
+        """Commit rows that replace those of a predicate.
 
         It fails where another commit since the snapshot added or removed what the predicate may find; on an
         object store where there is another commit.
@@ -140,7 +140,7 @@ class Writer:
         )
 
     def remove(self, snapshot: DeltaTable, statement: Statement, note: Note) -> Affected:
-        """Commit that whole partitions go; no row is read."""
+        """Commit the removal of whole partitions without reading a row."""
         said = user_metadata(note, None, statement.operation_id)
         found = self._datafusion().condition(statement.where)
         before = snapshot.version()
@@ -156,7 +156,7 @@ class Writer:
         return self._removed(statement, snapshot, before, done)
 
     def _rows_of(self, statement: Statement, snapshot: DeltaTable) -> int:
-        """How many rows there are in the partitions that a statement removes, which it names all."""
+        """The number of rows in the partitions that a statement removes."""
         adds = pa.table(snapshot.get_add_actions(flatten=True))
         going = array([True] * len(adds), pa.bool_())
         for name, values in statement.partitions.items():
@@ -170,14 +170,14 @@ class Writer:
     def _removed(
         self, statement: Statement, table: DeltaTable, before: int, metrics: Mapping[str, Any]
     ) -> Affected:
-        """What a commit has removed, by what the library says of it."""
+        """The number of rows that a commit has removed, by the metrics of the library."""
         if metrics["num_removed_files"] and not metrics.get("num_deleted_rows"):
             # There are files without statistics; what was there is still there, one version before.
             return Affected(deleted=self.count(statement, table, before))
         return Affected(deleted=int(metrics.get("num_deleted_rows") or 0))
 
     def count(self, statement: Statement, table: DeltaTable, version: int) -> int:
-        """How many rows a statement without a source finds in a version of its table."""
+        """The number of rows that a statement without a source finds in a version."""
         options = to_read(table.table_uri, self._options)
         then = DeltaTable(table.table_uri, version=version, storage_options=options or None)
         counting = Select(statement.table, {"n": counted()}, statement.where)
@@ -185,7 +185,7 @@ class Writer:
         return int(found.column("n")[0].as_py())
 
     def append(self, table: Table, append: Append, note: Note) -> Affected:
-        """Run an append; one that is done once looks for itself on the snapshot that it commits on."""
+        """Run an append; one with an identity checks it on the snapshot before its commit."""
         rows = held(append.rows)
         affected = Affected(inserted=rows.num_rows)
         said = user_metadata(note, affected, append.operation_id, append.user_metadata)
@@ -207,7 +207,7 @@ class Writer:
     def _writes(
         self, snapshot: DeltaTable, append: Append, rows: pa.Table, said: str
     ) -> Callable[[], None]:
-        """What commits an append."""
+        """The properties of an append's commit."""
         by = append.replaces
         if by is not None:
             return lambda: self.replace(snapshot, rows, by, said, append.once)
@@ -220,7 +220,7 @@ class Writer:
     def add(
         self, snapshot: DeltaTable, rows: pa.Table, said: str, once: tuple[str, int] | None
     ) -> None:
-        """Commit rows beside whatever there is."""
+        """Commit rows without reading others."""
         _append(snapshot, rows, saying(snapshot, said, once))
 
     def replace(
@@ -231,7 +231,7 @@ class Writer:
         said: str,
         once: tuple[str, int] | None,
     ) -> None:
-        """Commit rows in place of all others, with a schema of their own."""
+        """Commit rows that replace all others, with their own schema."""
         write_deltalake(
             snapshot,
             rows,
@@ -256,13 +256,13 @@ def _append(snapshot: DeltaTable, rows: pa.Table, properties: CommitProperties) 
 def _total(
     snapshot: DeltaTable, statement: Statement, affected: Affected
 ) -> tuple[str, int] | None:
-    """The new total of ended tasks; `None`: it stays."""
+    """The new total of ended tasks; `None` if it does not change."""
     ended = statement.ended
     return None if ended is None else ended.total(affected, snapshot.transaction_version)
 
 
 class _Target:
-    """A snapshot as a statement decides on it."""
+    """A snapshot for a statement's decision."""
 
     #: Rivals may commit in between what does not matter to the statement.
     is_next = False
@@ -305,12 +305,12 @@ class _Target:
 
 
 def is_of_whole_partitions(statement: Statement, by: Sequence[str]) -> bool:
-    """Whether it only removes, and looks at nothing but partition columns."""
+    """Whether it only removes rows by conditions on partition columns."""
     return statement.only_removes and columns_of(statement.where) <= set(by)
 
 
 def _is_done(table: DeltaTable, once: tuple[str, int]) -> bool:
-    """Whether a version as high was written under an id."""
+    """Whether an application id already has this transaction version."""
     app, version = once
     before = table.transaction_version(app)
     return before is not None and before >= version

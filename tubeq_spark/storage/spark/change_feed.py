@@ -1,16 +1,17 @@
-"""The feed of changes: what a statement notes of its rows, and how a stream reads it.
+"""The change feed: the events that a statement notes in its rows, and how a stream reads them.
 
-Delta's change feed shows each row before and after, but not why: an ack and a delete, or a touch and
-a mere move, look the same. So in a tube with a change feed a statement notes in the column `change`
-which events it means, NULL for a mere move, and the feed is read row by row, without state:
+Delta's change feed shows each row before and after a change, but not the reason: an ack and a
+delete, or a touch and a mere move, look the same. So in a tube with a change feed each statement
+writes its events to the column `change`, and NULL for a mere move. The feed is read row by row,
+without state:
 
-- an inserted row is a put, an updated one what it notes;
-- a deleted row that was taken is an ack, and any other is none: acks stay what they are, mostly
-  deletions of a whole partition that read and write no rows;
-- what else removes a task writes it to a segment of *gone* rows, with the negated id of its tube, as
-  fences have it, so that nobody sees them; a sweep removes these segments.
+- an inserted row is a put, an updated row has the noted events;
+- a deleted row that was taken is an ack; other deleted rows are no events. So acks are still mostly
+  deletions of a whole partition, which read and write no rows;
+- other verbs that remove a task write it to a segment of *gone* rows, with the negated id of its
+  tube, as for fences, so that no verb sees them; a sweep removes these segments.
 
-Events that nobody had written down go together with what came after them: "delay take".
+Events by time that were not written before are noted together with the next event: "delay take".
 """
 
 from __future__ import annotations

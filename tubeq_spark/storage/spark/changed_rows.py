@@ -1,9 +1,9 @@
-"""Counts what a commit changed in the table itself, where its history does not say.
+"""Counts the rows that a commit has changed from the table itself, if its history has no counts.
 
 A history without metrics (`spark.databricks.delta.history.metricsEnabled=false`, or a DELETE of
-files without statistics) tells that a statement landed, but not what it did. The version that it made
-and the one before it do. This reads both, narrow columns only, which is much; it is for answers that
-were lost.
+files without statistics) tells that a statement succeeded, but not how many rows it changed. This
+module reads the version of the statement and the one before it. It reads only narrow columns, but
+that is still much, so it is used only after lost answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["changed_rows"]
 def changed_rows(
     frame: Callable[[str], DataFrame], table: str, version: int
 ) -> tuple[int, int, int]:
-    """The rows that the commit of a version inserted, updated and deleted.
+    """The number of rows that the commit of a version inserted, updated and deleted.
 
     Where a table's rows have no key, one that is replaced counts as updated.
 
@@ -53,7 +53,7 @@ def changed_rows(
 
 
 def _images(rows: DataFrame, side: int) -> DataFrame:
-    """Of each row a hash of all but its payload, which never changes, and its key."""
+    """A hash of each row without its payload, which never changes, and its key."""
     image = F.xxhash64(F.struct(*[name for name in rows.columns if name != "data"]).cast("string"))
     return rows.select(
         _key(rows, image).alias("key"), image.alias("image"), F.lit(side).alias("side")
@@ -61,7 +61,7 @@ def _images(rows: DataFrame, side: int) -> DataFrame:
 
 
 def _key(rows: DataFrame, image: Column) -> Column:
-    """A task's id, or whose row of segment 0 it is; where there are no tasks, the whole row."""
+    """The key of a row: the task's id; in segment 0 tube and owner; in system tables the whole row."""
     if "task_id" not in rows.columns:
         return image.cast("string")
     tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")

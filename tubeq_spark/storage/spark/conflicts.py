@@ -1,4 +1,4 @@
-"""Recognises conflicts and lost answers: the only place that names errors of Delta and Spark."""
+"""Recognises conflicts and lost answers; no other module names errors of Delta and Spark."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _RAISED_BELOW = re.compile(rf"\[{_RAISED}\] (tubeq:\w+)")
 
 
 def classify(error: BaseException) -> Outcome:
-    """Tell a conflict from a refusal, an error and a lost answer."""
+    """Classify an error: conflict, refusal, error or lost answer."""
     if _is_conflict(error) or _condition(error) == _HALF_CREATED:
         return Outcome.CONFLICT
     if raised_message(error) == STALE:
@@ -83,7 +83,7 @@ def classify(error: BaseException) -> Outcome:
 
 
 def _is_conflict(error: BaseException) -> bool:
-    """Whether the error itself is one of Delta's conflicts, by the first sign that tells.
+    """Whether the error itself is one of Delta's conflicts, by the first clear sign.
 
     Never a cause of it: what fails after the commit, such as a hook, may have met a conflict of
     its own.
@@ -101,7 +101,7 @@ def _is_conflict(error: BaseException) -> bool:
 
 
 def _thrown(error: BaseException) -> str:
-    """The Java class that was thrown in the engine; "" where nothing tells."""
+    """The Java class of the engine's error; "" if unknown."""
     # The way to a Java exception may be closed.
     with contextlib.suppress(Exception):
         if hasattr(error, "java_exception"):
@@ -115,7 +115,7 @@ def _thrown(error: BaseException) -> str:
 
 
 def _is_answer(error: BaseException) -> bool:
-    """Whether it is the engine that failed, and not the way to it."""
+    """Whether the engine itself failed, and not the connection to it."""
     if isinstance(error, PySparkException):
         condition = _condition(error)
         if condition in _UNHEARD:
@@ -132,7 +132,7 @@ def is_from_engine(error: BaseException) -> bool:
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether the way to Spark is gone: its JVM, its server, or the connection to it."""
+    """Whether Spark is lost: its JVM, its server, or the connection to it."""
     if type(error).__module__ == "pyspark.errors.exceptions.base" and error.__context__ is not None:
         # Raised by PySpark itself, of what it could not ask for: a schema, say.
         return is_unreachable(error.__context__)
@@ -182,7 +182,7 @@ def is_missing_table(error: BaseException) -> bool:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether the platform does not have a feature that was asked for."""
+    """Whether the platform lacks a requested feature."""
     if not is_from_engine(error):
         return False
     thrown: Any = getattr(error, "java_exception", error)
@@ -193,7 +193,7 @@ def is_refused(error: BaseException) -> bool:
 
 
 def _condition(error: BaseException) -> str:
-    """The engine's name for what it met, without the finer distinctions; "" if it has none."""
+    """The engine's error condition without its sub-condition; "" if it has none."""
     thrown: Any = getattr(error, "java_exception", error)
     # Asks the engine on classic, which may be gone; an error of Spark 3 has no condition.
     with contextlib.suppress(Exception):

@@ -1,8 +1,8 @@
-"""Reads totals and notes of ended tasks by Spark, from the log of a table on whatever storage.
+"""Reads totals and notes of ended tasks by Spark, from the log of a table on any storage.
 
-No query of Delta tells the versions under application ids, so the files of the log are read: the last
-checkpoints first, then the commits. Where a catalog keeps a table's directory to itself, the history is
-all there is: notes, as far back as it is kept.
+No query of Delta shows transaction ids of applications, so this module reads the files of the log:
+the last checkpoints first, then the commits. If a catalog does not show the directory of a table,
+only the history is left: notes, as far back as it is kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COLUMNS = ("version", "userMetadata", "operationParameters", "operationMetrics"
 
 
 class _Engine(Protocol):
-    """What is used of a `SparkEngine`."""
+    """The used part of a `SparkEngine`."""
 
     unreachable: bool
 
@@ -45,7 +45,7 @@ class _Engine(Protocol):
 
 
 def read_log(engine: _Engine, table: str, tube: int, *, for_sum: bool) -> EndedLog:
-    """What the log of a tube's table tells; arguments as of `Tables.ended_log`."""
+    """The totals and notes in the log of a tube's table; arguments as for `Tables.ended_log`."""
     try:
         with engine.reading():
             return _by_files(engine, _log_of(engine, table), tube)
@@ -82,7 +82,7 @@ def _by_files(engine: _Engine, log: str, tube: int) -> EndedLog:
 
 
 def _tells() -> Column:
-    """Whether a commit has a note, or has added up some."""
+    """Whether a commit has a note, or has added up notes."""
     predicate = F.try_element_at("operationParameters", F.lit("predicate"))
     return predicate.contains(" ended=") | F.col("userMetadata").contains(" read=")
 

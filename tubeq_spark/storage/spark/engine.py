@@ -1,4 +1,4 @@
-"""The seam to Spark for the queue's own tables: run a query, run a statement, read a history."""
+"""The Spark engine: runs queries and statements on the queue's tables, and reads their history."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _PATIENCE = 5.0
 
 
 class SparkEngine:
-    """Spark as the verbs need it; works on classic sessions and on Spark Connect alike."""
+    """The Spark engine for classic sessions and Spark Connect."""
 
     keeps_feeds = True
 
     def __init__(self, spark: SparkSession) -> None:
-        """Work with sessions derived from `spark`, the caller's, which is not changed."""
+        """Work with sessions derived from `spark`, the caller's, which does not change."""
         self.spark = spark
         self._own = OwnSessions(spark)
         self.tables = SparkTables(self)
@@ -80,12 +80,12 @@ class SparkEngine:
 
     @property
     def has_own(self) -> bool:
-        """Whether that is another one than the caller's."""
+        """Whether that is not the caller's session."""
         return self._own.are_had
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Run a block that reads tables of the queue, and turn what Spark fails with into our error.
+        """Run a block that reads tables, and turn errors of Spark into ours.
 
         An `AnalysisException` goes through: it says what is not there.
 
@@ -112,7 +112,7 @@ class SparkEngine:
             self.unreachable = False
 
     def answers(self) -> bool:
-        """Whether Spark can be reached; asked anew where the last read did not get there.
+        """Whether Spark is unreachable; checked again if the last read failed.
 
         For five seconds at most: a client may go on asking for minutes.
         """
@@ -127,12 +127,12 @@ class SparkEngine:
             self.spark.conf.get("spark.sql.session.timeZone")
 
     def collect(self, frame: DataFrame) -> list[Row]:
-        """The rows of a small frame of the queue's own tables."""
+        """The rows of a small DataFrame of the queue's own tables."""
         with self.reading():
             return frame.collect()
 
     def carried(self, run: Callable[[], T]) -> Callable[[], T]:
-        """Make of `run` what does the same in another thread."""
+        """Wrap `run` so that it does the same in another thread."""
         return carried(self.spark, run)
 
     def committer(self) -> Committer:
@@ -141,7 +141,7 @@ class SparkEngine:
             return committer_of(self.spark)
 
     def frame(self, sql: str) -> DataFrame:
-        """A query of the queue's own, not yet run."""
+        """A query of the queue's own as a DataFrame that has not run yet."""
         with self.reading():
             return self.own.sql(sql)
 
@@ -158,7 +158,7 @@ class SparkEngine:
             return self.spark.sql(sql)
 
     def prepare(self, table: str) -> None:
-        """Have the state of a table's newest version rebuilt before the caller's session reads it.
+        """Make Delta rebuild a table's newest state before the caller's session reads it.
 
         Whichever session reads a version first decides how many tasks each reading of its state is
         from then on, in all sessions: here one, by Spark's own settings fifty.
@@ -202,7 +202,7 @@ class SparkEngine:
         return listing.option("pathGlobFilter", "*.{json,parquet}").load(directory).select("path")
 
     def run(self, sql: str) -> None:
-        """Run a statement that returns nothing worth reading; it has run without a `collect`."""
+        """Run a statement without a useful result, which runs without `collect`."""
         self.own.sql(sql)
 
     def execute(self, statement: Statement | Append, note: Note) -> Affected | None:
@@ -253,7 +253,7 @@ class SparkEngine:
 
     @contextmanager
     def _named(self, spark: SparkSession, sql: str, sources: Mapping[str, Source]) -> Iterator[str]:
-        """The text with the names that its sources have for a while."""
+        """The text with temporary names for its sources."""
         names = {name: f"tubeq_{name}_{uuid.uuid4().hex}" for name in sources}
         try:
             # Until the statement is sent, nothing can have been written.
@@ -297,7 +297,7 @@ class SparkEngine:
         return Affected() if statement.once is None else None
 
     def version_of(self, table: str, operation_id: int) -> int | None:
-        """The version of the commit that holds `operation_id`; `None` when the history has none."""
+        """The version of the commit with `operation_id`; `None` if the history has none."""
         history = self.frame(f"DESCRIBE HISTORY {table} LIMIT {HISTORY_LIMIT}")
         held = self.collect(
             history.where(F.col("userMetadata").endswith(f" marker={operation_id}")).select(
@@ -312,7 +312,7 @@ class SparkEngine:
         return list(self.collect(history.agg(*[F.expr(text) for text in aggregates]))[0])
 
     def find(self, statement: Statement | Append) -> Affected | None:
-        """What a statement changed that may have landed; `None` when the history does not have it.
+        """The rows changed by a statement that may be committed; `None` if the history lacks it.
 
         A history without metrics tells no more than that it landed: then the table is asked.
         """
@@ -335,7 +335,7 @@ class SparkEngine:
 
 
 def _session_of(source: Source) -> SparkSession | None:
-    """That of a source which is a DataFrame of the caller's; a micro-batch has one of its own."""
+    """The session of a source: of the caller's DataFrame, or of a micro-batch."""
     return None if isinstance(source, pa.Table) else source.sparkSession
 
 
@@ -344,7 +344,7 @@ def _as_frame(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def _affected(metrics: Mapping[str, str]) -> Affected | None:
-    """What the metrics of a commit say; `None` when they do not."""
+    """The rows changed by a commit, from its metrics; `None` if they are missing."""
     names = (
         ("numTargetRowsInserted", "numOutputRows"),
         ("numTargetRowsUpdated", "numUpdatedRows"),

@@ -1,11 +1,11 @@
-"""A DataFrame that has the same rows in the same partitions however often it is read.
+"""Copies a DataFrame so that every read has the same rows in the same partitions.
 
-A put reads its DataFrame twice, to count the rows of each partition and to write them with their
-numbers. Where rows are exchanged between partitions the two readings differ: a sort draws a sample
-anew for the bounds of its partitions, adaptive execution and the choice of a join go by sizes, and
-counting needs fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the
-executors' disks, and both passes read these. What is only filtered, projected and spread evenly is
-read twice.
+A put reads its DataFrame twice: to count the rows of each partition, and to write them with their
+ids. If the plan has a shuffle, the two reads can differ: a sort draws new samples for the bounds of
+its partitions, adaptive execution and the choice of a join depend on sizes, and counting needs
+fewer columns than writing. Such a DataFrame is evaluated once, into blocks on the executors' disks,
+and both passes read these. A DataFrame that is only filtered, projected and spread evenly is read
+twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BY_RANGE = "rangepartitioning"
 
 
 def read_alike(df: DataFrame) -> DataFrame:
-    """The DataFrame itself where two readings are alike, else a copy; one pass over it, or none.
+    """The DataFrame itself if two reads give the same rows, else a copy, by one pass.
 
     The copy is lost with the executors that have it: reading it then fails, and never finds other
     rows. Its disk space is given back when the copy is collected as garbage.
@@ -59,7 +59,7 @@ def read_alike(df: DataFrame) -> DataFrame:
 
 
 def is_steady(plan: str) -> bool:
-    """Whether a physical plan, as `explain` prints it, puts rows alike into partitions each time."""
+    """Whether a physical plan, as `explain` prints it, always partitions rows in the same way."""
     exchanges = [line for line in plan.splitlines() if _EXCHANGE in line]
     return all(
         _BY_RANGE not in line and any(name in line for name in _STEADY) for line in exchanges

@@ -1,4 +1,4 @@
-"""Writes to Delta tables of a program's own, kept apart as the queue keeps its own."""
+"""Writes to a program's own Delta tables, with the same locks as the queue's tables."""
 
 from __future__ import annotations
 
@@ -33,40 +33,42 @@ __all__ = ["guarded_write"]
 
 T = TypeVar("T")
 
-#: Others may commit to the table at the same moment: then ours comes next.
+#: Retries after a conflict with another commit to the table.
 _BACKOFF = Backoff(attempts=20, seconds=60.0, first=0.1, most=3.0)
 
 
 def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
-    """Run a write to a Delta table, such that on local files no other process overwrites its commit.
+    """Run a write to a Delta table; on local files no other process can overwrite its commit.
 
-    Hadoop's rename on a local file system overwrites, so two processes that commit one version lose
-    one of the two without a word. While the write runs it holds the table lock, a file in
-    `_tubeq_locks` beside the table, as the queue does with its own tables: all writers must come
-    through here. Threads of this process go on side by side. On other storage nothing is locked.
+    Hadoop's rename on a local file system overwrites. So if two processes commit the same version,
+    one commit is lost without an error. This function holds the table lock while the write runs, a
+    file in `_tubeq_locks` beside the table, as the queue does for its own tables. All writers of
+    the table must use this function. Threads of this process can write in parallel. On other
+    storage it locks nothing.
 
-    A table of a catalog that is not there yet cannot be locked: create it with IF NOT EXISTS.
+    A table of a catalog that does not exist yet cannot be locked: create it with IF NOT EXISTS.
 
     Args:
         spark: The session that writes.
-        table: A path, a URI, or a name such as `catalog.schema.table`; it need not be there yet.
-        write: Makes one commit to it, or none. Called again after a conflict: 20 times, for 60 seconds
-            at most.
+        table: A path, a URI, or a name such as `catalog.schema.table`; the table need not exist
+            yet.
+        write: Makes at most one commit to it. It is called again after a conflict: 20 times, for 60
+            seconds at most.
 
     Returns:
-        What `write` returns.
+        The result of `write`.
 
     Raises:
-        InvalidOptionError: `table` is no such thing.
-        ConflictError: Others committed first each time; nothing was written.
-        StoreError: The lock cannot be had: its file cannot be made, or a process that was killed may
-            still be committing. Nothing was written.
+        InvalidOptionError: `table` is none of these.
+        ConflictError: The write lost a conflict each time; nothing was written.
+        StoreError: The table cannot be locked: the lock file cannot be created, or the JVM of a
+            killed process may still be committing. Nothing was written.
 
     Commits: those of `write`.
     """
     lock = _lock_of(spark, Location.parse(table))
     clock = SystemClock()
-    # From the first conflict on: a write may take as long as it likes.
+    # Counted from the first conflict, because a write may take long.
     began: list[float] = []
     # Jitter needs no secrets.
     waits = _BACKOFF.waits(lambda: clock.monotonic() - began[0], random.random)
@@ -87,12 +89,12 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
         clock.sleep(wait)
 
 
-#: The locks of tables that are there, by the names that a session has for them.
+#: The locks of existing tables, by their names in a session.
 _known: WeakKeyDictionary[SparkSession, dict[str, ProcessLock | None]] = WeakKeyDictionary()
 
 
 def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
-    """What keeps other processes from a table; `None` where its storage does."""
+    """The lock of a table; `None` if its storage itself refuses the second of two commits."""
     known = _known.setdefault(spark, {})
     if place.text in known:
         return known[place.text]
@@ -105,7 +107,7 @@ def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
         return _lock_of_new(spark, local_place(spark, place))
     directory = local_directory(location.rstrip("/"))
     lock = None
-    # The disk of a Connect server need not be this host's.
+    # The disk of a Spark Connect server may be on another host.
     if directory is not None and directory.is_dir():
         lock = _at(directory)
     return known.setdefault(place.text, lock)
@@ -114,7 +116,7 @@ def _lock_of(spark: SparkSession, place: Location) -> ProcessLock | None:
 def _lock_of_new(spark: SparkSession, directory: Path | None) -> ProcessLock | None:
     if directory is None or not (is_classic(spark) or directory.parent.is_dir()):
         return None
-    # A directory that cannot be made here is on another host, or the write fails of it as well.
+    # If this directory cannot be created, it is on another host, or the write will fail, too.
     with suppress(StoreError):
         return _at(directory)
     return None

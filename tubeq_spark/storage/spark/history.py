@@ -1,4 +1,4 @@
-"""Reads the history of a table: its commits by what they say of themselves."""
+"""Reads the history of a table with the notes of its commits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["read_history"]
 
 
 def read_history(history: DataFrame) -> DataFrame:
-    """The commits of a table's history by what they say of themselves.
+    """The commits of a table's history with their notes.
 
     Args:
         history: What DESCRIBE HISTORY returns.

@@ -1,4 +1,4 @@
-"""What only a classic Spark session allows, by its JVM: a quiet start, its running query."""
+"""Functions that only a classic Spark session allows, through its JVM: a quiet start, its queries."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def plan_text(df: DataFrame) -> str | None:
 
 
 def require_java() -> None:
-    """Refuse, in one sentence, to go on without a Java that Spark can run on.
+    """Raise one clear sentence if no suitable Java is installed.
 
     Raises:
         StoreError: No Java is found where Spark looks for it, or it is too old.
@@ -151,7 +151,7 @@ def launch_jvm(conf: SparkConf, output: HeldBackOutput) -> JavaGateway:
 
 
 class HeldBackOutput:
-    """Holds back what Spark's JVM says while it starts, and passes on to stderr what comes later.
+    """Holds back the output of Spark's JVM while it starts, and passes on later output.
 
     Resolving the jars alone prints a hundred lines, and no setting of Spark turns them off.
     """
@@ -165,20 +165,20 @@ class HeldBackOutput:
         self._thread.start()
 
     def close_writer(self) -> None:
-        """Leave the JVM as the only writer, so that its end is seen."""
+        """Close our end, so that the JVM is the only writer."""
         if self.writer >= 0:
             os.close(self.writer)
             self.writer = -1
 
     def let_go(self) -> None:
-        """Drop what was held back, into the debug log, and pass on from now."""
+        """Write the held output to the debug log, and pass on later output."""
         with self._lock:
             self._passes_on = True
             logger.debug("Spark's start:\n%s", self._held.decode(errors="replace"))
             self._held.clear()
 
     def verdict(self) -> str:
-        """Return the line by which a JVM that ended explained itself."""
+        """Return the line with the reason why a JVM ended."""
         self.close_writer()
         self._thread.join(_WAIT_S)
         with self._lock:

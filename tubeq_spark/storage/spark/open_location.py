@@ -1,4 +1,4 @@
-"""Opening a location: its tables are made if need be, its safety is looked at."""
+"""Opens a location with Spark: creates missing tables, and checks that its storage is safe."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 def open_location(
     engine: SparkEngine, text: object, config: QueueConfig, *, create: bool = True
 ) -> OpenedLocation:
-    """Parse a location and make sure of its system tables.
+    """Parse a location, and create missing system tables.
 
     Raises:
         InvalidOptionError: Not a location.
@@ -90,14 +90,14 @@ def open_location(
 
 
 def _is_seen(table: Path) -> bool:
-    """Whether a table on local files is on this host, which a Connect server's need not be."""
+    """Whether a table on local files is on this host; a Connect server may be on another."""
     return (table / "_delta_log").is_dir()
 
 
 def _ensure(
     engine: SparkEngine, location: Location, config: QueueConfig, *, create: bool
 ) -> tuple[str, bool]:
-    """Make the system tables where there are none.
+    """Create missing system tables.
 
     Returns:
         Where the registry is, and whether it was made.
@@ -128,7 +128,7 @@ def _ensure(
 
 
 def local_place(spark: SparkSession, place: Location) -> Path | None:
-    """The directory of a place at which there is nothing yet, if it is on a local file system.
+    """The local directory of a location that does not exist yet; `None` on other storage.
 
     Not of a schema: what its catalog makes in there is where the catalog says.
     """
@@ -140,7 +140,7 @@ def local_place(spark: SparkSession, place: Location) -> Path | None:
 
 @contextlib.contextmanager
 def _creating(engine: SparkEngine, location: Location) -> Iterator[None]:
-    """Keep other processes from creating the same tables, where storage does not."""
+    """Keep other processes from creating the same tables, if the storage does not."""
     directory = local_place(engine.spark, location)
     if directory is None:
         yield
@@ -164,7 +164,7 @@ _warned = threading.Event()
 
 
 def warn_of_slow_session(spark: SparkSession) -> None:
-    """Warn, once in a process, of recommended settings that are off and cost much.
+    """Warn, once in a process, of missing settings that make the queue slow.
 
     For where a queue has no session of its own, and only the caller can change them.
     """
@@ -178,7 +178,7 @@ def warn_of_slow_session(spark: SparkSession) -> None:
 
 
 def unsafe_storage(engine: SparkEngine, opened: OpenedLocation) -> str | None:
-    """What makes a location unsafe for several drivers, and what helps; `None` when nothing does."""
+    """Why a location is unsafe for several drivers, and a hint; `None` if it is safe."""
     root = opened.uri
     if opened.locks is None and local_directory(root) is not None:
         return (

@@ -1,10 +1,11 @@
-"""The Spark sessions that a queue has for itself, so that it need not change the caller's.
+"""The queue's own Spark sessions, so that it need not change the caller's session.
 
-They know what the caller's session knows, credentials and catalog included, but for a few settings:
-`OWN_SETTINGS`. One interprets its plans, which is cheaper for a few rows, and one compiles them, which
-is cheaper for many: collecting file statistics alone doubles a write of 100,000 rows. A classic session
-makes them by `newSession`, which leaves nothing behind; Spark Connect, from 4.1 on, by `cloneSession`,
-and there they are released when the queue closes. Where neither is to be had it is the caller's.
+They share the credentials, the catalog and the settings of the caller's session, except
+`OWN_SETTINGS`. One session interprets its plans, which is faster for a few rows, and one compiles
+them, which is faster for many: without compilation file statistics alone double the time of a write
+of 100,000 rows. A classic session makes them by `newSession`, which needs no cleanup. Spark
+Connect, from 4.1 on, makes them by `cloneSession`, and they are released when the queue closes. If
+neither works, the queue uses the caller's session.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ _IDLE = 600.0
 
 
 class OwnSessions:
-    """The queue's own sessions, made when they are first needed; safe to use from many threads."""
+    """The queue's own sessions, created when first needed; thread-safe."""
 
     def __init__(self, spark: SparkSession, clock: Clock | None = None) -> None:
-        """Derive them from the caller's, which is not changed; `clock` is for waits in real time."""
+        """Derive them from the caller's, which does not change; `clock` is for real waits."""
         self.callers = spark
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
@@ -65,7 +66,7 @@ class OwnSessions:
 
     @property
     def are_had(self) -> bool:
-        """Whether there are any; else it is the caller's that is handed out."""
+        """Whether own sessions exist; otherwise the caller's is used."""
         return self._are_had
 
     def differ_in(self, name: str) -> bool:
@@ -85,7 +86,7 @@ class OwnSessions:
             return self._made.get(compiling) or self._make(compiling=compiling)
 
     def close(self, *, release: bool = True) -> None:
-        """End them; with `release` the server is told to forget what it keeps for them."""
+        """End them; with `release` the server also frees their state."""
         with self._lock:
             for session in self._made.values():
                 _release(session, told=release)
@@ -103,7 +104,7 @@ class OwnSessions:
         return session
 
     def _ask_whether_it_is_there(self, *, compiling: bool) -> None:
-        """Begin anew what a server has forgotten; each thread asks until one has an answer."""
+        """Derive again sessions that a server has lost; each thread tries until one succeeds."""
         with self._lock:
             made, now = self._made.get(compiling), self._clock.monotonic()
             idle = now - self._used.get(compiling, now)
@@ -118,7 +119,7 @@ class OwnSessions:
             self._used[compiling] = now
 
     def _look_at_the_callers(self) -> None:
-        """Take over what the caller has changed meanwhile; one thread looks, the others go on."""
+        """Copy later changes of the caller's session; one thread does it, others go on."""
         with self._lock:
             now = self._clock.monotonic()
             if now - self._looked < _LOOK_AGAIN:
@@ -133,7 +134,7 @@ class OwnSessions:
 
 
 def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
-    """A session that knows what another one knows."""
+    """A session with the settings of another one."""
     if not is_classic(spark):
         cloned: Any = spark.cloneSession()  # type: ignore[attr-defined]
         # The server clones its part; how long the client waits for it is the client's.
@@ -151,7 +152,7 @@ def _derived(spark: SparkSession, theirs: Mapping[str, str]) -> SparkSession:
 
 
 def _copy(before: Mapping[str, str], after: Mapping[str, str], session: SparkSession) -> None:
-    """Do to a session what was done to the settings of another; what is not settable is left out."""
+    """Copy the changed settings of another session, except those that cannot be set."""
     kept = {*OWN_SETTINGS, *OWN_CLEARED, *CODEGEN}
     for name in {*before, *after} - kept:
         if before.get(name) != after.get(name):
@@ -193,7 +194,7 @@ def _close_clients(sessions: Mapping[bool, SparkSession], left: Sequence[SparkSe
 
 
 def _release(session: Any, *, told: bool = True) -> None:
-    """Free what a server has of it. `stop` would do more: it may end a server of this process."""
+    """Free a session's state on a server. `stop` might end a server of this process."""
     if is_classic(session):
         return
     if told:

@@ -1,8 +1,8 @@
-"""Keeps other processes from a table while threads of this one write to it side by side.
+"""Keeps other processes from a table, while threads of this process write to it in parallel.
 
-For tables that are not the queue's. A write to those may take as long as the work whose results it
-stores, so threads must not wait for each other: within one JVM Delta keeps their commits apart by
-itself. The lock file and the note beside it are those of a `TableLock`.
+It is for tables of programs, not of the queue. A write to such a table may take as long as the work
+whose results it stores, so threads must not wait for each other; within one JVM Delta itself
+detects their conflicts. The lock file and the note beside it are those of a `TableLock`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ProcessLock", "process_lock"]
 
 
 class ProcessLock:
-    """The lock file of one table, held by the first writer that comes to the last that goes."""
+    """The lock file of one table, held from the first writer of the process to the last."""
 
     def __init__(
         self, lock_file: Path, wall: Clock | None = None, here: Processes | None = None
@@ -59,7 +59,7 @@ class ProcessLock:
 
     @contextmanager
     def holding(self, committer: Callable[[], Committer]) -> Iterator[None]:
-        """Run a statement, with other processes kept out, and writers by other JVMs.
+        """Run a statement while other processes and writers of other JVMs are excluded.
 
         Args:
             committer: Tells the JVM that is going to commit.
@@ -121,7 +121,7 @@ class ProcessLock:
 
 
 def _is_of_storage(error: Exception) -> bool:
-    """Whether an error may have come while a statement ran, and not from a program's own code."""
+    """Whether an error may come from a running statement, and not from the program's code."""
     own = (CommitUnknownError, OSError, EOFError)
     return isinstance(error, own) or is_from_engine(error) or is_unreachable(error)
 
@@ -131,7 +131,7 @@ _locks_lock = threading.Lock()
 
 
 def process_lock(directory: Path, name: str) -> ProcessLock:
-    """The lock of a table: one for each process.
+    """Return the lock of a table: one object for each process.
 
     Args:
         directory: Where lock files go.

@@ -1,7 +1,8 @@
-"""The only place that puts identifiers and values into SQL text.
+"""Quotes identifiers and values for SQL text; no other module does that.
 
-Values are rendered so that no session setting changes their meaning: text that is more than plain
-characters goes as UTF-8 bytes in hex (immune to `escapedStringLiterals`), moments with their zone.
+Session settings do not change the meaning of the rendered values: text with other than plain
+characters is rendered as UTF-8 bytes in hex (so `escapedStringLiterals` has no effect), timestamps
+with their time zone.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def integer(value: int | None) -> str:
 
 
 def limited(count: int) -> str:
-    """A LIMIT clause; Spark knows no larger number than that of an INT, and no more rows are read."""
+    """A LIMIT clause; at most the greatest INT, as Spark requires."""
     return f"LIMIT {min(int(count), 2**31 - 1)}"
 
 

@@ -61,7 +61,7 @@ _SOURCE = "rows"
 
 
 class Renderer:
-    """Renders one query or statement; `sources` are then what its text names in braces.
+    """Renders one query or statement; `sources` are the names in braces in its text.
 
     The note of a statement stays in braces, too.
     """
@@ -94,7 +94,7 @@ class Renderer:
         return ", ".join(f"{name}{' DESC' * descending}" for name in columns)
 
     def table(self, name: str) -> str:
-        """What a table is called."""
+        """The name of a table."""
         return name
 
     def _from(self, table: str | Select | Firsts) -> str:
@@ -112,7 +112,7 @@ class Renderer:
 
     @staticmethod
     def _keys(select: Select) -> list[str]:
-        """The columns of a GROUP BY: computed ones by their places."""
+        """The columns of a GROUP BY; computed ones by their ordinals."""
         keys = keys_of(select)
         if all(isinstance(value, Column) for value in keys.values()):
             return [*keys]
@@ -171,7 +171,7 @@ class Renderer:
         return ", ".join(f"{column} = {self.expression(value)}" for column, value in sets.items())
 
     def using(self, using: Using) -> str:
-        """Where a statement's source comes from."""
+        """The source of a statement."""
         if isinstance(using, Given):
             return self._given(using)
         if not using.columns:
@@ -209,13 +209,13 @@ class Renderer:
         return self.source(name)
 
     def source(self, name: str) -> str:
-        """What a source is called."""
+        """The name of a source."""
         return f"{{{name}}}"
 
     # -- expressions --------------------------------------------------------------------------
 
     def _within(self, expression: Expression, binding: int) -> str:
-        """An expression where something binds so tightly around it."""
+        """An expression in parentheses if its context binds more tightly."""
         text = self.expression(expression)
         return f"({text})" if _BINDING.get(type(expression), _ALONE) < binding else text
 
@@ -304,7 +304,7 @@ class Renderer:
                 return self.counts(value)
 
     def counts(self, value: Mapping[str, int] | None) -> str:
-        """The text of numbers by names."""
+        """The text of a mapping from integers."""
         if not value:
             return f"CAST({'NULL' if value is None else 'map()'} AS {Type.COUNTS})"
         pairs = ", ".join(f"{string(name)}, {bigint(number)}" for name, number in value.items())
@@ -319,23 +319,23 @@ class Renderer:
         return f"{part} IN (SELECT wanted FROM {source})"
 
     def concat(self, parts: Sequence[str]) -> str:
-        """Texts, one after the other; NULL if one is."""
+        """Concatenated texts; NULL if one is NULL."""
         return f"concat({', '.join(parts)})"
 
     def quotient(self, part: str, by: int) -> str:
-        """The whole part of a quotient."""
+        """The integer part of a quotient."""
         return f"{part} DIV {self._number(by)}"
 
     def micros(self, part: str) -> str:
-        """A moment as a number."""
+        """A timestamp as a number."""
         return f"unix_micros({part})"
 
     def moment(self, part: str) -> str:
-        """A number as a moment."""
+        """A number as a timestamp."""
         return f"timestamp_micros({part})"
 
     def struct(self, fields: Mapping[str, Expression]) -> str:
-        """Some values as one."""
+        """Some values as a struct."""
         values = (
             self.expression(value)
             if isinstance(value, Column) and value.name == name
@@ -362,7 +362,7 @@ def columns_of(table: NewTable) -> str:
 
 
 def creation_of(table: NewTable) -> str:
-    """The statement that creates a table where there is none."""
+    """The statement that creates a table if it does not exist."""
     by = f"PARTITIONED BY ({', '.join(table.partitions)}) " if table.partitions else ""
     properties = (f"{string(key)} = {string(value)}" for key, value in table.properties.items())
     return (
@@ -372,5 +372,5 @@ def creation_of(table: NewTable) -> str:
 
 
 def text_of(expression: Expression) -> str:
-    """The text of an expression that names no source."""
+    """The text of an expression without a source."""
     return Renderer().expression(expression)

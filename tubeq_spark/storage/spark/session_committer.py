@@ -1,4 +1,4 @@
-"""Which JVM commits for a Spark session."""
+"""Finds the JVM that commits for a Spark session."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _known: WeakKeyDictionary[SparkSession, Committer] = WeakKeyDictionary()
 
 
 def committer_of(spark: SparkSession) -> Committer:
-    """The JVM of a session. The first time one query without a job."""
+    """The JVM of a session. The first call runs one query without a job."""
     found = _known.get(spark)
     if found is None:
         found = _known[spark] = _ask(spark, processes())

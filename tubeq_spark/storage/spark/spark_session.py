@@ -1,7 +1,7 @@
-"""The one place that builds a Spark session.
+"""Builds Spark sessions for programs and tests.
 
-The library itself never builds, stops or re-configures a session: it is given one. Programs and
-tests start theirs here, so that what was measured is what they run.
+The library itself never builds, stops or reconfigures a session: programs pass one. Programs and
+tests start their sessions here, so that they run with the measured settings.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Loggers of failed tasks: the failure reaches the caller as an exception anyway, and statements of
-# the queue fail on purpose, by raise_error(), when a decision no longer holds.
+# Loggers of failed tasks. The caller gets the failure as an exception. Statements of the queue fail
+# on purpose, by raise_error(), if the rows have changed since they were read.
 _REPORTED_ANYWAY: Final = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
@@ -59,7 +59,7 @@ _REPORTED_ANYWAY: Final = (
 _SCALA: Final = "2.13"
 _DELTA_TESTED: Final = "4.4.0"
 _JAR_A_SPARK: Final = (4, 1)
-#: Where Spark keeps the jars that it has fetched, unless `spark.jars.ivy` says otherwise.
+#: The folder of the downloaded jars, unless `spark.jars.ivy` names another one.
 _IVY_HOME: Final = "~/.ivy2.5.2"
 _DELTA_CLASS: Final = "io.delta.sql.DeltaSparkSessionExtension"
 _starting = threading.Lock()
@@ -69,7 +69,7 @@ def delta_package() -> str:
     """Return the Maven coordinates of the Delta jar that fits the installed Python packages.
 
     Returns:
-        What `spark.jars.packages` and `spark-submit --packages` take.
+        The value for `spark.jars.packages` and `spark-submit --packages`.
 
     Raises:
         StoreError: pyspark is not installed.
@@ -83,7 +83,7 @@ def delta_package() -> str:
         delta = version("delta-spark")
     except PackageNotFoundError:
         delta = _DELTA_TESTED
-    # From 4.1 on a release of Delta has a jar for each Spark that it is built for.
+    # From 4.1 on a release of Delta has one jar for each minor version of Spark.
     of_spark = "" if _numbers(delta) < _JAR_A_SPARK else "{}.{}_".format(*_numbers(spark))
     return f"io.delta:delta-spark_{of_spark}{_SCALA}:{delta}"
 
@@ -95,27 +95,28 @@ def _numbers(version_text: str) -> tuple[int, int]:
 
 
 def local_session(app_name: str = "tubeq", **conf: str) -> SparkSession:
-    """Return an embedded Spark session with Delta and the recommended settings.
+    """Return a local Spark session with Delta and the recommended settings.
 
-    A session that is already there is returned as it is, whatever is asked for here: one process
-    has one. On Databricks that is the notebook's or the job's, and none is started. In a program
-    that spark-submit runs, what spark-submit was given wins, and master, memory and addresses are
-    its business: the same program runs on a cluster.
+    If the process already has a session, that one is returned unchanged, because a process has only
+    one. On Databricks that is the session of the notebook or the job. In a program that
+    spark-submit runs, the settings of spark-submit take precedence, and it also sets master, memory
+    and addresses, so the same program runs on a cluster.
 
-    The first start on a machine fetches Delta's jars from Maven Central, some 13 MB, and logs that
-    it does, and what to set behind a mirror or without a network.
+    The first start on a machine downloads Delta's jars from Maven Central, about 13 MB. It logs a
+    warning that also says what to set behind a mirror or without a network.
 
     Args:
         app_name: Name of the application.
-        **conf: More settings, or other values: `local_session(**{"spark.master": "local[2]"})`.
-            Values of `spark.jars.packages` and `spark.driver.extraJavaOptions` are added to ours.
+        **conf: More settings, or other values for ours: `local_session(**{"spark.master":
+            "local[2]"})`. Values of `spark.jars.packages` and `spark.driver.extraJavaOptions` are
+            added to ours.
 
     Returns:
-        The session; stopping it is the caller's business.
+        The session, which the caller stops.
 
     Raises:
-        StoreError: Java is missing or too old, pyspark is not installed, a session without Delta
-            is there already, or Spark does not start.
+        StoreError: Java is missing or too old, pyspark is not installed, the process has a session
+            without Delta, or Spark does not start.
 
     Example:
         >>> spark = local_session("my-job", **{"spark.driver.memory": "8g"})
@@ -151,7 +152,7 @@ def _running_session() -> SparkSession | None:
     try:
         session = SparkSession.active()
     except PySparkRuntimeError:
-        # The builder finds it from every thread there, also where it is one of Spark Connect.
+        # On Databricks the builder finds the session from every thread, also on Spark Connect.
         return SparkSession.builder.getOrCreate() if on_databricks() else None
     if not delta_is_on(session):
         message = (
@@ -174,11 +175,11 @@ def _start_session(settings: Mapping[str, str]) -> SparkSession:
         raise StoreError(message)
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # set by spark-submit, which has started the JVM
         return _session_of_submit(settings)
-    # A stopped session leaves its JVM behind, and a process has one.
+    # A stopped session leaves its JVM running, and a process has only one JVM.
     if SparkContext._gateway is not None:  # noqa: SLF001  no public name tells
         return _session_on(SparkConf().setAll(list(settings.items())))
     require_java()
-    # Spark asks only the environment, and the first python3 on the PATH need not be this one.
+    # Spark reads only the environment; the first python3 on the PATH may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     _tell_of_fetching(settings)
@@ -190,9 +191,9 @@ def _start_session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _tell_of_fetching(settings: Mapping[str, str]) -> None:
-    """Log that Delta's jars are fetched, where they are not there yet: it takes its time, and a network."""
+    """Log a warning if Spark is about to download Delta's jars, which takes time and a network."""
     if "spark.jars.ivySettings" in settings:
-        return  # which may name any folder
+        return  # the settings may name any folder
     package = delta_package()
     folder = Path(settings.get("spark.jars.ivy", _IVY_HOME)).expanduser()
     group, artifact, number = package.split(":")
@@ -214,7 +215,7 @@ def _session_of_submit(settings: Mapping[str, str]) -> SparkSession:
     SparkContext._ensure_initialized()  # noqa: SLF001  the conf is empty before
     conf = SparkConf()
     for name, value in settings.items():
-        # What else a local session sets, addresses and memory, would be wrong on a cluster.
+        # Addresses and memory of a local session would be wrong on a cluster.
         if name not in LOCAL_SETTINGS:
             conf.setIfMissing(name, value)
     return _session_on(conf)

@@ -1,4 +1,4 @@
-"""The session settings that a queue wants, each with its reason, and a check of a given session."""
+"""The recommended session settings, each with its reason, and a check of a given session."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def missing_settings(spark: SparkSession) -> list[str]:
 
 
 def require_spark(spark: SparkSession) -> None:
-    """Refuse a session of a Spark that is too old.
+    """Refuse a session with a Spark that is too old.
 
     Args:
         spark: Any session; a Connect server is asked for its version.
@@ -292,7 +292,7 @@ def _get(spark: SparkSession, name: str) -> str | None:
 
 
 def asked(spark: SparkSession, name: str) -> str | None:
-    """Ask a session for a setting; some platforms refuse even to tell.
+    """Read a setting of a session; some platforms refuse even that.
 
     Args:
         spark: Any session.

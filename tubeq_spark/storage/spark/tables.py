@@ -1,4 +1,4 @@
-"""Makes, changes and measures Delta tables through Spark."""
+"""Creates, changes and measures Delta tables through Spark."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _KEPT = "delta.logRetentionDuration"
 
 
 class _Engine(Protocol):
-    """What is used of a `SparkEngine`."""
+    """The used part of a `SparkEngine`."""
 
     spark: SparkSession
     unreachable: bool
@@ -81,7 +81,7 @@ class SparkTables:
     # -- making and changing -----------------------------------------------------------------
 
     def create(self, table: NewTable) -> None:
-        """Create a table where there is none; another creator at the same time is no error.
+        """Create a table if it does not exist; another creator at the same time is no error.
 
         Delta makes the directory of the log before the first commit. In between a second CREATE fails,
         or does nothing without a word. A creator that was stopped there never comes to the commit, so
@@ -110,14 +110,14 @@ class SparkTables:
                 raise
 
     def _has_log(self, table: str) -> bool:
-        """Whether there is a directory for the log of a table that has a path."""
+        """Whether the directory of a log exists, for a table with a path."""
         path = path_of(table)
         return path is not None and _finds(
             lambda: self._engine.files(f"{path}/_delta_log").limit(1).collect()
         )
 
     def _begin(self, table: NewTable) -> None:
-        """Write a table's first commit by an append of nothing, into a log that may be there."""
+        """Write a table's first commit by an empty append, into a log that may exist."""
         nothing = self._engine.spark.createDataFrame([], columns_of(table))
         writer = nothing.write.format("delta").mode("append").options(**table.properties)
         save(writer.partitionBy(*table.partitions), table.name)
@@ -153,7 +153,7 @@ class SparkTables:
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
     ) -> Append:
-        """The commit that makes a table hold payloads of a type, with nothing but its tombstones."""
+        """The commit that replaces the payload type of a table, and keeps only tombstones."""
         tombstones = self._tombstones(table)
         kind = _payload_type(payload)
         if tombstones.schema["data"].dataType == kind:
@@ -162,11 +162,11 @@ class SparkTables:
         return Append(table, emptied, operation_id, once, replaces=PARTITION)
 
     def has_payload(self, table: str, payload: str | None) -> bool:
-        """Whether the table of a tube holds payloads of this type."""
+        """Whether the table of a tube has this payload type."""
         return self._tombstones(table).schema["data"].dataType == _payload_type(payload)
 
     def _tombstones(self, table: str) -> DataFrame:
-        """What a new tube keeps of a table: the tombstones of earlier drops."""
+        """The rows of a table that a new tube keeps: tombstones of earlier drops."""
         try:
             found = self._engine.frame(f"SELECT * FROM {table} WHERE {PARTITION} = 0L")
             fields = found.schema.names
@@ -182,14 +182,14 @@ class SparkTables:
 
     @staticmethod
     def refused_columns(error: BaseException) -> str | None:
-        """Why a table cannot have its columns; `None`: it was not made for another reason."""
+        """Why a table cannot have its columns; `None` if creating it failed for another reason."""
         refused = error if isinstance(error, AnalysisException) else error.__cause__
         return reason_of(refused) if isinstance(refused, AnalysisException) else None
 
     # -- looking ------------------------------------------------------------------------------
 
     def is_table(self, name: str) -> bool:
-        """Whether there is a table; not so where its log has no commit yet."""
+        """Whether a table exists; false if its log has no commit yet."""
         with self._engine.reading():
             return _finds(lambda: self._engine.own.sql(f"SELECT 1 FROM {name} LIMIT 0").schema)
 
@@ -200,12 +200,12 @@ class SparkTables:
             return self._engine.own.sql(text).toArrow().schema.field(column).type
 
     def property(self, table: str, name: str) -> str | None:
-        """A table property as it was set."""
+        """The value of a table property."""
         found = self._engine.sql_rows(f"SHOW TBLPROPERTIES {table}")
         return next((row["value"] for row in found if row["key"] == name), None)
 
     def is_catalog_managed(self, table: str) -> bool:
-        """Whether the catalog does a table's commits, and alone may clean it up."""
+        """Whether the catalog manages a table's commits, and alone may clean it up."""
         detail = self._engine.sql_rows(f"DESCRIBE DETAIL {table}")[0]
         names = (*(detail["tableFeatures"] or ()), *detail["properties"])
         return any(name.removeprefix(_FEATURE) in _CATALOG_MANAGED for name in names)
@@ -225,11 +225,11 @@ class SparkTables:
         return Extent(files, size_bytes, version, committed_us, version - checkpoint)
 
     def version(self, table: str) -> int | None:
-        """`None`: a look at a table's version is a query."""
+        """`None`, because reading a table's version needs a query."""
         return None
 
     def segment_bytes(self, table: str, segments: Collection[int]) -> Mapping[int, int]:
-        """How many bytes the data files of some segments of a tube have, by what Spark knows of files."""
+        """The size of the data files of some segments of a tube, by Spark's metadata."""
         found = self._engine.sql_rows(
             "SELECT segment, sum(size) AS size FROM (SELECT DISTINCT segment, _metadata.file_path, "
             f"_metadata.file_size AS size FROM {table} "
@@ -243,12 +243,12 @@ class SparkTables:
         return ()
 
     def small_files(self, table: str, rows: int, size: int, every: int) -> int:
-        """0: so is a look at its files."""
+        """0, because counting its files needs a query."""
         del table, rows, size, every
         return 0
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
-        """What the log of a tube's table tells of tasks that have come to their end."""
+        """The totals and notes of ended tasks in the log of a tube's table."""
         path = path_of(table)
         directory = None if path is None else local_directory(path)
         if directory is not None and directory.is_dir():
@@ -257,7 +257,7 @@ class SparkTables:
 
     @staticmethod
     def clock_drift(_location: str) -> float | None:
-        """Not known: Spark shows no headers of a store, and commits by the store's clock itself."""
+        """`None`: Spark shows no headers of a store, and commits by the store's clock itself."""
         return None
 
     def commits(self, table: str, limit: int) -> list[Commit]:
@@ -276,13 +276,13 @@ class SparkTables:
         return version, committed_us
 
     def last_write(self, table: str) -> int:
-        """The storage's time of a table's newest commit but for those of removing dead files."""
+        """The storage's time of a table's newest commit, except those of VACUUM."""
         history = self._engine.frame(f"DESCRIBE HISTORY {table} LIMIT {NEWEST}")
         made = history.select("operation", F.unix_micros("timestamp").alias("at"))
         return newest_write([(row["operation"], row["at"]) for row in self._engine.collect(made)])
 
     def _log(self, log: str) -> tuple[int, int] | None:
-        """The newest version of a log and its last checkpoint, -1 when there is none yet."""
+        """The newest version of a log and its last checkpoint, -1 if there is none yet."""
         numbers = [F.regexp_extract("path", pattern, 1) for pattern in (_COMMIT, _CHECKPOINT)]
         newest = [F.max(F.when(number != "", number.cast("bigint"))) for number in numbers]
         try:
@@ -310,7 +310,7 @@ def _payload_type(payload: str | None) -> T.DataType:
 
 
 def _finds(look: Callable[[], object]) -> bool:
-    """Whether what a look is for is there."""
+    """Whether a query finds its table."""
     try:
         look()
     except AnalysisException as error:

@@ -1,4 +1,4 @@
-"""A tube as DataFrames, in the program's session: what is in it, what a take has, what was committed."""
+"""A tube as DataFrames in the program's session: its tasks, a batch, its commits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TaskFrames:
         self._table = table
 
     def batch(self, take_id: int, owner: str) -> DataFrame:
-        """What is left of a take, as a program sees it; statistics skip all other files."""
+        """The remaining tasks of a take, for programs; statistics skip all other files."""
         payload = "data"
         if self._table.payload_columns is not None:
             payload = ", ".join(f"data.{identifier(name)}" for name in self._table.payload_columns)
@@ -44,7 +44,7 @@ class TaskFrames:
     def everything(
         self, now_us: int | None, max_attempts: int | None = None, over: Collection[str] = ()
     ) -> DataFrame:
-        """The tube as a DataFrame: as it is at a moment, or as it is stored (`None`).
+        """The tube as a DataFrame with the states at a time, or as stored (`None`).
 
         What owners hold who are over is ready.
         """
@@ -64,7 +64,7 @@ class TaskFrames:
         )
 
     def history(self, limit: int) -> DataFrame:
-        """The newest commits to the table, by what they say of themselves."""
+        """The newest commits to the table, with their notes."""
         return read_history(
             self.engine.in_user_session(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
         )

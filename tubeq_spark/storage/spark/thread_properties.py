@@ -1,4 +1,4 @@
-"""What Spark goes by that belongs to a thread: job group, scheduler pool, tags."""
+"""Properties of a thread that Spark uses: job group, scheduler pool, tags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:
-    """Make of `run` what does the same in another thread, with the properties of this one.
+    """Wrap `run` so that it does the same in another thread, with this thread's properties.
 
     Where Spark cannot be reached they are left out: `run` will say what is wrong.
     """

@@ -52,7 +52,7 @@ _ROW, _T, _S = row(), row("t"), row("s")
 
 @dataclass(frozen=True, slots=True)
 class CapacityState:
-    """What a put finds, all of one version of the table.
+    """The sequence and the counts that a put reads, from one version of the table.
 
     Attributes:
         sequence: Of the last put; 0 before the first.
@@ -67,23 +67,23 @@ class CapacityState:
     version: int | None
 
     def repeats(self, identity: PutIdentity | None) -> bool:
-        """Whether a put was done before."""
+        """Whether a put with this identity was done before."""
         if identity is None or self.version is None:
             return False
         return identity.version <= self.version
 
 
 class CapacityGate:
-    """The admission to one tube."""
+    """The puts into one tube with a capacity."""
 
     def __init__(self, engine: Engine, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Admit to `table`; `fresh` makes numbers that were never used."""
+        """Put into `table`; `fresh` makes unused numbers."""
         self._engine = engine
         self._table = table
         self._fresh = fresh
 
     def look(self, now_us: int, identity: PutIdentity | None = None) -> CapacityState:
-        """Count what is stored."""
+        """Count the stored tasks."""
         tube = self._table.id
         ours = (_ROW.segment == SEGMENT_0) & (_ROW.tube == -tube)
         named = FALSE if identity is None else _ROW.owner == identity.name
@@ -131,7 +131,7 @@ class CapacityGate:
         identity: PutIdentity | None = None,
         forget_us: int = 0,
     ) -> tuple[Statement, int]:
-        """Insert rows (columns of `INSERTED`), unless another put came after `room` was read.
+        """Insert rows (columns of `INSERTED`), unless another put has changed the sequence since.
 
         Args:
             rows: The rows.

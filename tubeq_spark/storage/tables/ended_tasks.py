@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class EndedTasks:
-    """Counts the tasks of one tube that have come to their end."""
+    """Counts the ended tasks of one tube."""
 
     def __init__(
         self, engine: Engine, table: TubeTable, fresh: Callable[[], int], kept_days: float
@@ -47,12 +47,12 @@ class EndedTasks:
         self._fresh = fresh
 
     def count(self) -> int:
-        """How many there are."""
+        """The number of ended tasks."""
         found = self._engine.tables.ended_log(self._table.name, self._table.id)
         return found.native + self._told(found)
 
     def sum(self) -> Append | None:
-        """The commit that adds up what notes tell; `None`: they tell nothing.
+        """The commit that adds up the notes; `None` if there are no new ones.
 
         As the total of the notes up to a version is one number, it does not matter who writes it, nor how
         often: what is not greater than what is there is not written.
@@ -75,7 +75,7 @@ class EndedTasks:
         )
 
     def _renewed_before(self) -> float:
-        """A total of that moment is forgotten soon, in milliseconds."""
+        """Whether Delta will soon forget a total of that time, in milliseconds."""
         return (SystemClock().now().timestamp() - self._kept_days * 86_400 / 2) * 1_000
 
     def _told(self, found: EndedLog) -> int:

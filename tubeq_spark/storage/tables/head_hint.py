@@ -15,13 +15,13 @@ from tubeq_spark.rules.order import OrderPosition
 
 __all__ = ["HEAD_SEGMENTS", "HeadHint", "SegmentHead"]
 
-#: Segments that a look remembers.
+#: Most segments that a read remembers.
 HEAD_SEGMENTS = 64
 #: A tube with no more segments and rows than these needs no hint.
 _FEW_SEGMENTS, _FEW_ROWS = 8, 20_000
 #: Tasks that are read beyond what is wanted: most of those before may be gone by the next read.
 _SPARE = 8
-#: A hint is made anew after so many reads: the tube may have grown.
+#: A hint is computed again after this many reads, because the tube may have grown.
 _READS = 50
 
 
@@ -35,7 +35,7 @@ class SegmentHead:
 
 @dataclass(slots=True)
 class HeadHint:
-    """What is remembered of one tube."""
+    """The hint for one tube."""
 
     heads: list[SegmentHead] = field(default_factory=list)
     _reads: int = 0
@@ -44,7 +44,7 @@ class HeadHint:
 
     @property
     def outworn(self) -> bool:
-        """Whether it is time for another look."""
+        """Whether the hint must be read again."""
         return self._reads <= 0
 
     def learn(self, heads: list[SegmentHead]) -> None:
@@ -56,21 +56,21 @@ class HeadHint:
         self._reads = _READS
 
     def forget(self) -> None:
-        """Read everything for a while: the segments overlap too much for a hint."""
+        """Read everything for a while, because the segments overlap too much for a hint."""
         self.heads = []
         self.is_whole = True
         self._reads = _READS
 
     def passed(self, bound: OrderPosition) -> None:
-        """Count no more on what was before a place: too little of it is left."""
+        """Drop hints before this position: the segments there are nearly empty."""
         self.heads = [head for head in self.heads if head.first > bound]
 
     def expected(self, wanted: int) -> int:
-        """How many tasks a read of `wanted` will find, about; 0 when the tube has few."""
+        """About how many tasks a read of `wanted` will find; 0 if the tube has few."""
         return min(wanted, sum(head.count for head in self.heads))
 
     def bound(self, wanted: int) -> OrderPosition | None:
-        """A place that `wanted` tasks should lie before; `None`: read everything."""
+        """A position before which `wanted` tasks should be; `None`: read everything."""
         self._reads -= 1
         before = 0
         for head, following in zip(self.heads, self.heads[1:], strict=False):

@@ -30,7 +30,7 @@ __all__ = ["Slots"]
 T = TypeVar("T")
 _FIRST_BUCKET = 1_000
 _BUCKETS = 64
-#: A guess that fails costs less than a look, which the one after it must pay for as well.
+#: A failed guess costs less than a read, which the next guess would need as well.
 _GUESSES = 2
 
 
@@ -54,7 +54,7 @@ class Slots(SystemTable):
     """Leases slots, and raises their bounds."""
 
     def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
-        """Lease a slot that nobody uses.
+        """Lease a free slot.
 
         One commit and no read where one of two slots at random turns out to be free, which it is
         unless hundreds of producers are at work; else the slots are looked at, those of one bucket
@@ -72,7 +72,7 @@ class Slots(SystemTable):
         return self._lease_free(holder, now_us, horizon)
 
     def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
-        """Raise the bound of a slot that one still holds.
+        """Raise the bound of a slot that the caller still holds.
 
         Returns:
             The lease as it is now; `None` when the slot has another holder, or nobody can tell whether
@@ -91,9 +91,10 @@ class Slots(SystemTable):
         return None
 
     def compact(self, least: int, loop: CommitLoop) -> int:
-        """Remove rows that later ones of their slot have replaced; the highest bound stays for ever.
+        """Remove replaced rows of slots; the row with the highest bound is never removed.
 
-        What stays is written anew, into one file for each bucket: a lease makes a file of one row.
+        The remaining rows are rewritten into one file for each bucket, because each lease makes a
+        file of one row.
 
         Args:
             least: So many rows must be in the way; 0: it is about the files.
@@ -130,7 +131,7 @@ class Slots(SystemTable):
         return self._remove("fold_slots", loop, least, decide)
 
     def _lease_any(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
-        """Lease a slot without having looked at it; `None` when somebody uses it."""
+        """Lease a slot without reading it; `None` if it is used."""
         tick = ids.tick_at(now_us)
         # Whatever bound its former holder left, it is not above.
         found = SlotLease(self._random.randrange(ids.SLOTS), None, tick)
@@ -142,7 +143,7 @@ class Slots(SystemTable):
         return self._loop.run("lease_slot", self._table_lock, attempt)
 
     def _lease_near(self, holder: str, now_us: int, horizon: int) -> SlotLease | None:
-        """Lease a slot of one bucket, which is a small part of the table; `None`: all are in use."""
+        """Lease a slot of one bucket, a small part of the table; `None` if all are used."""
         bucket = _bucket_of(self._random.randrange(ids.SLOTS))
         slots = [slot for slot in range(ids.SLOTS) if _bucket_of(slot) == bucket]
 
@@ -185,7 +186,7 @@ class Slots(SystemTable):
     def _unused(
         self, leased: Mapping[int, SlotLease], slots: Sequence[int], tick: int
     ) -> SlotLease | None:
-        """A slot that nobody uses; `None`: there is none among these."""
+        """A free slot; `None` if none of these is free."""
         free = [lease for lease in leased.values() if lease.bound <= tick]
         if free:
             return self._random.choice(free)
@@ -193,7 +194,7 @@ class Slots(SystemTable):
         return SlotLease(self._random.choice(unused), None, 0) if unused else None
 
     def _move(self, seen: SlotLease, after: SlotLease, result: T) -> Plan[T]:
-        """Write a lease if the slot is still as it was seen: every change raises its bound."""
+        """Lease a slot if it is unchanged since it was read: every change raises its bound."""
 
         def finish(affected: Affected) -> T:
             if affected.total != 1:
@@ -203,7 +204,7 @@ class Slots(SystemTable):
         return self._write(seen, after, finish)
 
     def _write(self, seen: SlotLease, after: SlotLease, finish: Callable[[Affected], T]) -> Plan[T]:
-        """Insert a lease unless the slot has a higher bound than was seen or supposed."""
+        """Insert a lease, unless the slot has a higher bound than the read or assumed one."""
         operation_id = self._operation_id()
         bucket = _bucket_of(after.slot)
         row = {

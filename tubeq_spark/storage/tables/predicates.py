@@ -59,7 +59,7 @@ _ROW = row()
 
 
 def of_utubes(utubes: Collection[str | None]) -> Expression:
-    """Rows of these sub-queues, of which NULL is one."""
+    """Rows of these sub-queues; NULL may be one of them."""
     if len(utubes) > MOST_NAMED:
         return Among(_ROW.utube, utubes, Type.STRING)
     texts = [utube for utube in utubes if utube is not None]
@@ -80,38 +80,38 @@ def _one_of(states: Sequence[TaskState], of: Row) -> Expression:
 
 
 def _waits_no_more(now_us: int, of: Row) -> Expression:
-    """Not in anybody's lease segment, and not delayed."""
+    """Not in a lease segment, and not delayed."""
     waiting = [s for s in _TAKEABLE if s in _HOLDING]
     free = [s for s in _TAKEABLE if s not in _HOLDING]
     return _one_of(free, of) | (_one_of(waiting, of) & _due(of.next_event, now_us))
 
 
 def is_takeable(now_us: int, of: Row = _ROW) -> Expression:
-    """Effectively ready, and not in anybody's lease segment."""
+    """Effectively ready, and not in a lease segment."""
     return _waits_no_more(now_us, of) & _alive(now_us, of)
 
 
 def is_ready(now_us: int, max_attempts: int | None, of: Row = _ROW) -> Expression:
-    """Effectively ready: takeable at once, or after the end of a lease is written down."""
+    """Effectively ready: takeable now, or after its ended lease is written."""
     ended = (of.state == TaskState.TAKEN.value) & _due(of.next_event, now_us)
     if max_attempts is not None:
         ended &= of.attempts < integer(max_attempts)
-    # An engine plans each part of a condition anew, so what both have in common stands there once.
+    # An engine plans each part of a condition separately, so common parts are factored out.
     return (_waits_no_more(now_us, of) | ended) & _alive(now_us, of)
 
 
 def is_buried(now_us: int, of: Row = _ROW) -> Expression:
-    """Buried, and its life is not over."""
+    """Buried, and its ttl has not ended."""
     return _one_of([TaskState.BURIED], of) & _alive(now_us, of)
 
 
 def is_over(now_us: int, of: Row = _ROW) -> Expression:
-    """Its life has ended (a lease or delay that still holds it apart)."""
+    """Its ttl has ended (perhaps its lease or delay has not)."""
     return ~_alive(now_us, of)
 
 
 def is_due(now_us: int, of: Row = _ROW) -> Expression:
-    """Time has changed it, but nobody has written that down."""
+    """Its state has changed by time, but is not written yet."""
     free = [s for s in TIMERS if s not in _HOLDING]
     return (_one_of(list(_HOLDING), of) & _due(of.next_event, now_us)) | (
         _one_of(free, of) & _due(of.expires_at, now_us)
@@ -119,12 +119,12 @@ def is_due(now_us: int, of: Row = _ROW) -> Expression:
 
 
 def due_at(of: Row = _ROW) -> Expression:
-    """The moment that the next change by time comes, or came; NULL is never."""
+    """The time of the next change by time; NULL is never."""
     return case((_one_of(list(_HOLDING), of), of.next_event), other=of.expires_at)
 
 
 def readied_state(max_attempts: int | None, of: Row = _ROW) -> Expression:
-    """Where a task goes that is given back: ready, or buried when worn out."""
+    """The state after a release: ready, or buried by `max_attempts`."""
     ready, buried = TaskState.READY.value, TaskState.BURIED.value
     if max_attempts is None:
         return literal(ready)
@@ -134,7 +134,7 @@ def readied_state(max_attempts: int | None, of: Row = _ROW) -> Expression:
 def effective_state(
     now_us: int, max_attempts: int | None, of: Row = _ROW, over: Collection[str] = ()
 ) -> Expression:
-    """The effective state; NULL when the task's life is over.
+    """The effective state; NULL if the task's ttl has ended.
 
     Leases of owners whose sessions are over have ended.
     """
@@ -161,7 +161,7 @@ def _becomes(timer: Timer, max_attempts: int | None, of: Row) -> Expression:
 
 
 def lease_end(lease: NewLease, ttr: Expression) -> Expression:
-    """When a lease ends that begins now; never when its ttr is NULL."""
+    """The end of a lease that begins now; never if its ttr is NULL."""
     length = ttr
     if lease.headroom_us:
         length = Greatest((ttr, ttr - Quotient(ttr, UNNOTICED) + lease.headroom_us))
@@ -169,11 +169,11 @@ def lease_end(lease: NewLease, ttr: Expression) -> Expression:
 
 
 def has_lapsed(now_us: int, of: Row = _ROW) -> Expression:
-    """Its life has ended, and its lease or delay, too."""
+    """Its ttl has ended, and its lease or delay, too."""
     return _due(of.next_event, now_us) & _due(of.expires_at, now_us)
 
 
 def plus_us(column: Column, amount_us: int, last_us: int) -> Expression:
-    """A moment later by microseconds; past the last moment that counts it is never."""
+    """A time plus microseconds; never if the sum is too large."""
     moved = Micros(column) + amount_us
     return case((moved <= last_us, Moment(moved)))

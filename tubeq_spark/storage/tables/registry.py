@@ -45,8 +45,8 @@ _ROW, _T = row(), row("t")
 class TubeStatus(StrEnum):
     """Whether a tube may be used.
 
-    A tube whose name had another one before is *creating* until its table fits it: whoever comes
-    upon it goes on with that.
+    If a dropped tube had the name, the new tube is *creating* until its table fits. The next
+    program that uses the name finishes the creation.
     """
 
     CREATING = "creating"
@@ -57,7 +57,7 @@ class TubeStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TubeRecord:
-    """A tube as the registry knows it.
+    """The record of a tube in the registry.
 
     Attributes:
         name: Its name, as it was created.
@@ -107,7 +107,7 @@ class Registry(SystemTable):
         return [_record(each) for each in rows]
 
     def find(self, name: str) -> TubeRecord | None:
-        """The tube whose name is `name` but for its case, if any."""
+        """The tube whose name is `name`, ignoring case, if any."""
         folded = name.lower()
         return next((r for r in self.records() if r.name.lower() == folded), None)
 
@@ -115,13 +115,13 @@ class Registry(SystemTable):
         """The tube of exactly this name.
 
         Raises:
-            TubeNotFoundError: There is none, or it is being dropped.
+            TubeNotFoundError: No tube has this name, or it is being dropped.
         """
         return self.as_live(name, self.find(name))
 
     @staticmethod
     def as_live(name: str, record: TubeRecord | None) -> TubeRecord:
-        """What was found under a name, if it is a tube of exactly this name that may be used.
+        """A record of exactly this name whose tube may be used.
 
         Raises:
             TubeNotFoundError: It is not.
@@ -159,7 +159,7 @@ class Registry(SystemTable):
                 "created": at(new.created_us),
                 "format_version": integer(FORMAT_VERSION),
             }
-            # Nobody may have registered the name, or a tube of this id, since they were looked at.
+            # No program may have registered the name, or a tube with this id, since they were read.
             statement = Statement(
                 self._table,
                 any_of(_has_name(_T, new), _T.id >= number) & (_T.id != operation_id),
@@ -195,7 +195,7 @@ class Registry(SystemTable):
         self._change(operation, record, before, {"status": literal(after.value)}, owner)
 
     def own(self, record: TubeRecord, owner: str) -> TubeRecord:
-        """Make a temporary tube end with another session. One commit.
+        """Bind a temporary tube to another session. One commit.
 
         Raises:
             TubeNotFoundError: It is no longer live.
@@ -243,7 +243,7 @@ class Registry(SystemTable):
 
 
 def _has_name(of: Row, new: TubeRecord) -> Expression:
-    """Whether a record keeps a new tube from its name; for a live one even a dropped tube's does."""
+    """Whether a record makes a name unavailable for a new tube; also one of a dropped tube."""
     same = Lower(of.name) == Lower(literal(new.name))
     return same if new.status is TubeStatus.LIVE else same & (of.status != TubeStatus.DROPPED.value)
 

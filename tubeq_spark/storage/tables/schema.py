@@ -33,7 +33,7 @@ FORMAT_VERSION = 1
 CHANGE_FEED = "delta.enableChangeDataFeed"
 #: Delta's property for the removal of old commits by whoever writes a checkpoint.
 LOG_CLEANUP = "delta.enableExpiredLogCleanup"
-#: Property that is changed to make what was begun before the change fail.
+#: A property whose change makes all running writes conflict.
 FENCE = "tubeq.fence"
 #: Partition column of tubes: the unit of conflict.
 PARTITION = "segment"
@@ -114,13 +114,13 @@ _TAKEN_UTUBES_COLUMNS = {
     "taken_at": ("TIMESTAMP", "when it was claimed, UTC"),
 }
 
-#: Candidates and due tasks are found by these statistics without reading what cannot hold any.
+#: With these statistics, searches for candidates and due tasks skip files without any.
 _STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
 
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A table as it is created.
+    """The definition of a table at its creation.
 
     Attributes:
         name: SQL name.
@@ -175,9 +175,9 @@ def new_system_tables(
     *,
     local: bool = False,
 ) -> list[NewTable]:
-    """The tables of a new queue, in the order in which they are made.
+    """The tables of a new queue, in the order of their creation.
 
-    The registry is the last: whoever sees it may rely on everything else.
+    The registry is created last: a program that sees it can rely on the other tables.
     """
     registry = new_registry(location.table(TUBES), config, local=local)
     properties = {**registry.properties, **(registry_properties or {})}

@@ -1,4 +1,4 @@
-"""Selections: how many of some rows each segment holds, and the last of them, without their rows."""
+"""Selections: for each segment the number of selected rows and the last of them, without the rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SELECTED = named("segment", "pri", "task_id", "state", "ttr")
 
 
 def position() -> Struct:
-    """Where a row is in the order of its tube."""
+    """The position of a row in the order of its tube."""
     return Struct(named("pri", "task_id"))
 
 
@@ -59,7 +59,7 @@ def selection_query(
 
 
 def selections_of(found: pa.Table) -> list[SegmentSelection]:
-    """What such a query has found."""
+    """The result of such a query."""
     return [
         SegmentSelection(
             each["segment"],

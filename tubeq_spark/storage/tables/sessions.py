@@ -1,8 +1,8 @@
 """Sessions, their leases and counters: `_tubeq_sessions`.
 
-A heartbeat is a blind append, so a hundred of them never conflict; of one member's rows the one
-with the highest `seq` counts. What must be exclusive (a dead mark) is a MERGE over the
-literal bucket that all its rivals read.
+A heartbeat is an append that reads nothing, so a hundred heartbeats never conflict; of the rows of
+one member the one with the highest `seq` counts. A change that must be exclusive (a dead mark) is a
+MERGE over the literal bucket, which all competing commits read.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Sessions(SystemTable):
     # -- reads --------------------------------------------------------------------------------
 
     def views(self, session: str | None = None) -> dict[str, SessionView]:
-        """What is written about one session, or about all, but for the counters."""
+        """The stored rows of one session, or of all, without the counters."""
         where: Expression = _MEMBERS
         if session is not None:
             where = (_ROW.bucket == integer(bucket_of(session))) & (_ROW.session == session)
@@ -88,7 +88,7 @@ class Sessions(SystemTable):
         )
 
     def survey(self) -> Survey:
-        """Everything that a sweep asks of this table, in one read."""
+        """All data that a sweep needs of this table, in one read."""
         keys = {
             **named("kind", "bucket", "session"),
             "member": case((_ROW.kind == "slot", null(Type.STRING)), other=_ROW.member),
@@ -118,7 +118,7 @@ class Sessions(SystemTable):
         )
 
     def calls(self, but: str) -> list[Mapping[str, int]]:
-        """The newest counters of all members, those that were forgotten included.
+        """The newest counters of all members, including removed ones.
 
         Args:
             but: A member that is left out.
@@ -135,7 +135,7 @@ class Sessions(SystemTable):
         return [each["calls"] or {} for each in rows]
 
     def last_written(self, limit: int) -> dict[str, int]:
-        """The sessions that wrote last, and when by their own clocks."""
+        """The sessions that wrote last, with the times by their own clocks."""
         rows = self._engine.rows(
             Select(
                 self._table,
@@ -150,19 +150,19 @@ class Sessions(SystemTable):
         return {each["session"]: each["last"] for each in rows}
 
     def version(self) -> int | None:
-        """The newest version of the table, where a look at it is cheap; else `None`."""
+        """The newest version of the table, if it is cheap to get; else `None`."""
         return self._engine.tables.version(self._table)
 
     def files(self) -> int:
-        """How many data files the table has, where they are counted cheaply; else 0."""
+        """The number of data files of the table, if counting is cheap; else 0."""
         return self._engine.tables.small_files(self._table, _ANY, _ANY, every=1)
 
     def extent(self) -> Extent:
-        """How large the table is."""
+        """The size of the table."""
         return self._engine.tables.extent(self._table)
 
     def last_commit(self) -> int:
-        """When the newest commit was made, by the storage's clock."""
+        """The time of the newest commit, by the storage's clock."""
         return self._engine.tables.last_commit(self._table)[1]
 
     # -- heartbeats ---------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Sessions(SystemTable):
         self._append("heartbeat", row)
 
     def renew(self, member: Member, now_us: int) -> bool:
-        """Write a member's row after its lease has ended, unless somebody found that out first.
+        """Write a member's row after its lease has ended, unless its epoch has a dead mark.
 
         Returns:
             False when its epoch bears the dead mark. One commit, over the session's bucket.
@@ -209,7 +209,7 @@ class Sessions(SystemTable):
         return self._loop.run("renew", self._table_lock, attempt)
 
     def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
-        """Write the final mark of a session's epoch if none of its members is alive.
+        """Write the dead mark of a session's epoch if none of its members is alive.
 
         A renewal that commits first is seen: it has a row that was not there when the members were
         looked at. One that comes later finds the mark.
@@ -242,7 +242,7 @@ class Sessions(SystemTable):
         row: Mapping[str, Expression],
         nor: Expression | None = None,
     ) -> Callable[[int], Statement]:
-        """What writes a row of a session's epoch unless that bears the dead mark.
+        """The statement that writes a row of a session's epoch unless it has a dead mark.
 
         Args:
             session: The session.
@@ -272,7 +272,7 @@ class Sessions(SystemTable):
         )
 
     def compact(self, least: int, loop: CommitLoop) -> int:
-        """Remove heartbeats that newer ones have replaced and sessions that all members have left.
+        """Remove replaced heartbeats, and sessions that all members have left.
 
         The newest row of every other member stays: it may go on. The counters of those that never
         will are added up in one row, in the same commit.
@@ -315,7 +315,7 @@ class Sessions(SystemTable):
 
     @property
     def _members_to_compact(self) -> Select:
-        """A query for the newest row of each member, and how many it has."""
+        """A query for the newest row of each member, and the number of its rows."""
         by = ["bucket", "session", "member"]
         columns = {
             **named(*by),
@@ -326,14 +326,14 @@ class Sessions(SystemTable):
         return Select(self._table, columns, _MEMBERS & (_ROW.kind == "member"), by)
 
     def _total(self) -> tuple[int, Counter[str]]:
-        """The counters of all members that have been forgotten, and the `seq` of their row."""
+        """The counters of all removed members, and the `seq` of their row."""
         columns = {"seq": greatest(_ROW.seq), "calls": last_by(_ROW.calls, _ROW.seq)}
         found = self._engine.rows(Select(self._table, columns, _IS_TOTAL))[0]
         seen = _NO_TOTAL if found["seq"] is None else found["seq"]
         return seen, Counter(found["calls"] or {})
 
     def _compaction(self, rows: Sequence[tuple[Any, ...]], operation_id: int) -> Statement:
-        """Removes the rows of members up to a `seq`, and writes the total if it is as it was seen."""
+        """Remove rows of members up to a `seq`, and write the total if it is unchanged."""
         columns = {
             "bucket": Type.INT,
             "kind": Type.STRING,

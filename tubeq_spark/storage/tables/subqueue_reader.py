@@ -105,7 +105,7 @@ class SubqueueReader:
         *,
         whole: bool = False,
     ) -> list[SegmentSelection]:
-        """Where the next tasks of some sub-queues are, without their rows.
+        """The segments of the next tasks of some sub-queues, without their rows.
 
         Args:
             now_us: The moment.
@@ -124,7 +124,7 @@ class SubqueueReader:
     def all_selections(
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[SegmentSelection] | None:
-        """All that is ready in the tube, where these quotas have room for all of it.
+        """All ready tasks of the tube, if these quotas are enough for all of them.
 
         Returns:
             `None` where they have not: then rows must be told apart by their sub-queues.
@@ -161,7 +161,7 @@ class SubqueueReader:
     def stored_under(
         self, take_ids: Collection[int], now_us: int
     ) -> dict[tuple[int, str | None], bool]:
-        """Take id and sub-queue of all that is stored as taken under these take ids.
+        """Take id and sub-queue of all rows stored as taken with these take ids.
 
         Returns:
             For each whether all its leases have ended.
@@ -175,11 +175,11 @@ class SubqueueReader:
         return {(row["claim"], row["utube"]): row["lasting"] == 0 for row in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
-        """Take id and sub-queue of all that is stored as taken in some segments."""
+        """Take id and sub-queue of all rows stored as taken in some segments."""
         return self._taken(_ROW.segment.is_in(segments))
 
     def taken_under(self, take_ids: Collection[int]) -> set[tuple[int, str | None]]:
-        """Take id and sub-queue of all that is stored as taken under these take ids."""
+        """Take id and sub-queue of all rows stored as taken with these take ids."""
         return self._taken(_ROW.claim.is_in(take_ids))
 
     def _taken(self, where: Expression) -> set[tuple[int, str | None]]:
@@ -192,7 +192,7 @@ class SubqueueReader:
 
 
 def _none_of(utubes: Collection[str | None]) -> Expression:
-    """Rows of no sub-queue of these."""
+    """Rows of other sub-queues than these."""
     if len(utubes) > MOST_NAMED:
         return ~predicates.of_utubes(utubes)
     # One by one: file statistics skip what holds nothing but one of them.

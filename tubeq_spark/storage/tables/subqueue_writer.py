@@ -1,8 +1,9 @@
 """The statements that take from sub-queues, and the fence around them: each is one commit.
 
-A take writes to the lease segment that its take id names. Whoever takes over an orphaned utube lock
-*fences* its take id first, by a row in a segment of its own, which the take with that id reads. So
-the take of a consumer that was paused between its two commits fails, however late it comes.
+A take writes to the lease segment with the number of its take id. A verb that takes over an
+orphaned utube lock first *fences* its take id, by a row in a separate segment, which the take with
+that id reads. So the MERGE of a take that was paused between its two commits fails, however late it
+comes.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class SubqueueWriter:
     """Builds the statements of one tube with sub-queues."""
 
     def __init__(self, table: TubeTable, fresh: Callable[[], int]) -> None:
-        """Write to `table`; `fresh` makes numbers that were never used."""
+        """Write to `table`; `fresh` makes unused numbers."""
         self._table = table
         self._fresh = fresh
 
@@ -63,7 +64,7 @@ class SubqueueWriter:
         now_us: int,
         size: int,
     ) -> Statement:
-        """Move what is takeable of some sub-queues to lease segments, unless a take id is fenced.
+        """Move takeable rows of some sub-queues to lease segments, unless a take id is fenced.
 
         Args:
             segments: Where the candidates are; none of them a lease segment.
@@ -96,7 +97,7 @@ class SubqueueWriter:
     def take_all(
         self, segments: Iterable[int], lease_segment: int, lease: NewLease, now_us: int, size: int
     ) -> Statement:
-        """Move what is takeable in some segments to one lease segment, unless it is fenced.
+        """Move takeable rows of some segments to one lease segment, unless it is fenced.
 
         The rows are not told apart by their sub-queues, so all that is ready there must be of
         sub-queues that were locked: a segment only loses rows.
@@ -138,7 +139,7 @@ class SubqueueWriter:
         now_us: int,
         size: int,
     ) -> Statement:
-        """Remove whole lease segments and move what is takeable of some sub-queues to a fresh one.
+        """Remove whole lease segments, and move takeable rows of sub-queues to a fresh one.
 
         Args:
             acked: All that is removed; it is there, or nothing is changed. Where a task is named,
@@ -199,7 +200,7 @@ class SubqueueWriter:
         )
 
     def _takeable(self, now_us: int) -> Expression:
-        """What may be taken up to a share's position, and the fence of its take id."""
+        """The takeable rows up to a share's position, and the fence of its take id."""
         place: Expression = _T.task_id <= _S.task_id
         if self._table.order != ("task_id",):
             place = (_T.pri < _S.pri) | ((_T.pri == _S.pri) & place)
@@ -218,7 +219,7 @@ class SubqueueWriter:
         return Clause({"task_id": FAIL}, self._is_fence)
 
     def fence(self, held: Sequence[tuple[int, str | None]], now_us: int) -> Statement:
-        """Make every take under these take ids fail, for these sub-queues, for ever."""
+        """Make every take with these take ids fail for these sub-queues, for ever."""
         operation_id = self._fresh()
         values = [(take_id - _FENCE_OFFSET, utube) for take_id, utube in held]
         segments = sorted({take_id - _FENCE_OFFSET for take_id, _ in held})

@@ -21,7 +21,7 @@ __all__ = ["SystemTable"]
 
 
 class SystemTable:
-    """One of the queue's own tables, and what it takes to commit to it."""
+    """A system table, and the objects for commits to it."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class SystemTable:
         self._random = random_source
 
     def _operation_id(self) -> int:
-        """A number for a statement's predicate, one that no row holds."""
+        """A number for a statement's predicate that no row has."""
         return -self._random.getrandbits(62) - 1
 
     @staticmethod
     def _one_inserted(affected: Affected) -> bool:
-        """True if a statement inserted its row; else raise Stale, since the table has changed."""
+        """True if a statement inserted its row; else raise Stale, because the table has changed."""
         if affected.inserted != 1:
             raise Stale
         return True
@@ -64,7 +64,7 @@ class SystemTable:
         least: int,
         decide: Callable[[int], tuple[int, Statement | None]],
     ) -> int:
-        """Remove rows that are in the way, if there are enough of them.
+        """Remove unneeded rows, if there are enough of them.
 
         Args:
             operation: Its name.

@@ -25,13 +25,13 @@ _ROW = row()
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """The tasks of a tube at a moment.
+    """Measurements of the tasks of a tube.
 
     Attributes:
         states: How many, by the letter of the effective state.
         oldest_ready_us: When the oldest ready task was put.
         leases_ending: Leases that end soon.
-        unswept: Tasks that time has changed and nobody has written down.
+        unswept: Tasks whose state has changed by time and is not written yet.
         unswept_since_us: When the first of these changed.
         owners: Who holds tasks, in ended leases too.
         until_us: The first moment at which time alone changes any of it; `None` is never.

@@ -135,7 +135,7 @@ class TubeReader:
         read: Callable[[Expression, int], T],
         size: Callable[[T], int],
     ) -> T:
-        """Read what is ready without reading segments that cannot hold the next `limit` tasks."""
+        """Read ready tasks, skipping segments that cannot have the next `limit` tasks."""
         hint = self._heads
         is_fresh = hint.outworn
         if is_fresh:
@@ -176,7 +176,7 @@ class TubeReader:
         return self.read(where, self._table.order, limit, skips=())
 
     def buried_segments(self, now_us: int, limit: int) -> list[SegmentSelection]:
-        """Where the first `limit` buried tasks are."""
+        """The segments of the first `limit` buried tasks."""
         return self.segments(predicates.is_buried(now_us), limit)
 
     def segments(self, where: Expression, limit: int, expected: int = 0) -> list[SegmentSelection]:
@@ -185,7 +185,7 @@ class TubeReader:
         return selections_of(self.engine.arrow(selection_query(rows), expected))
 
     def held_under(self, take_ids: Collection[int], owner: str | None = None) -> list[StoredTask]:
-        """All tasks that were taken under these take ids and still are, wherever they moved."""
+        """All tasks that are still taken with these take ids, in any segment."""
         where = (_ROW.state == _TAKEN) & _ROW.claim.is_in(take_ids)
         if owner is not None:
             where &= _ROW.owner == owner
@@ -241,7 +241,7 @@ class TubeReader:
         return any(OrderPosition(**each["first"]) < lasts[each["utube"]] for each in firsts)
 
     def batch(self, take_id: int, owner: str, expected: int) -> pa.Table:
-        """What is left of a take, as a program sees it (columns of `Batch.table`).
+        """The remaining tasks of a take, for programs (columns of `Batch.table`).
 
         Args:
             take_id: The take.
@@ -263,7 +263,7 @@ class TubeReader:
         return list(zip(segments, task_ids, strict=True))
 
     def count_in(self, segment: int) -> int:
-        """How many tasks a segment holds, or of tasks that are gone."""
+        """The number of tasks, or of gone tasks, in a segment."""
         tubes = _ROW.tube.is_in([self._table.id, -self._table.id])
         where = tubes & (_ROW.segment == segment)
         found = self.engine.rows(Select(self._table.name, {"n": count()}, where))
@@ -290,7 +290,7 @@ class TubeReader:
         return self._depth.read(now_us, read, asks)
 
     def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
-        """What time has changed and nobody has written down, in at most `limit` groups."""
+        """Tasks whose states by time are not written yet, in at most `limit` groups."""
         columns = {
             **named("segment", "state"),
             "over": predicates.is_over(now_us),
@@ -311,7 +311,7 @@ class TubeReader:
     def taken_segments(
         self, owner: str | None, max_attempts: int | None, limit: int
     ) -> tuple[list[int], int]:
-        """Lease segments of one owner, or of all; and how many of their tasks are worn out."""
+        """Lease segments of one owner, or of all, with the number of tasks at `max_attempts`."""
         where: Expression = _ROW.state == _TAKEN
         if owner is not None:
             where &= _ROW.owner == owner
@@ -324,18 +324,18 @@ class TubeReader:
         return [each["segment"] for each in found], sum(each["worn"] for each in found)
 
     def worn_in(self, segments: Collection[int], max_attempts: int) -> list[int]:
-        """The ids of the tasks in some segments that were taken so often."""
+        """The ids of the tasks in some segments with at least this many attempts."""
         worn = _ROW.segment.is_in(segments) & (_ROW.attempts >= integer(max_attempts))
         found = self.engine.arrow(self._table.select(named("task_id"), worn))
         ids: list[int] = found.column("task_id").to_pylist()
         return ids
 
     def counts(self, now_us: int, max_attempts: int | None) -> dict[str, int]:
-        """How many tasks there are, by the letter of their effective state."""
+        """The number of tasks by the letter of their effective state."""
         return counts(self.engine, [(self._table, max_attempts)], now_us)[self._table.id]
 
     def owners(self, limit: int) -> list[str]:
-        """Who holds tasks, in ended leases too."""
+        """The owners of taken tasks, also of those with ended leases."""
         taken = _ROW.state == _TAKEN
         found = self.engine.rows(
             self._table.select(named("owner"), taken, by=["owner"], limit=limit, skips=())
@@ -351,11 +351,11 @@ class TubeReader:
         return {each["owner"]: each["n"] for each in found}
 
     def first_pri(self, below: int) -> int | None:
-        """The first `pri` of what is not done, of those below a number: statistics skip the rest."""
+        """The first `pri` below a number of tasks that are not done; statistics skip the rest."""
         return self._outer_pri(least(_ROW.pri), _ROW.pri < integer(below))
 
     def last_pri(self, above: int, but: int) -> int | None:
-        """The last `pri` of what is not done but for one task, of those above a number."""
+        """The last `pri` above a number of tasks that are not done, without one task."""
         others = (_ROW.pri > integer(above)) & (_ROW.task_id != but)
         return self._outer_pri(greatest(_ROW.pri), others)
 
@@ -366,7 +366,7 @@ class TubeReader:
         return found
 
     def take_ids_of(self, lease_segments: Collection[int], owner: str) -> set[int]:
-        """The take ids of what was moved to these lease segments, as far as `owner` still holds it.
+        """The take ids of tasks that were moved to these lease segments and `owner` still holds.
 
         An exchange goes on under a take id that was there before; else it is that of the lease segment.
         """
@@ -380,7 +380,7 @@ class TubeReader:
         return {each["claim"] for each in found}
 
     def lease_segments_of(self, take_id: int, owner: str) -> list[int]:
-        """Where the tasks of a take are by now, as far as `owner` still holds them."""
+        """The segments of the tasks of a take that `owner` still holds."""
         held = _held(take_id, owner)
         found = self.engine.rows(
             self._table.select(named("segment"), held, by=["segment"], limit=MOST_NAMED)
@@ -389,10 +389,10 @@ class TubeReader:
 
 
 def _held(take_id: int, owner: str) -> Expression:
-    """What its owner still holds of a take."""
+    """The tasks of a take that its owner still holds."""
     return all_of(_ROW.state == _TAKEN, _ROW.claim == take_id, _ROW.owner == owner)
 
 
 def _is_worn(max_attempts: int | None) -> Expression:
-    """Whether a task was taken as often as it may be."""
+    """Whether a task was taken `max_attempts` times."""
     return FALSE if max_attempts is None else _ROW.attempts >= integer(max_attempts)

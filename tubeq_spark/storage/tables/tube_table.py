@@ -1,4 +1,4 @@
-"""A tube's table as its statements see it: name, id, order, and positions in the order."""
+"""The table of a tube for its statements: name, id, order, and positions in the order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TubeTable:
     change_feed: bool = False
 
     def mine(self, of: Row = _ROW) -> Expression:
-        """Rows of this tube, not leftovers of a dropped one of the same name."""
+        """Rows of this tube, without leftovers of a dropped one of the same name."""
         return of.tube == self.id
 
     def select(

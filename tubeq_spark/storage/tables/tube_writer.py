@@ -1,12 +1,13 @@
 """The statements that change a tube's table: each is one commit.
 
-What keeps the statements simple and safe (ARCHITECTURE.md, "Segments"):
+These rules make the statements simple and safe (ARCHITECTURE.md, "Segments"):
 
 - every row that a statement changes moves to a fresh segment; other rows of its segment stay;
-- so a segment only loses rows, and a predicate over it can never match more than was decided;
-- a *lease segment* (the segment that a take moved rows to) is written once and leaves as a whole:
-  whoever takes a row out of it moves all the rest to a fresh lease segment, so that the owner's
-  DELETE of the partition finds everything or nothing.
+- so a segment only loses rows, and a predicate over it can never match more rows than the verb has
+  read;
+- a *lease segment* (the segment to which a take moves rows) is written once and removed as a whole:
+  a statement that takes a row out of it moves all the others to a fresh lease segment, so that the
+  owner's DELETE of the partition finds all of its tasks or none.
 """
 
 from __future__ import annotations
@@ -80,11 +81,11 @@ class TubeWriter:
         self._fresh = fresh
 
     def put(self, rows: Source, size: int, segments: Sequence[int]) -> Statement:
-        """Insert `size` rows (columns of `INSERTED`) into segments that nobody has used."""
+        """Insert `size` rows (columns of `INSERTED`) into unused segments."""
         values = {name: stored_column(name, "s") for name in INSERTED}
         values |= {"tube": _S.tube, "attempts": integer(0)}
-        # Nothing is in the new segments, and nothing but a tombstone in segment 0: a match
-        # means that the tube is gone, and then nothing is inserted.
+        # The new segments are empty, and segment 0 can only have a tombstone. So a match means that
+        # the tube was dropped, and then nothing is inserted.
         operation_id = self._fresh()
         return Statement(
             self._table.name,
@@ -99,7 +100,7 @@ class TubeWriter:
         )
 
     def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
-        """Append `count` rows (columns of `INSERTED`), with an identity once for it."""
+        """Append `count` rows (columns of `INSERTED`), only once for the same identity."""
         stored: dict[str, Expression] | None = None
         if isinstance(rows, pa.Table):
             rows = stored_rows(rows, self._table.id)
@@ -120,7 +121,7 @@ class TubeWriter:
         now_us: int,
         size: int,
     ) -> Statement:
-        """Move what is takeable in `segments`, up to the last position, to the lease segments.
+        """Move takeable rows of `segments`, up to the last position, to the lease segments.
 
         Args:
             segments: Where the candidates are; none of them a lease segment.
@@ -155,11 +156,11 @@ class TubeWriter:
         return Clause(taking(self._table, _S.segment, lease, _S.claim))
 
     def delete_lease_segment(self, lease_segment: int) -> Statement:
-        """Remove a whole lease segment: only metadata is written; all of it is found or nothing."""
+        """Remove a whole lease segment by metadata only: all of its tasks or none."""
         return replace(self.delete_segments([lease_segment]), ended=Ended(self._table.id))
 
     def delete_segments(self, segments: Sequence[int]) -> Statement:
-        """Remove whole segments, whatever they hold: only metadata is written."""
+        """Remove whole segments with any contents, by metadata only."""
         operation_id = self._fresh()
         column = row().segment
         return Statement(
@@ -172,7 +173,7 @@ class TubeWriter:
         )
 
     def drain(self, now_us: int) -> Statement:
-        """Remove every row and leave a tombstone, or fail when a task is taken.
+        """Remove all rows and leave a tombstone, or fail if a task is taken.
 
         The tombstone refuses every later put: it reads segment 0, too.
         """
@@ -200,7 +201,7 @@ class TubeWriter:
         )
 
     def settle_segments(self, segments: Iterable[int], *changes: tuple[Which, Change]) -> Statement:
-        """Change all rows of whole segments, or fail when one of these is empty.
+        """Change all rows of whole segments, or fail if one of them is empty.
 
         Args:
             segments: Lease segments, or others where no row may have moved; at least one.
@@ -214,7 +215,7 @@ class TubeWriter:
         changes: Sequence[tuple[Which, Change]],
         moves: Mapping[int, int],
     ) -> Statement:
-        """Change rows where they are still as decided, or fail as a whole.
+        """Change rows that have not moved since the decision, or fail as a whole.
 
         A row that is still in its segment is as it was: every change would have moved it.
 
@@ -262,7 +263,7 @@ class TubeWriter:
         )
 
     def _ended(self, changes: Sequence[Change]) -> Ended | None:
-        """What comes to its end by such changes: rows that are removed, or one that is kept as done."""
+        """The tasks that such changes end: removed rows, or one that is kept as done."""
         for change in changes:
             match change:
                 case Remove(gone):
@@ -281,7 +282,7 @@ def partitions_of(segments: Iterable[int], *changes: Change) -> dict[str, list[i
 
 
 def _same_task(rows: Sequence[SettleRow]) -> Expression:
-    """The condition of a `settle` by which a row is one that the source names."""
+    """The condition that a row is named by the source of a `settle`."""
     every = dict.fromkeys(each.segment for each in rows if each.task_id is None)
     complete = dict.fromkeys(each.segment for each in rows if each.complete)
     if len(every) == len(rows):

@@ -1,8 +1,9 @@
 """Utube locks, the rows of `_tubeq_taken_utubes`: which take may hold a sub-queue.
 
-A lock says that the take with this id may hold tasks of a utube; the tube says whether it does.
-It is written before the tasks are taken and removed after they are given back, so that a utube is
-never held without a lock; a lock without tasks is an orphan, which whoever meets it takes over.
+A lock says that the take with this id may hold tasks of a sub-queue; the tube shows whether it
+does. The lock is written before the tasks are taken and removed after they are given back, so a
+sub-queue is never held without a lock. A lock without tasks is an orphan, which the next take of
+the sub-queue takes over.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class UtubeLocks:
         self.table_lock = table_lock
 
     def all(self) -> list[UtubeLock]:
-        """Every utube lock, orphans included."""
+        """All utube locks, including orphans."""
         columns = {
             "utube": _ROW.utube,
             "take_id": _ROW.claim,
@@ -65,7 +66,7 @@ class UtubeLocks:
         return [UtubeLock(**row) for row in found.to_pylist()]
 
     def tubes(self) -> set[int]:
-        """The ids of all tubes of the location with utube locks, orphans included."""
+        """The ids of all tubes of the location with utube locks, including orphans."""
         found = self._engine.rows(Select(self._table, named("tube_id"), by=["tube_id"]))
         return {row["tube_id"] for row in found}
 
@@ -76,7 +77,7 @@ class UtubeLocks:
         now_us: int,
         operation_id: int,
     ) -> Statement:
-        """Lock sub-queues: all or none where orphans are taken over, else those that are free.
+        """Lock sub-queues: all or none if it takes over orphans, else those that are free.
 
         To insert only is a third cheaper than to look for matches, too.
 
@@ -106,7 +107,7 @@ class UtubeLocks:
     def free(
         self, take_ids: Iterable[int], utubes: Collection[str | None], operation_id: int
     ) -> Statement:
-        """Remove utube locks by their take ids, of some sub-queues only."""
+        """Remove utube locks of some sub-queues by their take ids."""
         rows = [(bucket_of(utube), utube) for utube in utubes]
         return self._statement(
             _T.claim.is_in([*take_ids, operation_id]),
@@ -124,7 +125,7 @@ class UtubeLocks:
         utubes: Collection[str | None],
         using: Rows,
     ) -> Statement:
-        """One that knows the sub-queues, and so reads their buckets only."""
+        """The statement for known sub-queues, which reads only their buckets."""
         buckets = _buckets(utubes)
         return Statement(
             self._table,

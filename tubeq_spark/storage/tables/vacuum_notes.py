@@ -1,4 +1,4 @@
-"""Notes for VACUUM in `_tubeq_sessions`: when it ran, and who asks it to wait."""
+"""Notes for VACUUM in `_tubeq_sessions`: the times of its runs, and requests to delay it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["TRIED", "VACUUMED", "WRITING", "VacuumNotes"]
 _ROW, _T, _S = row(), row("t"), row("s")
 #: Where these notes are: no statement about members reads it.
 _VACUUM_BUCKET = 2_000
-#: What is noted of the removal of dead files.
+#: The notes about runs of VACUUM.
 VACUUMED, TRIED = "vacuum", "vacuum_tried"
-#: What a long statement asks of it.
+#: The request of a long statement.
 WRITING = "writing"
 
 
@@ -31,7 +31,7 @@ class VacuumNotes(SystemTable):
     """Reads and writes these notes."""
 
     def note_vacuum(self, key: int, now_us: int, *, tried: bool = False) -> None:
-        """Remember that dead files were removed, or that somebody tries. One commit, a blind append."""
+        """Note that dead files were removed, or that a sweep tries. One commit, a blind append."""
         row = pa.table(
             {
                 "bucket": array([_VACUUM_BUCKET], pa.int32()),
@@ -43,7 +43,7 @@ class VacuumNotes(SystemTable):
         self._append("vacuum", row)
 
     def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
-        """Ask VACUUM of a table to wait for a long statement. One commit, a blind append."""
+        """Ask for a delay of VACUUM of a table for a long statement. One commit, a blind append."""
         row = pa.table(
             {
                 "bucket": array([_VACUUM_BUCKET], pa.int32()),
@@ -57,12 +57,12 @@ class VacuumNotes(SystemTable):
         self._append("writing", row)
 
     def asked_to_wait(self, table: str, now_us: int) -> bool:
-        """Whether a living queue object runs a long statement on a table."""
+        """Whether a live queue object runs a long statement on a table."""
         where = all_of(_asks(_ROW), _ROW.status == table, _ROW.lease_until > at(now_us))
         return bool(self._engine.rows(Select(self._table, {"one": literal(1)}, where, limit=1)))
 
     def forget_asks(self, at_us: int, loop: CommitLoop) -> int:
-        """Remove what queue objects have asked of VACUUM that asked for no longer than a moment.
+        """Remove requests to delay VACUUM that have ended.
 
         One that may live has asked for longer, by a row that is newer: then the older ones stay, too.
 
@@ -110,5 +110,5 @@ class VacuumNotes(SystemTable):
 
 
 def _asks(of: Row) -> Expression:
-    """What queue objects ask of VACUUM."""
+    """The requests to delay VACUUM."""
     return (of.bucket == integer(_VACUUM_BUCKET)) & (of.kind == WRITING)

@@ -1,4 +1,4 @@
-"""The query by which DataFusion applies a statement: the clause for each row, and the row after it."""
+"""The DataFusion query that applies a statement: the clause for each row, and the new row."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _TABLE, _SOURCE = Column("tubeq_t", "t"), Column("tubeq_s", "s")
 
 
 class StatementQuery:
-    """Writes it for DataFusion."""
+    """Writes the query of a statement for DataFusion."""
 
     def __init__(self, statement: Statement, schema: pa.Schema, by: Sequence[str]) -> None:
-        """Write it of a statement.
+        """Write the query of a statement.
 
         Args:
             statement: The statement.
@@ -41,12 +41,12 @@ class StatementQuery:
         self._by = by
 
     def target(self, renderer: DataFusionRenderer) -> str:
-        """The rows of the partitions that it names."""
+        """The table's rows in the partitions that the statement names."""
         table = renderer.table(self._statement.table)
         return f"SELECT * FROM {table} WHERE {partitions.named(self._statement.partitions)}"
 
     def joined(self, renderer: DataFusionRenderer) -> str:
-        """Every row of the table's part, and those of the source that match none of them."""
+        """All rows of the table's part, and the source rows that match none of them."""
         where = renderer.expression(self._statement.where)
         cases = [(_when(clause), clause) for clause in self._statement.clauses]
         columns = self._columns(renderer, cases, "t.")
@@ -61,7 +61,7 @@ class StatementQuery:
         )
 
     def inserted(self, renderer: DataFusionRenderer) -> str:
-        """The rows of the source, where there are none of the table's."""
+        """The source rows, if the table has no matching rows."""
         cases = [(clause.when, clause) for clause in self._statement.clauses if clause.inserts]
         columns = self._columns(renderer, cases, None)
         return f"SELECT {columns} FROM {renderer.using(self._using)} s"
@@ -72,7 +72,7 @@ class StatementQuery:
         cases: Sequence[tuple[Expression | None, Clause]],
         kept: str | None,
     ) -> str:
-        """What is selected: which clause applies, the columns after it, the partition before it.
+        """The selected columns: the clause, the new values, the old partition.
 
         Args:
             renderer: Writes expressions.
@@ -100,7 +100,7 @@ class StatementQuery:
 
 
 def _when(clause: Clause) -> Expression:
-    """When a clause applies to a row of the join."""
+    """The condition for a clause to apply to a row of the join."""
     beside = (_TABLE.is_null(),) if clause.inserts else (_TABLE, _SOURCE)
     return all_of(*beside) if clause.when is None else all_of(*beside, clause.when)
 

@@ -22,7 +22,7 @@ _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 
 
 class DataFusionRenderer(Renderer):
-    """Spark's renderer, with what DataFusion writes in another way."""
+    """Spark's renderer with the differences of DataFusion."""
 
     def __init__(self, table: Callable[[str], str] = lambda name: name) -> None:
         """Render for DataFusion; `table` maps the SQL name of a table to its alias."""
@@ -30,11 +30,11 @@ class DataFusionRenderer(Renderer):
         self._table = table
 
     def table(self, name: str) -> str:
-        """What a table is called."""
+        """The name of a table."""
         return self._table(name)
 
     def source(self, name: str) -> str:
-        """What a source is called."""
+        """The name of a source."""
         return f"tubeq_{name}"
 
     def inline(self, rows: Rows) -> str:
@@ -57,7 +57,7 @@ class DataFusionRenderer(Renderer):
                 return super().literal(literal)
 
     def counts(self, value: Mapping[str, int] | None) -> str:
-        """The text of numbers by names."""
+        """The text of a mapping from integers."""
         if value is None:
             return "NULL"
         if not value:
@@ -73,23 +73,23 @@ class DataFusionRenderer(Renderer):
         return ", ".join(f"{name} {turned}" for name in columns)
 
     def concat(self, parts: Sequence[str]) -> str:
-        """Texts, joined. DataFusion's `concat` skips NULLs; `||` does not."""
+        """Concatenated texts. DataFusion's `concat` skips NULLs; `||` does not."""
         return f"({' || '.join(parts)})"
 
     def quotient(self, part: str, by: int) -> str:
-        """The whole part of a quotient."""
+        """The integer part of a quotient."""
         return f"{part} / {by}"
 
     def micros(self, part: str) -> str:
-        """A moment as a number."""
+        """A timestamp as a number."""
         return f"CAST({part} AS BIGINT)"
 
     def moment(self, part: str) -> str:
-        """A number as a moment, exact to the microsecond however far it is."""
+        """A number as a timestamp, exact to the microsecond also for distant times."""
         return f"arrow_cast({part}, {_MOMENT})"
 
     def struct(self, fields: Mapping[str, Expression]) -> str:
-        """Some values as one."""
+        """Some values as a struct."""
         values = (f"'{name}', {self.expression(value)}" for name, value in fields.items())
         return f"named_struct({', '.join(values)})"
 

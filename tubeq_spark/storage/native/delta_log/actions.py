@@ -1,4 +1,4 @@
-"""What a commit of a Delta log says, line by line: the actions of Delta's protocol."""
+"""The lines of a commit in a Delta log: the actions of Delta's protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_THE_COMMIT = b'{"commitInfo":'
 
 
 class UnknownLogError(Exception):
-    """A log has something that only the library knows."""
+    """A log has an action or feature that only the library supports."""
 
 
 @dataclass(slots=True, eq=False)
@@ -74,12 +74,12 @@ class DataFile:
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has; `None`: it does not tell."""
+        """The number of its rows; `None` if the log does not have it."""
         count = self._statistics.get("numRecords")
         return None if count is None else int(count)
 
     def bound(self, which: str, column: str) -> Any:
-        """The least ("minValues") or the greatest ("maxValues") value of a column, at the most.
+        """The lower ("minValues") or upper ("maxValues") bound of a column.
 
         Returns:
             The value as JSON has it; `None`: it does not tell.
@@ -116,7 +116,7 @@ class DataFile:
         }
 
     def removed(self, at_ms: int) -> dict[str, Any]:
-        """The action that removes it at a moment, in milliseconds."""
+        """The action that removes it at a time, in milliseconds."""
         return {
             "remove": {
                 "path": self.path,
@@ -134,7 +134,7 @@ class DataFile:
 
 @dataclass(slots=True)
 class Actions:
-    """What a commit, or a checkpoint, says of a table.
+    """The actions of a commit or a checkpoint.
 
     Attributes:
         adds: Files that are there from now on.
@@ -186,7 +186,7 @@ def read(lines: Iterable[bytes]) -> Actions:
 
 
 def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
-    """Actions as the lines of a commit, of which the first tells how much follows it.
+    """The lines of a commit; the first one says how much follows.
 
     Args:
         actions: What the commit says, `commitInfo` first.
@@ -198,12 +198,12 @@ def encoded(actions: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 def as_json(value: object) -> str:
-    """A value as the log has it: texts as they are, since the library misreads some as escapes."""
+    """A value for the log without escapes, because the library misreads some."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 def _unescaped(stats: str | None) -> str | None:
-    """Statistics without the escapes that the library misreads; what cannot be read stays as it is."""
+    """Statistics without escapes that the library misreads; unreadable ones stay."""
     if stats is None or not any(pair in stats for pair in _PAIRS):
         return stats
     try:

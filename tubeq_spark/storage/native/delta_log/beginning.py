@@ -1,7 +1,7 @@
-"""Where a reader of a log begins: at the newest checkpoint that is whole, or at the first commit.
+"""Finds where to begin reading a log: at the newest complete checkpoint, or at the first commit.
 
-The log is listed once. The file that names the last checkpoint is a hint to other readers: it may be older
-than the log, or name what is not there.
+It lists the log once. `_last_checkpoint` is only a hint for other readers: it may be older than the
+log, or name a missing file.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """The versions that a log has files of, in their order.
+    """The versions of the files in a log, in order.
 
     Attributes:
         commits: Those of its commits.
@@ -64,13 +64,13 @@ class _Listed:
         return cls(versions_of(names), plain, others)
 
     def hole(self, start: int, last: int | None = None) -> int | None:
-        """The first version after one that is missing though a later one is there; `None`: none is."""
+        """The first version after a missing one; `None` if none is missing."""
         after = [v for v in self.commits if v > start and (last is None or v <= last)]
         return next((place for place, v in enumerate(after, start + 1) if place != v), None)
 
 
 def begun(directory: Path, last: int | None, *, is_sure: bool) -> Snapshot:
-    """The version that readers begin with.
+    """The version at which readers begin.
 
     Args:
         directory: The log.
@@ -120,7 +120,7 @@ def _first(directory: Path, start: int | None) -> Snapshot:
 
 
 def _is_misled(directory: Path, listed: _Listed) -> bool:
-    """Whether other readers are told to begin where nothing is."""
+    """Whether `_last_checkpoint` would mislead other readers."""
     last = pointer(directory)
     if last is None:
         return bool(listed.checkpoints)
@@ -143,7 +143,7 @@ def last_listed(directory: Path) -> int:
 
 
 def require_no_hole(directory: Path, version: int) -> None:
-    """Refuse to commit a version that the log has the next one of: it would be a hole that is filled.
+    """Refuse to commit a version if the log has the next one, which would fill a hole.
 
     Args:
         directory: The log; the table's lock is held.

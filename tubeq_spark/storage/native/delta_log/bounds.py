@@ -1,7 +1,8 @@
-"""The bounds of a column in the statistics of a file: what is no greater and no less than its values.
+"""The bounds of a column in the statistics of a file: no value is below or above them.
 
-Where a column has values and no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
-the file, whether or not the nulls are counted. So a long text is cut, as Spark and the library do.
+If a column has values but no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
+the file, whether or not the NULLs are counted. So a long text gets shortened bounds, as Spark and
+the library write them.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _LAST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Whether values of a type are compared here as everywhere."""
+    """Whether all readers compare values of a type in the same way."""
     return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or kind == _MOMENT)
 
 
 def bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
-    """What is no greater and what is no less than any value of a column, as JSON.
+    """Lower and upper bound of a column as JSON, or None.
 
     Args:
         least: The least value.
@@ -50,7 +51,7 @@ def bounds(least: pa.Scalar, greatest: pa.Scalar) -> tuple[Any, Any]:
 
 
 def _no_less(text: str) -> str:
-    """A text that is no less than another one, and not long if there is such a one."""
+    """A text that is not less than another one, shortened if possible."""
     if len(text) <= _TEXT:
         return text
     for end in range(_TEXT, 0, -1):
@@ -62,12 +63,12 @@ def _no_less(text: str) -> str:
 
 
 def _after(point: int) -> int:
-    """The next character; by their numbers texts are compared everywhere, as by their bytes in UTF-8."""
+    """The next character; all readers compare texts by code points."""
     return _SURROGATES.stop if point + 1 in _SURROGATES else point + 1
 
 
 def _milliseconds(moment: pa.Scalar, more: int) -> str | None:
-    """A moment as statistics have it, which know no more than milliseconds.
+    """A timestamp for statistics, which have milliseconds.
 
     Args:
         moment: The moment.

@@ -1,7 +1,8 @@
-"""Writes checkpoints: all that a log says of a table at a version, so that readers begin there.
+"""Writes checkpoints: the whole state of a table at a version, so that readers can begin there.
 
-What a checkpoint says of files that are gone, which VACUUM asks for, is copied from the last one, as long
-as it is kept. So its cost grows with them, and checkpoints of a table with many are further apart.
+A checkpoint also lists removed files, which VACUUM needs. They are copied from the last checkpoint
+until their retention ends. So checkpoints of a table with many removed files cost more, and are
+written less often.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def write(log: Path, snapshot: Snapshot, now_ms: int) -> None:
 
 
 def _write(log: Path, snapshot: Snapshot, now_ms: int, before: int | None) -> None:
-    """Write it on an earlier one, or on the whole log.
+    """Write it, based on an earlier one or on the whole log.
 
     Raises as `write`, and:
         UnreadableCheckpointError: The earlier one is not as it was written.
@@ -140,7 +141,7 @@ def _write(log: Path, snapshot: Snapshot, now_ms: int, before: int | None) -> No
 
 
 def _add(to: ParquetWriter, kind: str, actions: pa.StructArray) -> int:
-    """Write actions of one kind, beside none of the others; returns how many."""
+    """Write the actions of one kind; return their number."""
     columns = [
         actions if field.name == kind else pa.nulls(len(actions), field.type) for field in _SCHEMA
     ]
@@ -150,7 +151,7 @@ def _add(to: ParquetWriter, kind: str, actions: pa.StructArray) -> int:
 
 
 def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]]:
-    """What is so at a version."""
+    """The actions that hold at a version."""
     shape = snapshot.shape
     yield "protocol", _structs("protocol", [shape.protocol])
     yield "metaData", _structs("metaData", [shape.metadata])
@@ -170,7 +171,7 @@ def _now(snapshot: Snapshot, now_ms: int) -> Iterator[tuple[str, pa.StructArray]
 def _gone(
     log: Path, before: int | None, snapshot: Snapshot, now_ms: int
 ) -> Iterator[tuple[str, pa.StructArray]]:
-    """The files that are gone at a version, those that the last checkpoint tells first."""
+    """The removed files at a version, beginning with those of the last checkpoint."""
     since_then = range(0 if before is None else before + 1, snapshot.version + 1)
     removes = [gone for version in since_then for gone in commit(log, version).removes]
     now = _structs("remove", [{**gone, "dataChange": False} for gone in removes])
@@ -190,7 +191,7 @@ def _gone(
 
 
 def _gone_before(log: Path, version: int) -> Iterator[pa.StructArray]:
-    """The files that a checkpoint tells to be gone."""
+    """The removed files in a checkpoint."""
     for batch in checkpoint_batches(log, version, ("remove",), _AT_ONCE):
         found = batch.column(0).drop_null()
         is_ours = found.type == _SCHEMA.field("remove").type

@@ -1,4 +1,4 @@
-"""Writes the next version of a log: as a whole, and only where it is not there yet."""
+"""Writes the next version of a log completely, and only if it does not exist yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["create", "prepare"]
 
 
 def prepare(log: Path, actions: Sequence[Mapping[str, Any]], *, synced: bool = False) -> Path:
-    """Write what a commit says, under a name that no reader knows.
+    """Write the contents of a commit under a name that no reader reads.
 
     Args:
         log: The directory of the log.
@@ -45,7 +45,7 @@ def prepare(log: Path, actions: Sequence[Mapping[str, Any]], *, synced: bool = F
 
 
 def create(log: Path, version: int, prepared: Path) -> bool:
-    """Commit what was prepared as a version.
+    """Commit a prepared file as a version.
 
     Args:
         log: The directory of the log.

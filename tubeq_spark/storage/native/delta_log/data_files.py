@@ -1,4 +1,4 @@
-"""Writes rows into files of a table, one a partition, with the statistics by which they are skipped."""
+"""Writes rows into data files, one for each partition, with statistics for file skipping."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["write"]
 
 
 def write(table: Path, shape: Shape, rows: pa.Table, at_ms: int) -> list[tuple[DataFile, pa.Table]]:
-    """Write rows; they are part of the table once a commit adds their files.
+    """Write rows; a commit that adds their files makes them part of the table.
 
     Args:
         table: The directory of the table.

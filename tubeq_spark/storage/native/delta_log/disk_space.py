@@ -1,7 +1,7 @@
-"""Keeps the last part of a disk for what empties a queue.
+"""Reserves the last part of a disk for verbs that empty a queue.
 
-A take, an ack and a heartbeat write to the disk, too: on one that is full to the last byte nothing could
-be worked off any more. So a put is refused while there is still some space.
+A take, an ack and a heartbeat also write to the disk; on a completely full disk no task could be
+processed any more. So a put is refused while some space is still left.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TASK = "task_id"
 
 
 def require_space(table: Path, rows: pa.Table, gone: Sequence[DataFile]) -> None:
-    """Refuse a commit that adds tasks to a tube where the disk is nearly full.
+    """Refuse a commit that adds tasks to a tube if the disk is nearly full.
 
     Args:
         table: The directory of its table.

@@ -1,17 +1,17 @@
-"""The log of a table on local files: whether it has a newer version, and that it stays short.
+"""Finds newer versions in the log of a table on local files, and keeps the log short.
 
-Each look of Spark's, and many a call of the library, lists the whole log, so a log that grows makes them
-slower. What the library does about that, a look at all files of the log after each commit, costs more
-than the rest of a commit. So here the committing process shortens the log now and then, under the table's lock, which keeps out all
-other writers and their own cleaning. On other storage the listing begins at a version: there the library
-cleans by the table's own retention, now and then as well.
+Spark, and many calls of the library, list the whole log, so a growing log makes them slower. The
+library's own cleaning reads all names in the log after each commit, which takes longer than the
+rest of a commit. So the committing process itself shortens the log from time to time, under the
+table's lock, which excludes all other writers and their cleaning. On other storage a listing can
+begin at a version: there the library cleans, by the table's own retention, also from time to time.
 
-What is removed lies before a checkpoint that stays, in the order of versions. It is older than anybody
-needs: writers hold the lock from their reading to their commit; readers without Spark keep a version in
-memory, and need the log while they open a table or move on; one that was paused just then, for longer
-than the newest part of the log covers, tries again. Spark needs it while it plans a statement, which
-may take long: where a process of this host reads by Spark, more stays. Who wants to look back has asked
-for a longer retention than the default, or for a feed of changes: there all stays as long as that says.
+The removed files are before a checkpoint that stays. Nobody needs them: writers hold the lock from
+their read to their commit. Readers without Spark keep a version in memory, and need the log while
+they open a table or move to a newer version; if they were paused for longer than the kept part of
+the log covers, they try again. Spark needs the log while it plans a statement, which may take long:
+if a process of this host reads by Spark, more is kept. If a tube has a longer retention than the
+default, or a change feed, the log is kept for all of that time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LogFiles:
     """The log of one table."""
 
     def __init__(self, path: str) -> None:
-        """Look after the log of the table at a path or URI."""
+        """Use the log of the table at a path or URI."""
         directory = local_directory(path)
         self._log = None if directory is None else directory / "_delta_log"
         self._synced = None if directory is None else synced_log_of(directory)
@@ -71,7 +71,7 @@ class LogFiles:
         return self._log is not None and is_newest(self._log, version)
 
     def is_far_behind(self, version: int) -> bool:
-        """Whether a version is so old that to open the table takes less than to move on from it."""
+        """Whether a version is so old that opening the table is faster than updating from it."""
         return self._log is not None and is_there(self._log, version + EVERY)
 
     def is_checkpoint_due(self, version: int) -> bool:
@@ -92,7 +92,7 @@ class LogFiles:
         return is_plain and not checkpoint_file(self._log, last["version"]).exists()
 
     def expire(self, table: DeltaTable) -> None:
-        """Remove what is older than a table keeps of its log; the table's lock is held."""
+        """Remove the part of the log that is no longer kept; the table's lock is held."""
         hours = hours_of(table.metadata().configuration, "delta.logRetentionDuration", 30 * 24)
         if self._synced is None:
             table.cleanup_metadata()
@@ -101,7 +101,7 @@ class LogFiles:
             shorten(self._synced, table.version(), SystemClock().now().timestamp() - hours * 3600)
 
     def committed(self, version: int, properties: Mapping[str, str | None], before: int) -> None:
-        """Shorten the log after a commit, now and then; the table's lock is held.
+        """Shorten the log after some commits; the table's lock is held.
 
         Args:
             version: The version that was committed.
@@ -123,14 +123,14 @@ class LogFiles:
 
 
 def hook(table: DeltaTable) -> PostCommitHookProperties:
-    """What the library does after a commit on a version: a checkpoint, where it is time for one."""
+    """The library's work after a commit: a checkpoint, if it is time for one."""
     is_local = local_directory(table.table_uri) is not None
     cleans = not is_local and (table.version() + 1) % EVERY == 0
     return PostCommitHookProperties(cleanup_expired_logs=None if cleans else False)
 
 
 def _kept_seconds(properties: Mapping[str, str | None], *, unread: bool) -> float | None:
-    """How long commits stay in the log; `None`: it is not for us to shorten it."""
+    """How long commits stay in the log; `None` if the engine must not shorten it."""
     hours = hours_of(properties, "delta.logRetentionDuration")
     if hours is None:
         return None

@@ -1,4 +1,4 @@
-"""Durations among the properties of a table."""
+"""Reads durations from the properties of a table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HOURS = {"hour": 1, "day": 24, "week": 7 * 24}
 def hours_of(
     properties: Mapping[str, str | None], name: str, default: int | None = None
 ) -> int | None:
-    """The hours that a property says; `default`: it says nothing; `None`: how many is not known here."""
+    """The hours in a property; `default` if it is not set; `None` if it cannot be parsed."""
     text = properties.get(name)
     if text is None:
         return default

@@ -1,8 +1,9 @@
-"""Reads a log: from its last checkpoint on, and from one version to the next.
+"""Reads a log: from its last checkpoint, and from one version to the next.
 
-A log grows at its end, by one file a commit, and is shortened from its beginning, before a checkpoint,
-while others read it. So a version is the newest when the next one is not there and, looked at after
-that, the version itself still is. Where it is not, the log is read anew.
+A log grows at its end, by one file for each commit, and others shorten it at its beginning, before
+a checkpoint, while it is read. So a version is the newest one if the next version does not exist
+and, read after that, the version itself still exists. If it does not, the log is read again from
+its beginning.
 """
 
 from __future__ import annotations

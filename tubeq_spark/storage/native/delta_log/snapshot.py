@@ -1,4 +1,4 @@
-"""A version of a table: its files, its columns, and which versions of applications are in it."""
+"""A version of a table: its files, its columns, and its transaction ids of applications."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READERS, _WRITERS = {1}, {1, 2}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the rows of a table look like.
+    """The columns and partitions of a table.
 
     Attributes:
         schema: Its columns.
@@ -93,7 +93,7 @@ class Snapshot:
 
     @classmethod
     def first(cls, version: int, actions: Actions) -> Snapshot:
-        """The version that a checkpoint, or a table's first commit, is.
+        """The version of a checkpoint, or of a table's first commit.
 
         Raises:
             UnknownLogError: It says too little, or the table has features.
@@ -107,7 +107,7 @@ class Snapshot:
         return cls(version, shape, files, actions.transactions, is_misread)
 
     def after(self, *commits: Actions) -> Snapshot:
-        """The version that some commits make of it, one after the other.
+        """The version after applying some commits to it.
 
         Raises:
             UnknownLogError: The table has features from now on.
@@ -135,7 +135,7 @@ class Snapshot:
         return replace(self, files=left)
 
     def version_under(self, app: str) -> int | None:
-        """The last version that was written under an id of an application."""
+        """The last transaction version of an application id."""
         found = self.transactions.get(app)
         return None if found is None else found[0]
 

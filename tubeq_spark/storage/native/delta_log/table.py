@@ -1,9 +1,10 @@
-"""A table on local files whose log this process reads and writes by itself.
+"""A table on local files whose log this process reads and writes itself.
 
-The library takes some milliseconds to move a snapshot on by a version, to plan a commit and to look
-through the log, and more memory than all the rest of a worker. A queue's tables are plain, and their
-writers are kept apart by a lock: what is committed is the very next version, or nothing. So its log is
-read and written here. A table that wants more than a plain one is the library's.
+The library needs some milliseconds to update a snapshot by one version, to plan a commit and to
+list the log, and more memory than the rest of a worker. The tables of a queue use no special
+features, and a lock allows only one writer, so a commit becomes the next version or fails.
+Therefore this module reads and writes their logs. Tables with further features are left to the
+library.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Commit:
     total: tuple[str, int] | None = None
 
     def transactions(self, now_ms: int) -> dict[str, tuple[int, int]]:
-        """The versions under ids of applications, and their moments: to Spark one without has expired."""
+        """The transaction versions of application ids, with their times for Spark's expiry."""
         found = {}
         if self.once is not None:
             found[self.once[0]] = (self.once[1], now_ms)
@@ -75,10 +76,10 @@ class Commit:
 
 
 class LocalTable:
-    """Such a table. For threads."""
+    """A table whose log this process reads and writes. Thread-safe."""
 
     def __init__(self, directory: Path, files: LogFiles) -> None:
-        """Use the table at a directory, which need not be there; `files` keeps its log short."""
+        """Use the table at a directory, which may not exist; `files` keeps its log short."""
         self.directory = directory
         self._log = directory / "_delta_log"
         self._files = files
@@ -110,12 +111,12 @@ class LocalTable:
 
     @property
     def known(self) -> Snapshot | None:
-        """The version that was read or written last; `None`: there is none yet."""
+        """The version that was last read or written; `None` if there is none yet."""
         known = self._known
         return None if known is None else known[0]
 
     def forget(self) -> None:
-        """Read the log anew the next time."""
+        """Read the whole log again the next time."""
         self._known = None
 
     def _remember(self, snapshot: Snapshot) -> Snapshot:
@@ -123,14 +124,14 @@ class LocalTable:
         return snapshot
 
     def committed_us(self, snapshot: Snapshot) -> int:
-        """When a version was committed, as its commit says; else by the file."""
+        """The time of a version, from its commit, or else from its file."""
         at_ms: int | None = versions.told(self._log, snapshot.version).get("timestamp")
         if at_ms is not None:
             return at_ms * 1000
         return os.stat(commit_file(self._log, snapshot.version)).st_mtime_ns // 1000  # noqa: PTH116
 
     def _file_of(self, version: int) -> _File | None:
-        """Which file a commit is: in a table that was made anew it is another one."""
+        """The identity of a commit file, which differs after the table was created again."""
         try:
             found = os.stat(commit_file(self._log, version))  # noqa: PTH116  (each read asks)
         except OSError:
@@ -139,7 +140,7 @@ class LocalTable:
 
     @contextmanager
     def writing(self) -> Iterator[Snapshot]:
-        """The newest version, on which no other thread of this process commits for the time of a block.
+        """The newest version, while no other thread of this process commits.
 
         Raises as `newest`.
         """
@@ -147,7 +148,7 @@ class LocalTable:
             yield self.newest()
 
     def mended(self, snapshot: Snapshot) -> Snapshot:
-        """The newest version, with a checkpoint that others read as it is; the table's lock is held.
+        """The newest version, with a checkpoint for other readers; the table's lock is held.
 
         Earlier versions wrote some statistics such that the library misreads them, and a checkpoint that
         others begin with may be damaged, or not there. They begin at the new one; no commit is needed, which a
@@ -211,7 +212,7 @@ class LocalTable:
 
     @contextmanager
     def _removing_unless_sent(self, files: Sequence[DataFile]) -> Iterator[None]:
-        """Remove data files if a block fails before their commit can have its name.
+        """Remove data files if a block fails before their commit has its name.
 
         After that they stay, whatever fails: the commit may be there, and needs them.
         """
@@ -234,7 +235,7 @@ class LocalTable:
 def _actions(
     change: Commit, added: Sequence[DataFile], before: int, now_ms: int
 ) -> list[Mapping[str, Any]]:
-    """What a commit says, in the words of the library."""
+    """The commit info in the words of the library."""
     count = 0 if change.rows is None else change.rows.num_rows
     info: dict[str, Any] = {
         "timestamp": now_ms,

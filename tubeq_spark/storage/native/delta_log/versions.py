@@ -1,4 +1,4 @@
-"""Single files of a log: what a commit says, and what a checkpoint does."""
+"""Reads single files of a log: commits and checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _COLUMNS = ("txn", "add", "metaData", "protocol")
 
 
 class UnreadableCheckpointError(Exception):
-    """A checkpoint is not as it was written."""
+    """A checkpoint is damaged."""
 
 
 def is_there(log: Path, version: int) -> bool:
@@ -46,7 +46,7 @@ def is_there(log: Path, version: int) -> bool:
 
 
 def commit(log: Path, version: int) -> Actions:
-    """What a commit says.
+    """The actions of a commit.
 
     Raises:
         FileNotFoundError: It is not there.
@@ -76,7 +76,7 @@ def commit(log: Path, version: int) -> Actions:
 
 
 def told(log: Path, version: int) -> Mapping[str, Any]:
-    """What a commit tells of itself; nothing, if it does not.
+    """The commit info of a commit; empty if it has none.
 
     Raises:
         FileNotFoundError: It is not there.
@@ -86,18 +86,18 @@ def told(log: Path, version: int) -> Mapping[str, Any]:
 
 
 def _told(text: bytes) -> Mapping[str, Any]:
-    """What another writer's commit tells of itself; nothing, if it does not."""
+    """The commit info of another writer's commit; empty if it has none."""
     found = (json.loads(line).get("commitInfo") for line in told_in(text) if line)
     return next((info for info in found if info), {})
 
 
 def checkpoint_file(log: Path, version: int) -> Path:
-    """Where a checkpoint is."""
+    """The path of a checkpoint."""
     return log / f"{version:020}.checkpoint.parquet"
 
 
 def checkpoint(log: Path, version: int) -> Actions:
-    """What a checkpoint says of a table, but for the files that are gone.
+    """The actions of a checkpoint, without removed files.
 
     Raises:
         FileNotFoundError: It is not there.
@@ -119,7 +119,7 @@ def checkpoint(log: Path, version: int) -> Actions:
 def checkpoint_batches(
     log: Path, version: int, kinds: Sequence[str], at_once: int = _AT_ONCE
 ) -> Iterator[pa.RecordBatch]:
-    """The actions of a checkpoint, each kind that it has in a column.
+    """The actions of a checkpoint; each kind is a column.
 
     Args:
         log: The directory of the log.
@@ -144,7 +144,7 @@ def checkpoint_batches(
 
 
 def pointer(log: Path) -> Mapping[str, Any] | None:
-    """What points to the checkpoint that other readers begin with: its "version", for one.
+    """The contents of `_last_checkpoint`, such as its "version".
 
     Returns:
         `None`: there is none that can be read, which is no harm to us.
