@@ -61,7 +61,7 @@ def test_put_when_the_jvm_of_another_client_may_be_committing_waits_for_its_end(
     committer = Committer("", jvm.pid, here.host(), here.started(jvm.pid))
     CommitterFile(Path(location, LOCKS, "work.committing")).write(committer)
     told = Told()
-    logging.getLogger("tubeq_spark.storage.locking").addHandler(told)
+    logging.getLogger("tubeq_spark.storage.jvm_note").addHandler(told)
     try:
         with ThreadPoolExecutor(1) as pool:
             putting = pool.submit(queue["work"].put, "mine")
@@ -72,7 +72,7 @@ def test_put_when_the_jvm_of_another_client_may_be_committing_waits_for_its_end(
             jvm.wait(WAIT)
             putting.result(WAIT)
     finally:
-        logging.getLogger("tubeq_spark.storage.locking").removeHandler(told)
+        logging.getLogger("tubeq_spark.storage.jvm_note").removeHandler(told)
         jvm.kill()
         jvm.wait()
     assert queue.statistics("work")["tasks"]["total"] == 1

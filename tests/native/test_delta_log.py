@@ -28,7 +28,6 @@ from tubeq_spark.storage.arrow.partitions import grouped
 from tubeq_spark.storage.arrow_arrays import nested
 from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.native import swap
-from tubeq_spark.storage.native.datafusion.running import MANY
 from tubeq_spark.storage.native.delta_log import (
     checkpoints,
     commits,
@@ -379,11 +378,10 @@ def test_query_of_the_library_when_it_is_far_behind_opens_the_table_anew(
     place: Place, other: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_files, "EVERY", EVERY)
-    # So many rows are expected that the library reads them.
     tasks = select(place.tube, "task_id")
 
     def count() -> int:
-        return place.engine.arrow(tasks, MANY).num_rows
+        return place.engine.datafusion().query(tasks, 0).num_rows
 
     assert count() == 0
     handle = place.engine._handles.table(place.tube)._writing.handle

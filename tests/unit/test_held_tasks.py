@@ -165,11 +165,11 @@ def test_compare_when_a_task_is_elsewhere_forgets_its_lease_segment_but_not_that
     assert not held_tasks.any_at(NOW)
 
 
-def test_touched_moves_the_whole_lease_segment_and_knows_the_longer_lease() -> None:
+def test_renewed_moves_the_whole_lease_segment_and_knows_the_longer_lease() -> None:
     held_tasks = HeldTasks()
     held_tasks.add(TUBE, [row(1, -1, lease_until=NOW), row(2, -1, lease_until=NOW)])
 
-    held_tasks.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
+    held_tasks.renewed(TUBE, [row(1, -9, lease_until=NOW + 1)], {-1: -9})
 
     assert found(held_tasks, 1, 2) == [(1, -9), (2, -9)]
     assert sorted(held_tasks.members(-9) or []) == [1, 2]
@@ -177,10 +177,10 @@ def test_touched_moves_the_whole_lease_segment_and_knows_the_longer_lease() -> N
     assert not held_tasks.any_at(NOW + 1)
 
 
-def test_touched_when_the_lease_segment_is_not_remembered_knows_no_more_than_the_lease() -> None:
+def test_renewed_when_the_lease_segment_is_not_remembered_knows_no_more_than_the_lease() -> None:
     held_tasks = HeldTasks()
 
-    held_tasks.touched(TUBE, row(1, -9, lease_until=NOW + 1), {-1: -9})
+    held_tasks.renewed(TUBE, [row(1, -9, lease_until=NOW + 1)], {-1: -9})
 
     assert found(held_tasks, 1) is None
     assert held_tasks.members(-9) is None
@@ -246,7 +246,7 @@ class LeaseSegmentsAsTheyWereMade(RuleBasedStateMachine):
         before = self.place[task_id]
         after = self._make(self.made[before])
         if seen:
-            self.held_tasks.touched(TUBE, row(task_id, after), {before: after})
+            self.held_tasks.renewed(TUBE, [row(task_id, after)], {before: after})
 
     @rule(task_id=st.integers(1, 6), held=st.booleans())
     def read(self, task_id: int, *, held: bool) -> None:
