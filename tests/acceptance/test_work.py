@@ -403,7 +403,7 @@ async def coroutine(_task: Task) -> None:
         {"time_limit": 5},
         {"handler": coroutine, "time_limit": 0},
     ],
-    ids=lambda bad: " ".join(bad),
+    ids=" ".join,
 )
 def test_work_when_an_argument_is_bad_refuses_it_and_takes_nothing(
     queue: Queue, new_tube: NewTube, bad: dict[str, Any]
