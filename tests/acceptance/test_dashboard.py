@@ -331,7 +331,7 @@ def test_report_when_written_is_one_file_of_what_the_dashboard_shows(
     assert "known from the second look on" in file.read_text(encoding="utf-8")
 
 
-def test_tube_that_cannot_be_read_is_a_problem_and_hides_no_other(
+def test_tube_of_which_a_file_is_gone_is_a_problem_and_hides_no_other(
     queue: Queue, location: str, tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TUBEQ_ENGINE", "native")
@@ -349,16 +349,16 @@ def test_tube_that_cannot_be_read_is_a_problem_and_hides_no_other(
 
     page = file.read_text(encoding="utf-8")
     assert found.exit_code == 0, found.output
-    assert "<strong>unreadable, broken</strong>" in page
+    assert "<strong>damage, broken</strong>" in page
     assert "<b>3</b><span>buried</span>" in page
     with (
         Queue(None, location, engine="native", clock=clock) as other,
         served(other, clock, None) as site,
     ):
         status, page = site.get()
-        assert (status, page.count("unreadable, broken")) == (200, 1)
+        assert (status, page.count("damage, broken")) == (200, 1)
         assert site.get("/tube/mail")[0] == 200
-        assert site.get("/tube/broken")[0] == 404
+        assert site.get("/tube/broken")[0] == 200
 
 
 def test_report_into_a_directory_that_is_not_there_ends_with_a_sentence(

@@ -17,7 +17,7 @@ from tubeq_spark.rules.microseconds import to_us
 from tubeq_spark.rules.new_tubes import check_new, driver_of
 from tubeq_spark.rules.tube_types import BUILT_IN
 from tubeq_spark.runtime.counters import Counters
-from tubeq_spark.runtime.dead_owners import DeadOwners
+from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 from tubeq_spark.runtime.session import Session
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class OracleQueue:
 
     def _tell(self) -> None:
         for tube in list(self._known.values()):
-            tube.verbs.events.tell()
+            tube.verbs.events.notify()
 
     # -- for the verbs ------------------------------------------------------------------------
 
@@ -164,6 +164,6 @@ class OracleQueue:
     def require_running(self) -> None:
         refusals.require_running(self.state)
 
-    def dead_owners(self) -> DeadOwners:
+    def dead_owners(self) -> DeadSessionJudge:
         """Judges who is dead by now."""
-        return DeadOwners(self, self.now_us())
+        return DeadSessionJudge(self, self.now_us())

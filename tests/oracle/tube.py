@@ -137,4 +137,4 @@ class OracleTube:
                 verbs.require_there()
                 return verb()
         finally:
-            verbs.events.tell()
+            verbs.events.notify()
