@@ -80,7 +80,7 @@ FAULTS = (
     ),
     Fault(
         "a release forgets the delay",
-        "rules/row_changes.py",
+        "model/changes.py",
         "if delay_us == 0:",
         "if delay_us is not None:",
     ),
@@ -116,7 +116,7 @@ FAULTS = (
     ),
     Fault(
         "tasks of dead sessions stay taken",
-        "runtime/dead_owners.py",
+        "runtime/sessions_over.py",
         "return owner in self._dead",
         "return False",
     ),

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.storage.location import path_of
 from tubeq_spark.storage.query import Select, count, named
-from tubeq_spark.storage.table_names import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

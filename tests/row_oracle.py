@@ -8,11 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.lifecycle import after_giving_back, due, expired
-from tubeq_spark.rules.microseconds import US, plus
-from tubeq_spark.rules.order import OrderPosition
-from tubeq_spark.rules.row_changes import (
+from tubeq_spark.model.changes import (
     FOREVER_US,
     Become,
     Buried,
@@ -33,7 +29,11 @@ from tubeq_spark.rules.row_changes import (
     Touch,
     Which,
 )
-from tubeq_spark.rules.stored_task import StoredTask
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.states import after_giving_back, due, expired
+from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.times import US, plus
+from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
         TubeNotFoundError,
         TubeqError,
     )
-    from tubeq_spark.observe.health import Health, Problem
-    from tubeq_spark.queue import Queue
-    from tubeq_spark.rules.queue_state import QueueState
-    from tubeq_spark.rules.reports import (
+    from tubeq_spark.model.reports import (
         CheckReport,
         Damage,
         QueueMetrics,
@@ -42,7 +39,10 @@ if TYPE_CHECKING:
         TubeMetrics,
         TubeSweep,
     )
-    from tubeq_spark.rules.tube_types import Driver
+    from tubeq_spark.model.states import QueueState
+    from tubeq_spark.model.tube_types import Driver
+    from tubeq_spark.observe.health import Health, Problem
+    from tubeq_spark.queue import Queue
     from tubeq_spark.storage.spark.guarded_write import guarded_write
     from tubeq_spark.storage.spark.spark_session import delta_package, local_session, spark_conf
     from tubeq_spark.task import PutItem, PutResult, Task, TaskState
@@ -56,11 +56,11 @@ _MODULES = {
     "batch": ("Batch",),
     "clock": ("Clock", "SystemClock"),
     "config": ("QueueConfig",),
-    "rules.tube_types": ("Driver",),
+    "model.tube_types": ("Driver",),
     "errors": tuple(errors.__all__),
     "observe.health": ("Health", "Problem"),
     "queue": ("Queue",),
-    "rules.reports": (
+    "model.reports": (
         "CheckReport",
         "Damage",
         "QueueMetrics",
@@ -70,7 +70,7 @@ _MODULES = {
         "TubeSweep",
     ),
     "storage.spark.spark_session": ("delta_package", "local_session", "spark_conf"),
-    "rules.queue_state": ("QueueState",),
+    "model.states": ("QueueState",),
     "task": ("PutItem", "PutResult", "Task", "TaskState"),
     "tube": ("Tube",),
     "workers.handlers": ("Bury", "FailedTasks"),

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.markup import fields
-from tubeq_spark.rules import validation
-from tubeq_spark.rules.microseconds import FOREVER_S, from_us, us_from_seconds
-from tubeq_spark.rules.named_ids import named_ids, not_in_batch
-from tubeq_spark.rules.row_changes import Event, GiveBack, Touch, released
+from tubeq_spark.model import validation
+from tubeq_spark.model.changes import Event, GiveBack, Touch, released
+from tubeq_spark.model.times import FOREVER_S, from_us, us_from_seconds
+from tubeq_spark.payloads.shown_table import named_ids, not_in_batch
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from tubeq_spark.rules.named_ids import Ids
-    from tubeq_spark.rules.row_changes import Change
+    from tubeq_spark.model.changes import Change
+    from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.runtime.taken import LeasedBatch

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules import durability, validation
-from tubeq_spark.rules.durability import Durability
+from tubeq_spark.model import durability, validation
+from tubeq_spark.model.durability import Durability
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,19 +1,40 @@
-"""HTML of values that other people have chosen: payloads, names, errors.
-
-Whatever is not made by `tag` is escaped, so that no place can forget it.
-"""
+"""Escapes other people's text, for HTML and for terminals, and writes small tables."""
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import TYPE_CHECKING
-
-from tubeq_spark.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["Html", "fields", "joined", "table", "tag"]
+#: Controls (C0, DEL, C1), what ends lines or turns their direction around, and halves of characters.
+_CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""A text as a terminal can show it: ESC becomes `\x1b`, and so on.
+
+    Args:
+        text: Any text.
+        keep: Control characters that stay, such as `"\n"`.
+    """
+    return _CONTROL.sub(lambda found: _escape_of(found[0], keep), text)
+
+
+def _escape_of(character: str, keep: str) -> str:
+    if character in keep:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def printable_json(text: str) -> str:
+    r"""JSON on one line with escapes for what JSON leaves as it is, such as C1 controls; the same value."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
 
 #: As `html.escape` does, whose module loads a table of all names of characters.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})

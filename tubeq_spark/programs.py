@@ -25,11 +25,10 @@ from tubeq_spark.cli.program import (
     run_program,
 )
 from tubeq_spark.cli.settings_file import Defaults, read_defaults
-from tubeq_spark.printable import printable
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.installing import how_to_install
+from tubeq_spark.markup import printable
+from tubeq_spark.model.error_text import how_to_install, reason_of
 from tubeq_spark.storage.spark.jvm import is_classic
-from tubeq_spark.streams.ticks import start_ticking
+from tubeq_spark.streams.process import start_ticking
 
 __all__ = [
     "BadUseError",

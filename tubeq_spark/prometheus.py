@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tubeq_spark.rules.installing import missing
+from tubeq_spark.model.error_text import missing
 
 try:
     from tubeq_spark.observe.prometheus import QueueCollector, text

@@ -16,13 +16,13 @@ from tubeq_spark.errors import (
     SessionError,
     TubeNotFoundError,
 )
-from tubeq_spark.observe import health, metrics, notebook, progress, sessions, statistics
+from tubeq_spark.model import refusals, validation
+from tubeq_spark.model.arguments import check_settings, register_driver
+from tubeq_spark.model.ids import require_ids
+from tubeq_spark.model.states import QueueState
+from tubeq_spark.model.times import to_us, us_from_seconds
+from tubeq_spark.observe import health, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
-from tubeq_spark.rules import refusals, validation
-from tubeq_spark.rules.ids import require_ids
-from tubeq_spark.rules.microseconds import to_us, us_from_seconds
-from tubeq_spark.rules.new_tubes import check_settings, register_driver
-from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.markup import Html
+    from tubeq_spark.model.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
+    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
-    from tubeq_spark.rules.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
-    from tubeq_spark.rules.tube_types import Driver
     from tubeq_spark.runtime.events import Callback
-    from tubeq_spark.storage.commit_note import Commit
+    from tubeq_spark.storage.outcome import Commit
 
 __all__ = ["Queue", "look", "moved", "newest_commits", "typed_statistics"]
 
@@ -586,7 +586,7 @@ class Queue:
         """
         self._context.require_running()
         ending_us = us_from_seconds(validation.seconds("ending_within", ending_within))
-        return metrics.measure(self._context, self._contexts(), ending_us)
+        return statistics.measure(self._context, self._contexts(), ending_us)
 
     @_uninterrupted
     def health(self, *, overdue: float = 300.0, drift: float = 5.0, files: int = 1_000) -> Health:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.rules.installing import missing
-from tubeq_spark.storage.location import Location
+from tubeq_spark.model.error_text import missing
+from tubeq_spark.storage.location import Location, identifier, path_table
 from tubeq_spark.storage.spark.quoting import bigint, bigints, string
-from tubeq_spark.storage.table_names import identifier, path_table
 
 try:
     from tubeq_spark.storage.spark.guarded_write import guarded_write

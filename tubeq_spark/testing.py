@@ -11,11 +11,10 @@ from tubeq_spark.admin.engines import Engines
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model import refusals, validation
+from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.queue import Queue
-from tubeq_spark.rules import refusals, validation
-from tubeq_spark.rules.reports import CheckReport
-from tubeq_spark.storage.memory.engine import MemoryEngine
-from tubeq_spark.storage.memory.open_location import open_location
+from tubeq_spark.storage.memory.engine import MemoryEngine, open_location
 from tubeq_spark.storage.memory.store import MemoryStore
 from tubeq_spark.tube import Tube
 

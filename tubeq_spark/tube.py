@@ -17,16 +17,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
+from tubeq_spark.model import arguments, validation
+from tubeq_spark.model.arguments import PutRequest, TakeRequest
 from tubeq_spark.observe import notebook
-from tubeq_spark.rules import arguments, validation
-from tubeq_spark.rules.arguments import PutRequest, TakeRequest
-from tubeq_spark.rules.put_table import as_table
+from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
-from tubeq_spark.storage.put_identity import PutIdentity
+from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import empty, exchange, expire, put, put_arrow, read, settle
+from tubeq_spark.verbs import exchange, expire, maintain, put, read, settle
 from tubeq_spark.verbs import take as taking
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tubeq_spark.rules.options import TubeOptions
-    from tubeq_spark.rules.put_table import ArrowRows
+    from tubeq_spark.model.options import TubeOptions
+    from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.events import Callback
     from tubeq_spark.streams.sink import ForeachBatch
@@ -269,7 +269,7 @@ class Tube:
         all rows, it makes no commit, and the count is 0.
         """
         identity = None if key is None else PutIdentity.of_key(validation.text("key", key))
-        return self._verb(lambda: put_arrow.put_arrow(self._ctx, as_table(table), identity))
+        return self._verb(lambda: put.put_arrow(self._ctx, as_table(table), identity))
 
     def sink(self, name: str | None = None, *, timeout: float | None = None) -> ForeachBatch:
         """Return a `foreachBatch` function that adds the rows of a stream as tasks, exactly once.
@@ -498,7 +498,7 @@ class Tube:
         arguments.take_request("batch_size", size, per_utube, self._ctx.driver)
         self._ctx.queue.require_running()
         spark = self._ctx.queue.require_spark().spark
-        from tubeq_spark.streams import process, ticks  # noqa: PLC0415  pyspark is optional
+        from tubeq_spark.streams import process  # noqa: PLC0415  pyspark is optional
 
         unsettled: list[Batch] = []
 
@@ -506,7 +506,7 @@ class Tube:
             take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
             process.work_off(self.name, take, handler, goes_on, unsettled)
 
-        return ticks.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
+        return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
     def work(
         self,
@@ -874,7 +874,7 @@ class Tube:
         have changed by time; none if the tube is empty. Conflicts with commits that change tasks,
         never with a put.
         """
-        self._verb(lambda: empty.truncate(self._ctx))
+        self._verb(lambda: maintain.truncate(self._ctx))
 
     def drop(self) -> None:
         """Remove the tube with all its tasks; its table stays, with only a tombstone.

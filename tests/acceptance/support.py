@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tests.thorough import without_spark
-from tubeq_spark.storage.location import SESSIONS
-from tubeq_spark.storage.table_names import path_of
+from tubeq_spark.storage.location import SESSIONS, path_of
 from tubeq_spark.testing import InMemoryQueue
 
 if TYPE_CHECKING:

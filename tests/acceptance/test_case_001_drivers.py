@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.support import data_of, take
 from tubeq_spark import Driver, InvalidOptionError, PutItem
-from tubeq_spark.rules.tube_types import BUILT_IN
+from tubeq_spark.model.tube_types import BUILT_IN
 
 if TYPE_CHECKING:
     from tests.acceptance.support import Session

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests.acceptance.support import Changes, calls, counts, put_and_take, take
-from tubeq_spark.storage.tables import task_counts
+from tubeq_spark.storage.tables import counts as stored_counts
 
 if TYPE_CHECKING:
     from tests.acceptance.support import NewTube, Session
@@ -255,7 +255,7 @@ def test_statistics_have_all_keys_and_begin_anew_after_drop(fresh_tube: Tube, qu
 def test_statistics_of_all_tubes_when_no_query_has_room_for_them_are_those_of_each(
     new_tube: NewTube, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_counts, "_COUNTED_TOGETHER", 2)
+    monkeypatch.setattr(stored_counts, "_COUNTED_TOGETHER", 2)
     tubes = [new_tube("fifottl", max_attempts=attempts) for attempts in (None, 1, 2)]
     for number, tube in enumerate(tubes):
         put_and_take(tube, "taken")

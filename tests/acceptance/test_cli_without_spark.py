@@ -26,9 +26,9 @@ from tests.programs import environment
 from tubeq_spark import Queue, TaskState
 from tubeq_spark.cli.app import app
 from tubeq_spark.cli.call import Outside
+from tubeq_spark.model.ids import tick_at, ticks
+from tubeq_spark.model.times import to_us
 from tubeq_spark.programs import how_to_install
-from tubeq_spark.rules.ids import tick_at, ticks
-from tubeq_spark.rules.microseconds import to_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from tests.acceptance.support import data_of, ids_of
 from tests.concurrency.support import rows_of
 from tests.thorough import without_spark
 from tubeq_spark import NotTakenError, PutItem
-from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.model.times import to_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable

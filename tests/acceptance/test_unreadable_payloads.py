@@ -16,8 +16,8 @@ import pytest
 from tests.acceptance.support import calls, counts, data_of, take
 from tests.thorough import thorough
 from tubeq_spark import InvalidOptionError, PutItem, TaskState
-from tubeq_spark.rules import json_payload
-from tubeq_spark.rules.json_payload import DEPTH_MAX
+from tubeq_spark.model import json_payload
+from tubeq_spark.model.json_payload import DEPTH_MAX
 from tubeq_spark.tarantool15 import Queue15
 
 if TYPE_CHECKING:

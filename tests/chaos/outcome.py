@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.chaos.plan import SESSION_TTR, TUBES
-from tubeq_spark.storage.commit_note import PATTERN
+from tubeq_spark.storage.outcome import PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

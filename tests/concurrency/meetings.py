@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.concurrency.support import FOR_EVER, ids_of, names, rows_of
 from tests.oracle.queue import OracleQueue
 from tubeq_spark import PutItem, TubeqError
-from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.model.times import to_us
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

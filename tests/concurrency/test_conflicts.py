@@ -375,7 +375,7 @@ def test_lease_of_a_slot_when_a_rival_leases_one_in_the_middle_of_it_gives_no_nu
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tubeq_spark.rules.ids.SLOTS", 1)
+    monkeypatch.setattr("tubeq_spark.model.ids.SLOTS", 1)
     place = str(tmp_path / "queue")
     config = QueueConfig(number_horizon=1.0, vacuum_hours=0)
     former = Queue(spark, place, clock=clock, config=config)

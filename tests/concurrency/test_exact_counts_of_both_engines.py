@@ -11,10 +11,10 @@ from deltalake import DeltaTable
 
 from tests.concurrency.support import FOR_EVER, end_heartbeat, ids_of
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.local_ended import read_log
+from tubeq_spark.storage.ended import read_log
 from tubeq_spark.storage.native.delta_log import log_files
-from tubeq_spark.storage.spark import ended_log
-from tubeq_spark.storage.tables import ended_tasks
+from tubeq_spark.storage.spark import history
+from tubeq_spark.storage.tables import counts
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def test_done_when_both_engines_end_tasks_is_the_same_to_both_through_checkpoint
     theirs.delete(ids_of(theirs.put_many(["i"]))[0])
     engine, tube = of_spark._context.engine, ours._ctx.record.id
     assert done(native) == 21
-    found = ended_log.read_log(engine, ours._ctx.table.name, tube, for_sum=False)
+    found = history.read_log(engine, ours._ctx.table.name, tube, for_sum=False)
     assert (found.native, found.told, [note.count for note in found.notes]) == (15, 5, [1])
     assert not of_spark.sweep().tubes["both"].error
     assert read_log(log, tube).told == 6
@@ -95,7 +95,7 @@ def test_done_when_both_engines_end_tasks_is_the_same_to_both_through_checkpoint
     told = read_log(log, tube)
     assert told.told_at_ms is not None
     later = ManualClock(dt.datetime.fromtimestamp(told.told_at_ms / 1_000 + 50_000, dt.UTC))
-    monkeypatch.setattr(ended_tasks, "SystemClock", lambda: later)
+    monkeypatch.setattr(counts, "SystemClock", lambda: later)
     assert not of_spark.sweep().tubes["both"].error
     assert read_log(log, tube).told_version == told.told_version + 1
     assert done(native) == done(of_spark) == 21

@@ -8,8 +8,8 @@ import pytest
 
 from tests.concurrency.support import FOR_EVER, Probe, end_heartbeat
 from tubeq_spark import QueueConfig
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.query import Select, count, named
-from tubeq_spark.storage.table_names import path_table
 
 if TYPE_CHECKING:
     import uuid

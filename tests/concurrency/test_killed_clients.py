@@ -158,12 +158,12 @@ def test_put_when_the_jvm_of_a_killed_process_is_about_to_commit_is_not_overwrit
                 waits_or_done.set()
 
             told = Told(waits_or_done)
-            logging.getLogger("tubeq_spark.storage.jvm_note").addHandler(told)
+            logging.getLogger("tubeq_spark.storage.locks.committer").addHandler(told)
             bystander = threading.Thread(target=put)
             bystander.start()
             assert waits_or_done.wait(WAIT)
         bystander.join(WAIT)
-        logging.getLogger("tubeq_spark.storage.jvm_note").removeHandler(told)
+        logging.getLogger("tubeq_spark.storage.locks.committer").removeHandler(told)
         assert acknowledged
 
         stored = [row["data"] for row in tube.df(effective=False).select("data").collect()]

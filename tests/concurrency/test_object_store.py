@@ -22,12 +22,11 @@ from tests.concurrency.s3_store import Store, served
 from tests.concurrency.support import ids_of
 from tests.queries import counted, select
 from tubeq_spark import StoreError
-from tubeq_spark.storage import writers
+from tubeq_spark.storage import opened_location
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.location import Location
+from tubeq_spark.storage.location import Location, path_table
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.opened_location import OpenedLocation
-from tubeq_spark.storage.table_names import path_table
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -231,7 +230,7 @@ class Property:
 def require(text: str, value: str | None, engine: str) -> Property:
     tables = Property(value)
     opened = OpenedLocation(Location.parse(text), text, None)
-    writers.require_writers(cast("Tables", tables), opened, engine)
+    opened_location.require_writers(cast("Tables", tables), opened, engine)
     return tables
 
 
@@ -255,7 +254,7 @@ def test_require_writers_on_s3_when_the_other_engine_made_it_refuses_and_says_wh
 def test_require_writers_on_s3_when_the_same_engine_made_it_lets_it_in(
     made_by: str | None, opened_by: str
 ) -> None:
-    assert require("s3://bucket/queue", made_by, opened_by).asked == [writers.WRITERS]
+    assert require("s3://bucket/queue", made_by, opened_by).asked == [opened_location.WRITERS]
 
 
 @pytest.mark.parametrize("text", ["/data/queue", "gs://bucket/queue", "abfss://a@b/queue"])
@@ -273,7 +272,7 @@ def test_open_on_s3_when_native_made_it_is_noted_for_others_and_lets_native_in_a
     with store.open(location) as queue:
         queue.create_tube("work").put("mine")
     registry = DeltaTable(f"{location}/_tubeq_tubes", storage_options=store.options)
-    assert registry.metadata().configuration[writers.WRITERS] == "native"
+    assert registry.metadata().configuration[opened_location.WRITERS] == "native"
     with store.open(location) as queue:
         assert queue.statistics("work")["tasks"]["total"] == 1
 
@@ -287,7 +286,7 @@ def test_open_on_s3_when_spark_made_it_is_refused_and_writes_nothing(
         patched.setattr(
             "tubeq_spark.storage.native.open_location.allows_one_engine_only", lambda _: False
         )
-        patched.setattr(writers, "allows_one_engine_only", lambda _: False)
+        patched.setattr(opened_location, "allows_one_engine_only", lambda _: False)
         store.open(location).close()
     with pytest.raises(StoreError, match="open it with engine='spark'"):
         store.open(location)

@@ -9,9 +9,9 @@ import pytest
 from tests.concurrency.support import Probe, end_heartbeat, ids_of
 from tests.queries import select
 from tubeq_spark import QueueConfig
-from tubeq_spark.rules import ids
+from tubeq_spark.model import ids
 from tubeq_spark.storage.expression import row
-from tubeq_spark.storage.table_names import path_table
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from tubeq_spark import (
     TubeExistsError,
     TubeNotFoundError,
 )
-from tubeq_spark.rules import ids
+from tubeq_spark.model import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.queries import select
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.native import patience, sending, store_clock, writer
+from tubeq_spark.storage.native import sending, store_client, writer
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def test_take_when_its_commit_takes_longer_than_its_lease_renews_it_before_it_re
     assert isinstance(clock, ManualClock)
     tube = queue.create_tube("work", "fifottl", ttr=60)
     tube.put("a")
-    monkeypatch.setattr(patience, "sleep", lambda _: None)
+    monkeypatch.setattr(store_client, "sleep", lambda _: None)
     monkeypatch.setattr(sending, "sleep", lambda _: clock.advance(100))
     with store.losing(COMMIT.replace(".*", ".*/work"), kind="hang", kept=False):
         task = tube.take(0)
@@ -320,7 +320,7 @@ def test_opening_and_health_when_the_clock_of_the_store_is_off_say_so(
     with store.open(place) as queue:
         assert not [problem for problem in queue.health().problems if problem.kind == "clock"]
         assert "clock" not in caplog.text
-    monkeypatch.setattr(store_clock, "drift", lambda _: 90.0)
+    monkeypatch.setattr(store_client, "drift", lambda _: 90.0)
     with store.open(place) as queue:
         assert "clock is 90 s or more behind the store's" in caplog.text
         problems = [problem for problem in queue.health().problems if problem.kind == "clock"]

@@ -17,8 +17,8 @@ from tests.concurrency.s3_store import COMMIT, Store, served
 from tests.concurrency.support import FOR_EVER, end_heartbeat
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.native import patience, sending, writer
-from tubeq_spark.storage.table_names import path_of
+from tubeq_spark.storage.location import path_of
+from tubeq_spark.storage.native import sending, store_client, writer
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def test_verb_when_reads_of_data_fail_for_a_moment_has_them_repeated_by_the_clie
 ) -> None:
     case = case_of(name)
     given = case.given(empty)
-    monkeypatch.setattr(patience, "sleep", pytest.fail)
+    monkeypatch.setattr(store_client, "sleep", pytest.fail)
     with empty.store.losing("GET .*parquet$", kind="500", times=3, kept=False):
         assert case.act(empty, given) == case.result
     assert empty.stored() == case.after
@@ -337,7 +337,7 @@ def test_put_when_the_store_is_gone_before_it_says_that_nothing_was_written(
     dark: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert dark.stored() == ""
-    monkeypatch.setattr(patience, "sleep", lambda _: None)
+    monkeypatch.setattr(store_client, "sleep", lambda _: None)
     with dark.store.losing("", times=None, kept=False), pytest.raises(StoreError):
         dark.tube.put("a")
     assert dark.stored() == ""

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.concurrency.support import FOR_EVER, WAIT, on_another_host
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.locks.table_lock import TableLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from tests.concurrency.support import WAIT
 from tubeq_spark import StoreError
 from tubeq_spark.jobs.consumer.results import ResultTable
 from tubeq_spark.jobs.crawler.tables import FETCH_COLUMNS, PageTable
-from tubeq_spark.storage import jvm_note
-from tubeq_spark.storage.committer import Committer, CommitterFile
+from tubeq_spark.storage.locks import committer
+from tubeq_spark.storage.locks.committer import Committer, CommitterFile
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -102,7 +102,7 @@ def test_page_table_when_two_threads_append_lets_them_go_on_side_by_side(
 def test_page_table_when_another_jvm_may_be_committing_is_not_created(
     spark: SparkSession, location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jvm_note, "_PATIENCE", 0.0)
+    monkeypatch.setattr(committer, "_PATIENCE", 0.0)
     leave_note(Path(location, LOCKS), "_crawl_pages")
 
     with pytest.raises(StoreError, match="may still be committing"):
@@ -128,7 +128,7 @@ def test_result_table_when_it_adds_on_local_files_keeps_other_processes_out(
 def test_result_table_when_another_jvm_may_be_committing_is_not_created(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jvm_note, "_PATIENCE", 0.0)
+    monkeypatch.setattr(committer, "_PATIENCE", 0.0)
     leave_note(tmp_path / LOCKS, "results")
     results = ResultTable(spark, str(tmp_path / "results"))
 

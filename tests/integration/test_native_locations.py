@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import Queue, StoreError
-from tubeq_spark.storage import writers
+from tubeq_spark.storage import opened_location
 from tubeq_spark.storage.native import open_location
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def queue(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """As on S3: the engines' commits do not see each other, and the native one has made the location."""
     place = tmp_path_factory.mktemp("native")
     with pytest.MonkeyPatch.context() as patched:
-        for module in (writers, open_location):
+        for module in (opened_location, open_location):
             patched.setattr(module, "allows_one_engine_only", lambda _: True)
         with Queue(spark, f"file:{place}", engine="native", storage_options={}) as queue:
             queue.create_tube("work").put("a")

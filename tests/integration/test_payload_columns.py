@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from tests.native.test_typed_tubes import SCHEMA
 from tubeq_spark import InvalidOptionError, Queue
-from tubeq_spark.storage.native.ddl import columns_of
+from tubeq_spark.payloads.ddl import columns_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

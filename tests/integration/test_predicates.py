@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.lifecycle import TIMERS, after_giving_back, due, effective
-from tubeq_spark.rules.microseconds import LAST_US, plus
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.states import TIMERS, after_giving_back, due, effective
+from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.arrow.evaluate import column, of_table
 from tubeq_spark.storage.expression import Micros, row
 from tubeq_spark.storage.spark.render import text_of

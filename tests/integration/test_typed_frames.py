@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from tests.acceptance.test_typed_payloads import exactly
 from tests.payload_table import COLUMNS, DAY, MOMENT, NAIVE, SCHEMA, VALUES, expected
 from tubeq_spark import InvalidOptionError, Queue
-from tubeq_spark.verbs.put_frame_payload import (
+from tubeq_spark.storage.spark.put_frame_payload import (
     payload_checks,
     require_assignable,
     without_void,

@@ -16,9 +16,9 @@ from tests.other_readers import FINDS
 from tests.queries import everything, select
 from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.storage.expression import row
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.table_names import path_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,17 +10,17 @@ import pyarrow as pa
 
 from tests.queries import everything
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.arrow.select import innermost
-from tubeq_spark.storage.commit_note import Note
-from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.location import path_table
+from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.writer import Writer
+from tubeq_spark.storage.outcome import Note
 from tubeq_spark.storage.query import Select, named
 from tubeq_spark.storage.rows import INSERTED, insert_schema
 from tubeq_spark.storage.statement import Affected, Append, Statement
-from tubeq_spark.storage.table_names import path_table
 from tubeq_spark.storage.tables import schema
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.id_slots import Slots

@@ -11,7 +11,7 @@ import pytest
 
 from tests.concurrency.support import Probe
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.arrivals import Arrivals
+from tubeq_spark.storage.durability.arrivals import Arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,11 +16,10 @@ from tests.native import grid
 from tests.native.support import at, new_rows
 from tests.unit.golden.sample_values import NAMES, NOW
 from tests.unit.golden.system_texts import PATH
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.row_changes import Move, Named
+from tubeq_spark.model.changes import Move, Named
+from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.arrow.decision import DuplicateError, RefusedError, StatementOutcome
 from tubeq_spark.storage.arrow.statement import changed
-from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -39,14 +38,14 @@ from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.native.datafusion.running import ArrowHandover, RunningQuery
 from tubeq_spark.storage.native.datafusion.statement_query import StatementQuery
 from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
-from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, Statement
+from tubeq_spark.storage.statement import Affected, Clause, Given, Rows, SettleRow, Statement
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks, bucket_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from tubeq_spark.storage.arrow.partitions import Partition
+    from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.expression import Row
 
 REFUSED, AMBIGUOUS = "refused", "ambiguous"

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.storage.native import client_options
-from tubeq_spark.storage.native.client_options import LARGE, Patience
+from tubeq_spark.storage.native import store_client
+from tubeq_spark.storage.native.store_client import LARGE, Patience
 
 PLACE = "s3://bucket/queue/tube"
 LIMITS = {"timeout": "5s", "connect_timeout": "5s", "retry_timeout": "30s"}
 
 
 def test_options_when_the_program_gives_none_have_time_limits() -> None:
-    assert client_options.to_read(PLACE, {}) == LIMITS
-    assert client_options.to_commit(PLACE, {}) == LIMITS | {"max_retries": "0"}
+    assert store_client.to_read(PLACE, {}) == LIMITS
+    assert store_client.to_commit(PLACE, {}) == LIMITS | {"max_retries": "0"}
 
 
 @pytest.mark.parametrize("name", ["timeout", "Timeout", "AWS_TIMEOUT", "azure_timeout"])
 def test_options_when_the_program_gives_a_time_limit_have_that_one(name: str) -> None:
-    found = client_options.to_read(PLACE, {name: "90s"})
+    found = store_client.to_read(PLACE, {name: "90s"})
     assert found == {
         name: "90s",
         "connect_timeout": "5s",
         "retry_timeout": "30s",
     }
-    assert client_options.to_write(PLACE, {name: "90s"}, 10 * LARGE) is None
+    assert store_client.to_write(PLACE, {name: "90s"}, 10 * LARGE) is None
 
 
 def test_options_when_the_environment_gives_a_time_limit_leave_it_alone(
@@ -33,25 +33,25 @@ def test_options_when_the_environment_gives_a_time_limit_leave_it_alone(
     monkeypatch.setenv("AWS_TIMEOUT", "90s")
     monkeypatch.setenv("TIMEOUT", "1s")
     monkeypatch.setenv("CONNECT_TIMEOUT", "1s")
-    assert client_options.to_read(PLACE, {}) == {"connect_timeout": "5s", "retry_timeout": "30s"}
+    assert store_client.to_read(PLACE, {}) == {"connect_timeout": "5s", "retry_timeout": "30s"}
 
 
 def test_options_of_a_commit_when_the_program_wants_retries_have_none() -> None:
-    assert client_options.to_commit(PLACE, LIMITS | {"MAX_RETRIES": "7"}) == LIMITS | {
+    assert store_client.to_commit(PLACE, LIMITS | {"MAX_RETRIES": "7"}) == LIMITS | {
         "max_retries": "0"
     }
 
 
 def test_options_of_a_commit_when_it_is_large_have_a_second_more_for_each_megabyte() -> None:
-    assert client_options.to_write(PLACE, {}, LARGE - 1) is None
-    found = client_options.to_write(PLACE, {}, 50_000_000)
+    assert store_client.to_write(PLACE, {}, LARGE - 1) is None
+    found = store_client.to_write(PLACE, {}, 50_000_000)
     assert found == LIMITS | {"max_retries": "0", "timeout": "70s"}
 
 
 def test_options_of_local_files_are_left_as_they_are() -> None:
-    assert client_options.to_read("/data/tube", {"a": "b"}) == {"a": "b"}
-    assert client_options.to_commit("file:/data/tube", {}) == {}
-    assert client_options.to_write("/data/tube", {}, 10 * LARGE) is None
+    assert store_client.to_read("/data/tube", {"a": "b"}) == {"a": "b"}
+    assert store_client.to_commit("file:/data/tube", {}) == {}
+    assert store_client.to_write("/data/tube", {}, 10 * LARGE) is None
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ from tests.native.support import NOW, OWNER, Place, at, new_rows
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.location import path_of, path_table
 from tubeq_spark.storage.native import partitions
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.native.handles import Table
-from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
+from tubeq_spark.storage.native.open_location import create, schema_of_ddl
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
 from tubeq_spark.storage.statement import Affected, Append
-from tubeq_spark.storage.table_names import path_of, path_table
 from tubeq_spark.storage.tables import schema
 
 if TYPE_CHECKING:

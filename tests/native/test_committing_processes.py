@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tubeq_spark import Queue
-from tubeq_spark.storage.committer import Committer, CommitterFile
+from tubeq_spark.storage.durability.synced_log import LOCKS
+from tubeq_spark.storage.locks.committer import Committer, CommitterFile, processes
 from tubeq_spark.storage.native.local_writer import LocalWriter
-from tubeq_spark.storage.opened_location import LOCKS
-from tubeq_spark.storage.processes import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +60,7 @@ def test_put_when_the_jvm_of_another_client_may_be_committing_waits_for_its_end(
     committer = Committer("", jvm.pid, here.host(), here.started(jvm.pid))
     CommitterFile(Path(location, LOCKS, "work.committing")).write(committer)
     told = Told()
-    logging.getLogger("tubeq_spark.storage.jvm_note").addHandler(told)
+    logging.getLogger("tubeq_spark.storage.locks.committer").addHandler(told)
     try:
         with ThreadPoolExecutor(1) as pool:
             putting = pool.submit(queue["work"].put, "mine")
@@ -72,7 +71,7 @@ def test_put_when_the_jvm_of_another_client_may_be_committing_waits_for_its_end(
             jvm.wait(WAIT)
             putting.result(WAIT)
     finally:
-        logging.getLogger("tubeq_spark.storage.jvm_note").removeHandler(told)
+        logging.getLogger("tubeq_spark.storage.locks.committer").removeHandler(told)
         jvm.kill()
         jvm.wait()
     assert queue.statistics("work")["tasks"]["total"] == 1

@@ -15,7 +15,7 @@ from tests.native.logs import aged, versions
 from tubeq_spark import StoreError
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.durability.whole_log import fault_in
-from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.native.delta_log import log_files
 
 if TYPE_CHECKING:

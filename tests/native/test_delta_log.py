@@ -21,11 +21,11 @@ from tests.native.support import NOW, OWNER, Place, at, new_rows
 from tests.queries import select
 from tubeq_spark import Queue
 from tubeq_spark.config import QueueConfig
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.row_changes import Every, GiveBack
+from tubeq_spark.model.changes import Every, GiveBack
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.storage.arrow.arrays import nested
+from tubeq_spark.storage.arrow.columns import grouped
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
-from tubeq_spark.storage.arrow.partitions import grouped
-from tubeq_spark.storage.arrow_arrays import nested
 from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.native import swap
 from tubeq_spark.storage.native.delta_log import (
@@ -35,8 +35,7 @@ from tubeq_spark.storage.native.delta_log import (
     log_files,
     reading,
 )
-from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
-from tubeq_spark.storage.native.delta_log.properties import hours_of
+from tubeq_spark.storage.native.delta_log.actions import UnknownLogError, hours_of
 from tubeq_spark.storage.native.delta_log.snapshot import Shape
 from tubeq_spark.storage.native.delta_log.versions import checkpoint_file
 from tubeq_spark.storage.outcome import EngineError, Outcome

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from tubeq_spark import CommitUnknownError, Queue, QueueConfig, StoreError
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.rules.durability import Durability
+from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import background, shortening
 from tubeq_spark.storage.durability.recovery import recover

@@ -14,7 +14,7 @@ import pytest
 from tests.queries import counted
 from tests.thorough import thorough
 from tubeq_spark import CommitUnknownError, Queue, StoreError
-from tubeq_spark.storage.table_names import path_of
+from tubeq_spark.storage.location import path_of
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

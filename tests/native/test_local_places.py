@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from tubeq_spark import Queue, StoreError
-from tubeq_spark.storage import local_places
-from tubeq_spark.storage.local_places import refuse_mounts
-from tubeq_spark.storage.location import Location
+from tubeq_spark.storage import location
+from tubeq_spark.storage.location import Location, refuse_mounts
 
 
 def opened(place: object) -> None:
@@ -59,7 +58,7 @@ def unlinked(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(local_places, "_linked", set())
+    monkeypatch.setattr(location, "_linked", set())
     monkeypatch.setattr(os, "link", refuse)
 
 

@@ -13,10 +13,9 @@ from tests.native.logs import HOUR, MINUTE, aged, versions
 from tubeq_spark import Queue
 from tubeq_spark.storage.durability import shortening
 from tubeq_spark.storage.durability.shortening import shorten
-from tubeq_spark.storage.durability.synced_log import SyncedLog
-from tubeq_spark.storage.log_readers import LogReaders, without_readers
+from tubeq_spark.storage.durability.synced_log import LOCKS, SyncedLog
+from tubeq_spark.storage.locks.log_readers import LogReaders, without_readers
 from tubeq_spark.storage.native.delta_log import log_files
-from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

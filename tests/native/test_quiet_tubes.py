@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

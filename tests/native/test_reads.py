@@ -14,17 +14,18 @@ from deltalake import convert_to_deltalake
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.membership import Member
-from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.rules.options import TubeOptions
-from tubeq_spark.rules.order import OrderPosition
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.membership import Member
+from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.times import to_us
+from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.expression import Column, Micros
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.datafusion.running import MANY
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.outcome import EngineError, is_missing_table
 from tubeq_spark.storage.query import Select
-from tubeq_spark.storage.segment_facts import (
+from tubeq_spark.storage.rows import (
     DueGroup,
     SegmentSelection,
     SegmentSpan,
@@ -32,10 +33,9 @@ from tubeq_spark.storage.segment_facts import (
     UtubeLock,
     Waiting,
 )
-from tubeq_spark.storage.table_names import path_table
+from tubeq_spark.storage.tables.counts import depth
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.task_counts import depth
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:

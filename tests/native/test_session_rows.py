@@ -9,9 +9,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tubeq_spark import Queue, QueueConfig
-from tubeq_spark.admin import system_rows
+from tubeq_spark.admin import sweeper
+from tubeq_spark.model import ids
 from tubeq_spark.observe import health
-from tubeq_spark.rules import ids
 from tubeq_spark.storage.native.engine import NativeEngine
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.testing import ManualClock
@@ -47,8 +47,8 @@ def guess(queue: Queue, slot: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_sessions_when_nobody_sweeps_leave_few_files_and_all_counts(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_rows, "_FILES", FILES)
-    monkeypatch.setattr(system_rows, "_SELDOM", 1)
+    monkeypatch.setattr(sweeper, "_FILES", FILES)
+    monkeypatch.setattr(sweeper, "_SELDOM", 1)
 
     for number in range(SESSIONS):
         with Queue(None, location, engine="native") as queue:
@@ -65,7 +65,7 @@ def test_sessions_when_nobody_sweeps_leave_few_files_and_all_counts(
 def test_session_when_its_files_are_few_removes_nothing(
     location: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_rows, "_SELDOM", 1)
+    monkeypatch.setattr(sweeper, "_SELDOM", 1)
     with Queue(None, location, engine="native") as queue:
         queue["work"].put("a")
     before = DeltaTable(f"{location}/_tubeq_sessions").version()

@@ -9,13 +9,13 @@ import pytest
 
 from tests.native.support import NOW, OWNER, Place, at
 from tests.queries import counted, select
-from tubeq_spark.rules.lease_times import NewLease
+from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.storage.expression import integer, row
 from tubeq_spark.storage.native import engine, small_files
 from tubeq_spark.storage.native.small_files import SmallFiles
 from tubeq_spark.storage.query import Select, count, count_if, least
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.selections import position
+from tubeq_spark.storage.tables.tube_table import position
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

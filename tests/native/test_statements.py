@@ -13,16 +13,21 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.native.support import NOW, OWNER, Place, at, new_rows
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.membership import Member, SlotLease
-from tubeq_spark.rules.options import TubeOptions
-from tubeq_spark.rules.row_changes import Every, GiveBack, Named
+from tubeq_spark.model.changes import Every, GiveBack, Named
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.membership import Member, SlotLease
+from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.storage.arrow.decision import RefusedError
-from tubeq_spark.storage.chosen import ExchangedRow, SettleRow, SubqueueShare
 from tubeq_spark.storage.native.tables import schema_of
 from tubeq_spark.storage.outcome import EngineError, Outcome, outcome_of
-from tubeq_spark.storage.put_identity import PutIdentity
-from tubeq_spark.storage.statement import Affected, Statement
+from tubeq_spark.storage.statement import (
+    Affected,
+    ExchangedRow,
+    PutIdentity,
+    SettleRow,
+    Statement,
+    SubqueueShare,
+)
 from tubeq_spark.storage.tables.registry import TubeRecord, TubeStatus
 
 if TYPE_CHECKING:

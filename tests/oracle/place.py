@@ -8,14 +8,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.ids import SLOTS, tick_at
-from tubeq_spark.rules.membership import Member, SessionView, SlotLease
-from tubeq_spark.runtime.counters import Counters
+from tubeq_spark.model.ids import SLOTS, tick_at
+from tubeq_spark.model.membership import Member, SessionView, SlotLease
+from tubeq_spark.runtime.events import Counters
 
 if TYPE_CHECKING:
-    from tubeq_spark.rules.new_tubes import NewTube
-    from tubeq_spark.rules.options import TubeOptions
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.arguments import NewTube
+    from tubeq_spark.model.options import TubeOptions
+    from tubeq_spark.model.stored_task import StoredTask
 
 __all__ = ["Place", "StoredTube"]
 

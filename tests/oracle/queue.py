@@ -11,14 +11,14 @@ from tests.oracle.place import Place
 from tests.oracle.tube import OracleTube
 from tests.oracle.verbs import Verbs
 from tubeq_spark import Queue, QueueConfig, QueueState, SweepReport
-from tubeq_spark.rules import refusals
-from tubeq_spark.rules.membership import SessionName
-from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.rules.new_tubes import check_new, driver_of
-from tubeq_spark.rules.tube_types import BUILT_IN
-from tubeq_spark.runtime.counters import Counters
-from tubeq_spark.runtime.dead_owners import DeadSessionJudge
+from tubeq_spark.model import refusals
+from tubeq_spark.model.arguments import check_new, driver_of
+from tubeq_spark.model.membership import SessionName
+from tubeq_spark.model.times import to_us
+from tubeq_spark.model.tube_types import BUILT_IN
+from tubeq_spark.runtime.events import Counters
 from tubeq_spark.runtime.session import Session
+from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tubeq_spark.rules import arguments, json_payload
+from tubeq_spark.model import arguments, json_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -10,12 +10,12 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules import refusals
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.order import OrderPosition
-from tubeq_spark.rules.reports import TubeSweep
-from tubeq_spark.rules.row_changes import Every, Take, Touch, released
-from tubeq_spark.rules.transitions import new_row
+from tubeq_spark.model import refusals
+from tubeq_spark.model.changes import Every, Take, Touch, released
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.reports import TubeSweep
+from tubeq_spark.model.stored_task import new_row
+from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.runtime.events import TubeEvents
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables.row_clauses import clause_of
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from tests.oracle.place import StoredTube
     from tests.oracle.queue import OracleQueue
-    from tubeq_spark.rules.arguments import PutRequest, TakeRequest
-    from tubeq_spark.rules.row_changes import Change
-    from tubeq_spark.rules.stored_task import StoredTask
-    from tubeq_spark.rules.tube_types import Driver
-    from tubeq_spark.runtime.dead_owners import DeadSessionJudge
+    from tubeq_spark.model.arguments import PutRequest, TakeRequest
+    from tubeq_spark.model.changes import Change
+    from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.tube_types import Driver
+    from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 
 __all__ = ["Verbs"]
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from tests.queries import everything
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.native.delta_log import reading
 from tubeq_spark.storage.native.engine import NativeEngine
-from tubeq_spark.storage.table_names import path_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator

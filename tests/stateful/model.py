@@ -15,9 +15,9 @@ import pytest
 
 from tests.oracle.queue import OracleQueue
 from tubeq_spark import PutItem, TaskState, TubeqError
-from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.rules.transitions import time_events
-from tubeq_spark.runtime.counters import tasks_of
+from tubeq_spark.model.stored_task import time_events
+from tubeq_spark.model.times import to_us
+from tubeq_spark.runtime.events import tasks_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.oracle.tube import OracleTube
     from tubeq_spark import Task
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.testing import ManualClock
 
 __all__ = ["TIME", "Model", "agree"]

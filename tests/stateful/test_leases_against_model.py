@@ -33,7 +33,7 @@ from tests.concurrency.support import FOR_EVER, end_heartbeat, rows_of
 from tests.stateful.examples import examples_on
 from tests.stateful.model import Model, agree
 from tubeq_spark import CommitUnknownError, NotTakenError, PutItem, QueueConfig, Task
-from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.model.times import to_us
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import OnSpark
     from tubeq_spark import Batch, Queue, Tube
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
 
 T = TypeVar("T")
 #: The same example in each run.

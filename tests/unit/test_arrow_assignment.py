@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from tubeq_spark import InvalidOptionError
-from tubeq_spark.rules.arrow_assignment import assigned
-from tubeq_spark.rules.arrow_values import lacking
-from tubeq_spark.rules.payload_values import converter
+from tubeq_spark.payloads.arrow_values import lacking
+from tubeq_spark.payloads.assignment import assigned
+from tubeq_spark.payloads.values import converter
 
 ROW = pa.struct({"n": pa.int64(), "by": pa.map_(pa.string(), pa.list_(pa.int64()))})
 WANTED = pa.struct({"n": pa.int8(), "by": pa.map_(pa.string(), pa.list_(pa.float32()))})

@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.rules.backoff import Backoff
+from tubeq_spark.model.backoff import Backoff
 
 
 def no_time() -> float:

@@ -11,7 +11,7 @@ import pytest
 
 from tubeq_spark import InvalidOptionError
 from tubeq_spark.cli.call import json_text
-from tubeq_spark.runtime.codecs import TypedCodec
+from tubeq_spark.payloads.codecs import TypedCodec
 
 CODEC = TypedCodec(
     pa.struct(

@@ -25,10 +25,10 @@ from tubeq_spark import (
     TubeqError,
 )
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan, Stale
-from tubeq_spark.storage.committer import Committer, CommitterFile
 from tubeq_spark.storage.expression import STALE, TRUE, Column
-from tubeq_spark.storage.lock_file import LockFile
-from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.locks.committer import Committer, CommitterFile
+from tubeq_spark.storage.locks.lock_file import LockFile
+from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.spark import conflicts as spark_conflicts  # noqa: F401  it must be loaded
 from tubeq_spark.storage.statement import Affected, Append, Clause, Statement
 from tubeq_spark.testing import ManualClock
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.outcome import Note
 
 OPERATION_ID = 4711
 JVM = Committer("app", 1)

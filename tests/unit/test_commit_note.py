@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.storage.commit_note import newest_write
+from tubeq_spark.storage.outcome import newest_write
 
 
 @pytest.mark.parametrize(

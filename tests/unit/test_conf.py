@@ -11,8 +11,8 @@ import yaml
 
 from tubeq_spark import QueueConfig, TaskState, spark_conf
 from tubeq_spark.cli.settings_file import read_defaults
+from tubeq_spark.model.states import EVENTS
 from tubeq_spark.observe.prometheus import QueueScrape
-from tubeq_spark.rules.lifecycle import EVENTS
 from tubeq_spark.storage.spark.spark_session import LOCAL_SETTINGS, SETTINGS
 from tubeq_spark.testing import InMemoryQueue
 

@@ -10,8 +10,8 @@ from delta.exceptions import MetadataChangedException
 
 from tubeq_spark import QueueConfig
 from tubeq_spark.admin.dead_files import Tables, remove_dead_files
-from tubeq_spark.storage.committer import Committer
-from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.locks.committer import Committer
+from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.spark.tables import SparkTables
 from tubeq_spark.storage.tables.schema import LOG_CLEANUP
 

@@ -22,8 +22,8 @@ from tests.pages import DOCS, PAGES, ROOT, examples
 from tests.payload_table import COLUMNS, KEPT, VALUES
 from tubeq_spark import TaskState
 from tubeq_spark.cli.app import app
+from tubeq_spark.model import states
 from tubeq_spark.observe.prometheus import QueueScrape
-from tubeq_spark.rules import lifecycle
 from tubeq_spark.testing import InMemoryQueue
 
 KINDS = {"console", "ini", "mermaid", "properties", "pycon", "python", "sh", "sql", "text", "yaml"}
@@ -41,18 +41,18 @@ def test_reference_when_compared_has_every_public_name() -> None:
 def test_table_of_changes_when_compared_is_that_of_the_transitions() -> None:
     page = (DOCS / "concepts" / "tasks.md").read_text("utf-8")
     rows = re.findall(r"^\| (\w+) \| (.*?) ?\| (.*?) \| (.*?) \|$", page, re.MULTILINE)
-    by_time = {timer.event for timer in lifecycle.TIMERS.values()} | {"ttl"}
+    by_time = {timer.event for timer in states.TIMERS.values()} | {"ttl"}
 
     def names(states: tuple[TaskState, ...]) -> str:
         return ", ".join("removed" if s is TaskState.DONE else s.name.lower() for s in states)
 
-    def by(move: lifecycle.Transition) -> str:
+    def by(move: states.Transition) -> str:
         return "time" if move.event in by_time else "who holds it" if move.by_holder else "anybody"
 
     assert rows[0] == ("change", "from", "to", "by")
     assert rows[1:] == [
         (move.event, names(move.before), names(move.after), by(move))
-        for move in lifecycle.TRANSITIONS.values()
+        for move in states.TRANSITIONS.values()
     ]
 
 
@@ -105,15 +105,15 @@ _VALUES = {
 def test_diagram_when_compared_is_that_of_the_transitions() -> None:
     page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 
-    assert re.findall(r"```mermaid\n(.*?)\n```", page, flags=re.DOTALL) == [lifecycle.diagram()]
+    assert re.findall(r"```mermaid\n(.*?)\n```", page, flags=re.DOTALL) == [states.diagram()]
 
 
 def test_drawing_of_a_life_when_compared_has_every_change_but_those_it_names_below() -> None:
     page = (DOCS / "concepts" / "tasks.md").read_text("utf-8")
     drawing, below = re.findall(r"```text\n(.*?)```\n\n(.*?)\n", page, flags=re.DOTALL)[0]
 
-    drawn = {event for event in lifecycle.TRANSITIONS if re.search(rf"\b{event}\b", drawing)}
-    assert lifecycle.TRANSITIONS.keys() - drawn == {"delete", "ttl"}
+    drawn = {event for event in states.TRANSITIONS if re.search(rf"\b{event}\b", drawing)}
+    assert states.TRANSITIONS.keys() - drawn == {"delete", "ttl"}
     assert {"ttl", "delete"} <= {*re.findall(r"\w+", below)}
     assert all(state.name.lower() in drawing for state in TaskState if state is not TaskState.DONE)
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tubeq_spark.storage import rows_after
+from tubeq_spark.storage.arrow.arrays import nested
 from tubeq_spark.storage.arrow.evaluate import (
     NotByArrowError,
     column,
@@ -17,7 +18,6 @@ from tubeq_spark.storage.arrow.evaluate import (
     holds,
     of_table,
 )
-from tubeq_spark.storage.arrow_arrays import nested
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tubeq_spark.rules.stored_task import StoredTask
+from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.runtime.held_tasks import HeldTasks
 from tubeq_spark.task import TaskState
 

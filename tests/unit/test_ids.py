@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.ids import (
+from tubeq_spark.model.ids import (
     SLOTS,
     Numbers,
     Range,
@@ -20,7 +20,7 @@ from tubeq_spark.rules.ids import (
     tick_of,
     ticks,
 )
-from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.model.times import to_us
 
 NOW = to_us(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
 LAST_TICK = (1 << 53) - 1

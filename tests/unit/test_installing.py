@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.programs import environment
-from tubeq_spark.rules.installing import how_to_install, missing
+from tubeq_spark.model.error_text import how_to_install, missing
 
 
 @pytest.mark.parametrize(

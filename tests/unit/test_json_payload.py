@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.rules.json_payload import DEPTH_MAX, UnreadableError, decode, encode
+from tubeq_spark.model.json_payload import DEPTH_MAX, UnreadableError, decode, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.rules import json_payload, json_texts
-from tubeq_spark.rules.json_payload import DEPTH_MAX, is_payload
-from tubeq_spark.rules.json_texts import bad_texts
+from tubeq_spark.model import json_payload
+from tubeq_spark.model.json_payload import DEPTH_MAX, bad_texts, is_payload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,5 +166,5 @@ def test_bad_texts_of_plain_ones_looks_at_none_by_itself(monkeypatch: pytest.Mon
     texts = [json.dumps({"url": f"http://example.org/{n}", "é": [n, None]}) for n in range(1_000)]
 
     assert bad_texts(column(*texts)) == 0
-    monkeypatch.setattr(json_texts, "_PART", 10_000)
+    monkeypatch.setattr(json_payload, "_PART", 10_000)
     assert bad_texts(column(*texts)) == 0

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.rules.lifecycle import (
-    EVENTS,
-    TIMERS,
-    TRANSITIONS,
-    after_giving_back,
-    due,
-    effective,
-)
+from tubeq_spark.model.states import EVENTS, TIMERS, TRANSITIONS, after_giving_back, due, effective
 from tubeq_spark.task import TaskState
 
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED

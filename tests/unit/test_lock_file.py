@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import pytest
 from filelock import FileLock, Timeout
 
-from tubeq_spark.storage.lock_file import STAY, LockFile
+from tubeq_spark.storage.locks.lock_file import STAY, LockFile
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ HOLDER = """
 import sys
 from pathlib import Path
 from tubeq_spark import SystemClock
-from tubeq_spark.storage.lock_file import LockFile
+from tubeq_spark.storage.locks.lock_file import LockFile
 
 lock = LockFile(Path(sys.argv[1]), SystemClock())
 lock.acquire()
@@ -40,7 +40,7 @@ sys.stdin.readline()
 FORKING = """
 import os, sys, threading
 from pathlib import Path
-from tubeq_spark.storage import lock_file
+from tubeq_spark.storage.locks import lock_file
 from tubeq_spark.testing import ManualClock
 from tests.unit.test_lock_file import Moments, Waiting, ask_at_once, is_free
 
@@ -87,7 +87,7 @@ def no_fcntl(name: str) -> None:
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether the system has locks that can be waited for."""
     if request.param == "polls":
-        monkeypatch.setattr("tubeq_spark.storage.lock_file.importlib.import_module", no_fcntl)
+        monkeypatch.setattr("tubeq_spark.storage.locks.lock_file.importlib.import_module", no_fcntl)
     return str(request.param)
 
 
@@ -170,7 +170,7 @@ class Moment:
 @pytest.fixture
 def moments(monkeypatch: pytest.MonkeyPatch) -> Moments:
     moments = Moments()
-    monkeypatch.setattr("tubeq_spark.storage.lock_file.threading.Timer", moments)
+    monkeypatch.setattr("tubeq_spark.storage.locks.lock_file.threading.Timer", moments)
     return moments
 
 
@@ -335,7 +335,7 @@ def test_acquire_when_it_is_interrupted_at_the_end_holds_nothing(
         if error is not None:
             raise error
 
-    monkeypatch.setattr("tubeq_spark.storage.lock_file.os.close", interrupted)
+    monkeypatch.setattr("tubeq_spark.storage.locks.lock_file.os.close", interrupted)
     with pytest.raises(type(refuse())):
         lock.acquire()
     monkeypatch.undo()
@@ -353,7 +353,7 @@ _FORKED = """
 import os, sys
 from pathlib import Path
 from tubeq_spark import StoreError, SystemClock
-from tubeq_spark.storage.lock_file import LockFile
+from tubeq_spark.storage.locks.lock_file import LockFile
 
 lock_file = LockFile(Path(sys.argv[1]), SystemClock())
 with lock_file.holding():

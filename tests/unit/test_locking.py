@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.committer import Committer, CommitterFile
-from tubeq_spark.storage.locking import TableLock
-from tubeq_spark.storage.processes import Host, processes
+from tubeq_spark.storage.locks.committer import Committer, CommitterFile, Host, processes
+from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

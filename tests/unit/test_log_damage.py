@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tubeq_spark.rules.commit_text import changes_in, fault_of, fewer_than_told
-from tubeq_spark.rules.log_damage import BEGINNING, LogFacts, Verdict, judge
+from tubeq_spark.storage.durability.commit_file import changes_in, fault_of, fewer_than_told
+from tubeq_spark.storage.durability.log_tail import BEGINNING, LogFacts, Verdict, judge
 from tubeq_spark.storage.native.delta_log.actions import encoded
 
 OURS = encoded([{"commitInfo": {"a": 1}}, {"remove": {"path": "x\u2028y"}}, {"add": {"path": "z"}}])

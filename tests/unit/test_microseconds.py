@@ -7,7 +7,7 @@ import datetime as dt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.rules.microseconds import (
+from tubeq_spark.model.times import (
     FOREVER_S,
     LAST_US,
     from_us,

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tubeq_spark import InvalidOptionError
-from tubeq_spark.rules.validation import old_pri
-from tubeq_spark.tarantool15.order import (
+from tubeq_spark.model.validation import old_pri
+from tubeq_spark.tarantool15.tasks import (
     USUAL_FIRST,
     USUAL_LAST,
     USUAL_PRI,

@@ -15,7 +15,7 @@ from tubeq_spark import Health, Problem, SessionInfo, TubeMetrics
 from tubeq_spark.markup import joined
 from tubeq_spark.observe.pages import age, document, overview, policy, size, tube_details, tube_now
 from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot, flows
-from tubeq_spark.storage.commit_note import Commit
+from tubeq_spark.storage.outcome import Commit
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 HOSTILE = "<script>alert(1)</script>\x1b[2J\u202e\"'&"

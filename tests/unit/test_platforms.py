@@ -19,7 +19,7 @@ from tubeq_spark import Queue, QueueConfig, StoreError, local_session
 from tubeq_spark.admin.dead_files import SYSTEM, Tables, remove_dead_files
 from tubeq_spark.jobs.program import starting
 from tubeq_spark.storage.location import Location
-from tubeq_spark.storage.locking import table_lock_of
+from tubeq_spark.storage.locks.table_lock import table_lock_of
 from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.spark.open_location import unsafe_storage
 from tubeq_spark.storage.spark.tables import SparkTables

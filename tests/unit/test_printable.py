@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tubeq_spark.printable import printable, printable_json
+from tubeq_spark.markup import printable, printable_json
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import pytest
 from filelock import FileLock, Timeout
 
 from tubeq_spark import CommitUnknownError, StoreError
-from tubeq_spark.storage.committer import Committer, CommitterFile
-from tubeq_spark.storage.processes import Host
-from tubeq_spark.storage.spark.process_lock import ProcessLock
+from tubeq_spark.storage.locks.committer import Committer, CommitterFile, Host
+from tubeq_spark.storage.spark.guarded_write import ProcessLock
 from tubeq_spark.testing import ManualClock
 
 if TYPE_CHECKING:

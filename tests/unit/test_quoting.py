@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage import table_names
+from tubeq_spark.model.times import to_us
+from tubeq_spark.storage import location
 from tubeq_spark.storage.expression import Literal, Type, at, integer, literal, null, small
 from tubeq_spark.storage.spark import quoting, render
 
@@ -42,7 +42,7 @@ def test_string_of_any_text_is_that_text_and_harmless(text: str) -> None:
 
 @given(TEXT)
 def test_identifier_of_any_text_stays_within_its_quotes(text: str) -> None:
-    quoted = table_names.identifier(text)
+    quoted = location.identifier(text)
 
     assert quoted[0] == quoted[-1] == "`"
     assert "`" not in quoted[1:-1].replace("``", "")
@@ -50,8 +50,8 @@ def test_identifier_of_any_text_stays_within_its_quotes(text: str) -> None:
 
 
 def test_identifier_of_parts_is_dotted() -> None:
-    assert table_names.identifier("a.b", "c`d") == "`a.b`.`c``d`"
-    assert table_names.path_table("/q/it's`") == "delta.`/q/it's```"
+    assert location.identifier("a.b", "c`d") == "`a.b`.`c``d`"
+    assert location.path_table("/q/it's`") == "delta.`/q/it's```"
 
 
 def test_null_of_each_kind_has_its_type() -> None:

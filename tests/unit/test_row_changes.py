@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.row_oracle import CHANGES, GRID, NOW, SELECTIONS, TABLE, row_after, selects
-from tubeq_spark.rules.row_changes import Event, Every, Lapsed, Move, Named, Remove, Take
+from tubeq_spark.model.changes import Event, Every, Lapsed, Move, Named, Remove, Take
 from tubeq_spark.storage.expression import FAIL, literal, row
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.statement import Clause

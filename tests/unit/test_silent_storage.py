@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tubeq_spark import CommitUnknownError, StoreError, TubeqError
-from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.testing import ManualClock
 
 SILENT = StoreError("operation timed out", passes=True)

@@ -20,9 +20,9 @@ import pytest
 from tests.unit.golden.recording import entry_of
 from tests.unit.golden.system_texts import system_cases
 from tests.unit.golden.tube_texts import CHANGES, WHICH, tube_cases
-from tubeq_spark.rules.row_changes import Change, Which
+from tubeq_spark.model.changes import Change, Which
 from tubeq_spark.storage.tables.capacity import CapacityGate
-from tubeq_spark.storage.tables.ended_tasks import EndedTasks
+from tubeq_spark.storage.tables.counts import EndedTasks
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.registry import Registry
 from tubeq_spark.storage.tables.segment_reader import SegmentReader

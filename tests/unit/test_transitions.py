@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.rules.lifecycle import TRANSITIONS, effective
-from tubeq_spark.rules.microseconds import FOREVER_S, US
-from tubeq_spark.rules.options import NewTask
-from tubeq_spark.rules.row_changes import Every, Touch, released
-from tubeq_spark.rules.transitions import new_row, time_events
+from tubeq_spark.model.changes import Every, Touch, released
+from tubeq_spark.model.options import NewTask
+from tubeq_spark.model.states import TRANSITIONS, effective
+from tubeq_spark.model.stored_task import new_row, time_events
+from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.storage.tables.row_clauses import clause_of
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
-    from tubeq_spark.rules.row_changes import Change
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.changes import Change
+    from tubeq_spark.model.stored_task import StoredTask
 
 R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
 DONE = TaskState.DONE

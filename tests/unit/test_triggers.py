@@ -8,7 +8,7 @@ import pytest
 
 from tubeq_spark import SweepReport
 from tubeq_spark.jobs.sweeping import command
-from tubeq_spark.streams.ticks import start_ticking
+from tubeq_spark.streams.process import start_ticking
 
 if TYPE_CHECKING:
     from collections.abc import Callable

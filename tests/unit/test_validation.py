@@ -22,7 +22,7 @@ from tests.bad_values import (
     NO_UTUBES,
 )
 from tubeq_spark.errors import InvalidOptionError, SessionError
-from tubeq_spark.rules import validation
+from tubeq_spark.model import validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,16 +6,14 @@ import functools
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.durability import Durability
-from tubeq_spark.rules.refusals import loss_without_repair
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.refusals import loss_without_repair
 from tubeq_spark.storage.location import Location, local_directory
 from tubeq_spark.storage.opened_location import OpenedLocation
 
 if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.rules.reports import CheckReport
-
-__all__ = ["check", "on_local_files"]
+    from tubeq_spark.model.reports import CheckReport
 
 
 def check(opened: OpenedLocation, *, repair: bool, accept_loss: bool) -> CheckReport:

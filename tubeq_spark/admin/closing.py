@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import tubes
-from tubeq_spark.admin.system_rows import compact_rows_at_times
+from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.errors import CommitUnknownError, StoreError, TubeNotFoundError
-from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.model.states import QueueState
 from tubeq_spark.verbs import expire
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import Registry, TubeRecord
-
-__all__ = ["Closing", "UsedTubes", "close_when_forgotten", "drop", "end", "known_tubes"]
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,4 @@
-"""Removes dead files, which no kept version of a table needs, and their empty directories.
-
-No verb depends on it, and it gives up if another commit comes first.
-"""
+"""Removes files that no kept version needs, and checks tables for damage."""
 
 from __future__ import annotations
 
@@ -9,21 +6,15 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.microseconds import us_from_seconds
-from tubeq_spark.storage.empty_directories import without_empty_directories
+from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.storage.disk import without_empty_directories
 from tubeq_spark.storage.tables.schema import FENCE, LOG_CLEANUP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tubeq_spark.runtime.context import QueueContext
-    from tubeq_spark.storage.locking import TableLock
-
-__all__ = [
-    "SYSTEM",
-    "Tables",
-    "remove_dead_files",
-]
+    from tubeq_spark.storage.locks.table_lock import TableLock
 
 log = logging.getLogger(__name__)
 

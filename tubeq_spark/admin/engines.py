@@ -1,4 +1,4 @@
-"""Chooses the engine of a queue's row verbs: the native engine if it is safe, else Spark."""
+"""Chooses what runs the row verbs of a queue and of its tubes: the native engine where it is safe, else Spark."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.installing import how_to_install
-from tubeq_spark.rules.validation import refuse
+from tubeq_spark.model.error_text import how_to_install
+from tubeq_spark.model.validation import refuse
 from tubeq_spark.storage.location import Location, local_directory
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tubeq_spark.config import QueueConfig
+    from tubeq_spark.model.options import TubeOptions
+    from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.spark.engine import SparkEngine
-
-__all__ = ["ENGINES", "Engines", "engines_of", "needs_spark", "open_location"]
 
 log = logging.getLogger(__name__)
 
@@ -231,3 +231,35 @@ def _why_not_unasked(spark: SparkSession | None, location: Location) -> str | No
         if not is_classic(spark):
             return "the disk of a Spark Connect server need not be this host's"
     return None
+
+
+def for_tube(queue: QueueContext, name: str, options: TubeOptions) -> QueueContext:
+    """The queue context for the verbs of a tube.
+
+    Args:
+        queue: The queue object.
+        name: The tube.
+        options: Its options.
+
+    Returns:
+        `queue` itself, but for a tube with a change feed: with one, row verbs are run by Spark, and
+        refused where there is no Spark session.
+    """
+    if not options.change_feed or queue.engine.keeps_feeds:
+        return queue
+    if queue.spark is not None:
+        return queue.through_spark()
+    why = (
+        f"tube {name!r}: change_feed=True, and only Spark keeps a feed of changes, but this queue has "
+        f"no session; open it with one, as in Queue(spark, location, engine='spark')"
+    )
+    return queue.read_only(why)
+
+
+def require_writable(queue: QueueContext, name: str, options: TubeOptions) -> None:
+    """Refuse to create or to drop a tube whose rows could not be written.
+
+    Raises:
+        StoreError: It has a change feed, and there is no Spark session.
+    """
+    for_tube(queue, name, options).loop.require_allowed()

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from tubeq_spark.admin import tube_engine
+from tubeq_spark.admin import engines
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
-from tubeq_spark.rules import put_columns
-from tubeq_spark.rules.required_columns import asks_for_values, with_required, without_not_null
+from tubeq_spark.payloads import put_columns
+from tubeq_spark.payloads.types import asks_for_values, with_required, without_not_null
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.schema import (
@@ -32,19 +32,10 @@ from tubeq_spark.storage.tables.schema import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tubeq_spark.rules.options import TubeOptions
+    from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.runtime.context import QueueContext
     from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.opened_location import OpenedLocation
-
-__all__ = [
-    "finish_creation",
-    "make_fitting_table",
-    "make_table",
-    "payload_ddl",
-    "payload_type",
-    "refuse_schema",
-]
 
 #: Delta's transaction id of the commits that make a table fit a tube.
 _APP = "tubeq/create"
@@ -60,7 +51,7 @@ class _ColumnsReader(Protocol):
 
 def make_table(queue: QueueContext, opened: OpenedLocation, record: TubeRecord) -> None:
     """Create a tube's table if it does not exist."""
-    queue = tube_engine.for_tube(queue, record.name, record.options)
+    queue = engines.for_tube(queue, record.name, record.options)
     payload = _payload(queue, record)
     new = new_tube_table(
         opened.location.table(record.name),
@@ -96,12 +87,12 @@ def refuse_schema(queue: QueueContext, options: TubeOptions) -> None:
 
 def _columns_reader(queue: QueueContext) -> _ColumnsReader:
     if queue.spark is None:
-        from tubeq_spark.storage.native import payload_columns  # noqa: PLC0415  it is optional
+        from tubeq_spark.payloads import ddl  # noqa: PLC0415  few queues make tubes
 
-        return payload_columns
-    from tubeq_spark.runtime import payload_schema  # noqa: PLC0415  rarely needed
+        return ddl
+    from tubeq_spark.storage.spark import put_frame_payload  # noqa: PLC0415  pyspark is optional
 
-    return payload_schema
+    return put_frame_payload
 
 
 def _payload(queue: QueueContext, record: TubeRecord) -> str | None:
@@ -127,7 +118,7 @@ def make_fitting_table(queue: QueueContext, opened: OpenedLocation, record: Tube
         InvalidOptionError: Delta refuses the payload's columns.
         StoreError: There is something else in its place.
     """
-    queue = tube_engine.for_tube(queue, record.name, record.options)
+    queue = engines.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
     with _refusing(queue, record):
         make_table(queue, opened, record)
@@ -152,7 +143,7 @@ def finish_creation(
         InvalidOptionError: Delta refuses the payload's columns; the tube is dropped again.
         StoreError: There is something else in the place of its table.
     """
-    queue = tube_engine.for_tube(queue, record.name, record.options)
+    queue = engines.for_tube(queue, record.name, record.options)
     table, table_lock = opened.location.table(record.name), opened.table_lock(record.name)
     tables = queue.engine.tables
 

@@ -7,25 +7,25 @@ import random
 import uuid
 from typing import TYPE_CHECKING
 
-from tubeq_spark.admin.system_rows import compact_rows_at_times
+from tubeq_spark.admin.sweeper import compact_rows_at_times
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.rules.membership import SessionName
-from tubeq_spark.rules.microseconds import US
-from tubeq_spark.rules.tube_types import BUILT_IN
+from tubeq_spark.model.membership import SessionName
+from tubeq_spark.model.times import US
+from tubeq_spark.model.tube_types import BUILT_IN
 from tubeq_spark.runtime.context import QueueContext
-from tubeq_spark.runtime.counters import Counters
+from tubeq_spark.runtime.events import Counters
 from tubeq_spark.runtime.held_tasks import HeldTasks
-from tubeq_spark.runtime.lapsed_sessions import ExpiredSessionCache
 from tubeq_spark.runtime.session import Session
+from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
 from tubeq_spark.runtime.unknown_takes import UnknownTakes
 from tubeq_spark.runtime.vacuum_requests import VacuumRequests
 from tubeq_spark.storage.commit_loop import CommitLoop, LoopStats
 from tubeq_spark.storage.location import SESSIONS, TUBES
-from tubeq_spark.storage.log_readers import LogReaders
+from tubeq_spark.storage.locks.log_readers import LogReaders
+from tubeq_spark.storage.opened_location import why_not
 from tubeq_spark.storage.tables.id_slots import Slots
 from tubeq_spark.storage.tables.sessions import Sessions
 from tubeq_spark.storage.tables.vacuum_notes import VacuumNotes
-from tubeq_spark.storage.writers import why_not
 
 if TYPE_CHECKING:
     from tubeq_spark.admin.engines import Engines
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import Registry
-
-__all__ = ["make_context", "make_registry"]
 
 
 def make_context(

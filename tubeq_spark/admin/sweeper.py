@@ -1,4 +1,4 @@
-"""One sweep of all tubes: writes states that time has changed, frees dead sessions' tasks, tidies."""
+"""One pass over all tubes: writes down timeouts, frees what dead sessions hold, removes rows that newer ones have replaced."""
 
 from __future__ import annotations
 
@@ -8,29 +8,56 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.admin import tubes
 from tubeq_spark.admin.dead_files import SYSTEM, Tables, remove_dead_files
-from tubeq_spark.admin.system_rows import compact_rows
-from tubeq_spark.errors import ConflictError
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.microseconds import us_from_seconds
-from tubeq_spark.rules.reports import SweepReport, TubeSweep
-from tubeq_spark.runtime.dead_owners import DeadSessionJudge
+from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.reports import SweepReport, TubeSweep
+from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
-from tubeq_spark.subqueues.locks import free_orphans
-from tubeq_spark.verbs.compact import compact, is_worth_compacting, remove_leftovers
 from tubeq_spark.verbs.expire import ExpiryCounts, end_due, release_dead
-from tubeq_spark.verbs.sum_ended import sum_ended
+from tubeq_spark.verbs.maintain import compact, is_worth_compacting, remove_leftovers, sum_ended
+from tubeq_spark.verbs.subqueue_locks import free_orphans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.rules.membership import Survey
+    from tubeq_spark.model.membership import Survey
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 
-__all__ = ["sweep"]
-
 log = logging.getLogger(__name__)
+
+#: Data files that every reader of the table may have to read: two for each bucket.
+_FILES = 256
+#: One end of a session, or heartbeat, in so many looks.
+_SELDOM = 8
+
+
+def compact_rows(queue: QueueContext, survey: Survey) -> None:
+    """Remove replaced rows, if there are `fold_heartbeats` of a kind. At most two commits."""
+    least = queue.config.fold_heartbeats
+    for rows, replaced in ((queue.sessions, survey.beats), (queue.slots, survey.leases)):
+        if replaced >= least:
+            # A compaction that loses to a heartbeat, or to a lease of numbers, is for the next sweep.
+            with contextlib.suppress(ConflictError):
+                rows.compact(least, queue.loop_without_retry)
+
+
+def compact_rows_at_times(queue: QueueContext) -> None:
+    """Remove replaced rows without a sweep, on engines that count files without a query.
+
+    What fails here is left to a sweep. At most two commits.
+    """
+    if queue.random.randrange(_SELDOM):
+        return
+    try:
+        if queue.sessions.files() > _FILES:
+            for rows, least in ((queue.sessions, 1), (queue.slots, 0)):
+                with contextlib.suppress(ConflictError):
+                    rows.compact(least, queue.loop_without_retry)
+    except TubeqError:
+        log.warning("the sessions were not compacted", exc_info=True)
 
 
 class _Pass:

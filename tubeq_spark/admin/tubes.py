@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.admin import new_table, tube_engine
+from tubeq_spark.admin import engines, new_table
 from tubeq_spark.errors import (
     InvalidOptionError,
     TubeBusyError,
     TubeNotFoundError,
 )
-from tubeq_spark.rules import new_tubes
-from tubeq_spark.rules.new_tubes import NewTube, driver_of, refuse_other
-from tubeq_spark.runtime.codecs import JsonCodec, PayloadCodec, TypedCodec
+from tubeq_spark.model import arguments
+from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
+from tubeq_spark.payloads.codecs import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
-from tubeq_spark.runtime.dead_owners import DeadSessionJudge
 from tubeq_spark.runtime.events import TubeEvents
+from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.tables.capacity import CapacityGate
-from tubeq_spark.storage.tables.ended_tasks import EndedTasks
+from tubeq_spark.storage.tables.counts import EndedTasks
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
 from tubeq_spark.storage.tables.schema import new_taken_utubes
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
@@ -43,26 +43,13 @@ from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_table import TubeTable
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.storage.tables.utube_locks import UtubeLocks
-from tubeq_spark.verbs import empty, expire
+from tubeq_spark.verbs import expire, maintain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
-
-__all__ = [
-    "check_new",
-    "context_of",
-    "create",
-    "drop",
-    "end_temporaries",
-    "finish_stopped",
-    "is_live",
-    "live",
-    "make_context",
-]
-
 
 log = logging.getLogger(__name__)
 
@@ -92,8 +79,8 @@ def check_new(
         StoreError: It needs Spark, for a type in its payload or for its feed of changes, and there is
             no session.
     """
-    new = new_tubes.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
-    tube_engine.require_writable(queue, new.name, new.options)
+    new = arguments.check_new(queue.drivers, name, type_name, options, in_replicaset=in_replicaset)
+    engines.require_writable(queue, new.name, new.options)
     if new.options.schema is not None:
         new_table.payload_ddl(queue, new.options.schema)
     return new
@@ -196,7 +183,7 @@ def make_context(
     Raises:
         InvalidOptionError: Its type is not known here.
     """
-    queue = tube_engine.for_tube(queue, record.name, record.options)
+    queue = engines.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
     # First of all: a power cut may have left the table such that it cannot be read.
     table_lock = opened.table_lock(record.name)
@@ -255,7 +242,7 @@ def drop(
         TubeNotFoundError: It was dropped before.
         StoreError: It has a feed of changes, and there is no Spark session.
     """
-    tube_engine.require_writable(queue, record.name, record.options)
+    engines.require_writable(queue, record.name, record.options)
     registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING)
     _drain(make_context(queue, opened, registry, record), opened, registry)
 
@@ -273,7 +260,7 @@ def end_temporary(
         tasks were taken meanwhile.
     """
     try:
-        tube_engine.require_writable(queue, record.name, record.options)
+        engines.require_writable(queue, record.name, record.options)
         registry.move(record, (TubeStatus.LIVE,), TubeStatus.DROPPING, owner=record.owner)
         ctx = make_context(queue, opened, registry, record)
         expire.release_taken(ctx, None)
@@ -309,7 +296,7 @@ def _drain(ctx: TubeContext, opened: OpenedLocation, registry: Registry) -> None
         TubeBusyError: Tasks are taken; the tube is live again.
     """
     try:
-        empty.drain(ctx)
+        maintain.drain(ctx)
     except TubeBusyError:
         if _undo_drop(registry, ctx.record):
             raise

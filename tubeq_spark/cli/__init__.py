@@ -7,7 +7,7 @@ import sys
 import warnings
 
 from tubeq_spark.cli.imports import NOT_NEEDED, leave_out, undisturbed
-from tubeq_spark.rules.installing import missing
+from tubeq_spark.model.error_text import missing
 
 __all__ = ["main"]
 

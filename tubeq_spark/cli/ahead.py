@@ -6,9 +6,9 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.model import validation
+from tubeq_spark.model.states import QueueState
 from tubeq_spark.queue import Queue
-from tubeq_spark.rules import validation
-from tubeq_spark.rules.queue_state import QueueState
 from tubeq_spark.storage.location import SESSIONS, Location
 from tubeq_spark.storage.spark.jvm import is_classic
 from tubeq_spark.storage.tables.registry import Registry
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.storage.tables.registry import TubeRecord
-
-__all__ = ["QueueOfOneCall", "read_ahead"]
 
 #: Seconds after which a request has left this process.
 _SENT = 0.03

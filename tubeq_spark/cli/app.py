@@ -28,9 +28,6 @@ from tubeq_spark.cli.program import BadUseError, report_error
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.errors import InvalidOptionError
 
-__all__ = ["app"]
-
-
 #: What typer raises where a command line is none; it has no public name of its own.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 

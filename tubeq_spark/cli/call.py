@@ -28,8 +28,8 @@ from tubeq_spark.cli.program import (
 )
 from tubeq_spark.cli.settings_file import Defaults
 from tubeq_spark.clock import Clock, SystemClock
-from tubeq_spark.printable import printable, printable_json
-from tubeq_spark.rules.installing import how_to_install
+from tubeq_spark.markup import printable, printable_json
+from tubeq_spark.model.error_text import how_to_install
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.task import Task
 
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.queue import Queue
-
-__all__ = ["NAME", "Call", "Outside", "as_dict", "json_text"]
 
 #: Of the program, before its sentences.
 NAME = "tubeq"

@@ -11,9 +11,7 @@ from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.program import ExitCode
 
 if TYPE_CHECKING:
-    from tubeq_spark.rules.reports import CheckReport, Damage
-
-__all__ = ["check"]
+    from tubeq_spark.model.reports import CheckReport, Damage
 
 
 def check(

@@ -10,10 +10,7 @@ import typer
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.program import BadUseError
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.installing import missing
-
-__all__ = ["dashboard"]
+from tubeq_spark.model.error_text import missing, reason_of
 
 _HOST = "127.0.0.1"
 

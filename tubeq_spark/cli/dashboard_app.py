@@ -24,10 +24,10 @@ from starlette.routing import Route
 from tubeq_spark.cli.call import json_text
 from tubeq_spark.errors import TubeNotFoundError, TubeqError
 from tubeq_spark.markup import joined, table, tag
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.observe import pages
 from tubeq_spark.observe.snapshot import take_snapshot
 from tubeq_spark.queue import newest_commits
-from tubeq_spark.rules.error_text import reason_of
 from tubeq_spark.task import TaskState
 from tubeq_spark.tube import first_tasks
 
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from tubeq_spark.observe.snapshot import Snapshot
     from tubeq_spark.queue import Queue
     from tubeq_spark.task import Task
-
-__all__ = ["make_app"]
 
 #: Names of this host, with any port: a tunnel ends at another one than it begins at.
 _HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d{1,5})?", re.IGNORECASE)

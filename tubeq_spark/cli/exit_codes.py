@@ -22,8 +22,6 @@ from tubeq_spark.errors import (
     TubeqError,
 )
 
-__all__ = ["ENDINGS", "MEANINGS", "BadUseError", "Ending", "ExitCode", "code_of"]
-
 
 class ExitCode(IntEnum):
     """The exit code of a program, the same in `tubeq` and in the programs of `jobs/`."""

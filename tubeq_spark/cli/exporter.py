@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.program import BadUseError
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.installing import missing
+from tubeq_spark.model.error_text import missing, reason_of
 
 if TYPE_CHECKING:
     from tubeq_spark.queue import Queue
-
-__all__ = ["serve"]
 
 
 def serve(call: Call, queue: Queue, port: int, host: str, ending_within: float) -> None:

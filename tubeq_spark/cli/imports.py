@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["NOT_NEEDED", "leave_out", "undisturbed"]
-
 #: What Arrow imports wherever it is installed, and does without elsewhere.
 NOT_NEEDED = ("numpy", "pandas")
 

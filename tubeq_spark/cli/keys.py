@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
 
-__all__ = ["Keys"]
-
 
 class Keys:
     """Reads them from standard input where that is a terminal; a context manager."""

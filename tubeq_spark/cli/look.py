@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Sequence
 
-    from tubeq_spark.rules.reports import SessionInfo, TubeMetrics
-    from tubeq_spark.storage.commit_note import Commit
+    from tubeq_spark.model.reports import SessionInfo, TubeMetrics
+    from tubeq_spark.storage.outcome import Commit
     from tubeq_spark.task import Task
-
-__all__ = ["health", "history", "metrics", "sessions", "show", "tasks"]
 
 #: In the order in which a task passes them, more or less.
 _STATES = (
@@ -105,7 +103,7 @@ _METRICS = {
 
 
 def _row_of_metrics(name: str, tube: TubeMetrics) -> list[Any]:
-    from tubeq_spark.cli.tables import age  # noqa: PLC0415  as in call
+    from tubeq_spark.cli.top import age  # noqa: PLC0415  as in call
 
     return [
         name,
@@ -146,7 +144,7 @@ def history(
 
 
 def _commit(commit: Commit) -> dict[str, Any]:
-    from tubeq_spark.rules.microseconds import from_us  # noqa: PLC0415  as in call
+    from tubeq_spark.model.times import from_us  # noqa: PLC0415  as in call
 
     at = from_us(commit.at_us)
     return {
@@ -174,7 +172,7 @@ def sessions(ctx: typer.Context) -> None:
 
 
 def _row_of_session(info: SessionInfo, now: dt.datetime) -> list[Any]:
-    from tubeq_spark.cli.tables import age  # noqa: PLC0415  as in call
+    from tubeq_spark.cli.top import age  # noqa: PLC0415  as in call
 
     left = None if info.until is None else (info.until - now).total_seconds()
     return [
@@ -282,6 +280,6 @@ def _second(moment: str | None) -> str | None:
 
 
 def _print(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    from tubeq_spark.cli.tables import plain_table, print_table  # noqa: PLC0415  as in call
+    from tubeq_spark.cli.top import plain_table, print_table  # noqa: PLC0415  as in call
 
     print_table(plain_table(names, rows))

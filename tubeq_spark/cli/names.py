@@ -10,8 +10,6 @@ from tubeq_spark.cli.imports import undisturbed
 from tubeq_spark.cli.settings_file import read_defaults
 from tubeq_spark.storage.location import local_directory
 
-__all__ = ["TubeName", "names"]
-
 
 def names(ctx: typer.Context, incomplete: str) -> list[str]:
     """Names that begin so; none where it would take a Spark, or there is no queue."""

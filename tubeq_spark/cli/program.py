@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.cli.exit_codes import BadUseError, ExitCode, code_of
 from tubeq_spark.errors import TubeqError
-from tubeq_spark.printable import printable, printable_json
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.installing import how_to_install
+from tubeq_spark.markup import printable, printable_json
+from tubeq_spark.model.error_text import how_to_install, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

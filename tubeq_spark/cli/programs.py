@@ -9,9 +9,7 @@ import typer
 
 from tubeq_spark.cli.call import NAME, Call
 from tubeq_spark.cli.program import BadUseError
-from tubeq_spark.rules.installing import missing
-
-__all__ = ["SETTINGS", "consume", "crawl", "enqueue", "sweeper"]
+from tubeq_spark.model.error_text import missing
 
 #: Of these commands: their arguments, `--help` too, are read by the program.
 SETTINGS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""`tubeq put`: JSON lines from a file or from standard input."""
+"""`tubeq put`: JSON lines from a file or from standard input, with a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Self
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.rules.json_payload import encode
+from tubeq_spark.model.json_payload import encode
 
 if TYPE_CHECKING:
-    from tubeq_spark.cli.bar import Bar
-    from tubeq_spark.task import Task
+    from types import TracebackType
 
-__all__ = ["put"]
+    from tubeq_spark.task import Task
 
 
 def put(
@@ -130,10 +131,41 @@ def _showing(stream: BinaryIO, file: Path) -> Iterator[Callable[[int], None]]:
         def show(count: int) -> None:
             nonlocal bar
             if bar is None:
-                from tubeq_spark.cli.bar import Bar  # noqa: PLC0415
-
                 size = file.stat().st_size if str(file) != "-" and file.is_file() else None
                 bar = stack.enter_context(Bar(size))
             bar.show(count, stream)
 
         yield show
+
+
+class Bar:
+    """By bytes of a file, as its lines are not known; a context manager."""
+
+    def __init__(self, size: int | None) -> None:
+        """Show what is put of a file of so many bytes; `None` where that is not known."""
+        self._size = size
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("put {task.fields[count]:,}"),
+            BarColumn(bar_width=40),
+            TextColumn("{task.percentage:3.0f} %" if size else ""),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=size, count=0)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: object, _trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, count: int, stream: BinaryIO) -> None:
+        """So many tasks were put, and this is where the file is read."""
+        done = stream.tell() if self._size else 0
+        self._progress.update(self._task, count=count, completed=done)

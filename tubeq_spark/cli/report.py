@@ -11,8 +11,6 @@ import typer
 from tubeq_spark.cli.call import Call
 from tubeq_spark.errors import TubeNotFoundError
 
-__all__ = ["report"]
-
 #: Commits of each tube that conflicts are counted in.
 _COMMITS = 200
 

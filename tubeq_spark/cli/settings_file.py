@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 from tubeq_spark.admin.engines import ENGINES, needs_spark
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.rules import validation
-from tubeq_spark.rules.durability import VARIABLE
+from tubeq_spark.model import validation
+from tubeq_spark.model.durability import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = ["FILE_NAME", "Defaults", "read_defaults"]
 
 #: The file in the working directory that is read if no file is named.
 FILE_NAME = "tubeq.toml"

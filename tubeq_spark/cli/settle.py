@@ -10,8 +10,6 @@ from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.errors import InvalidOptionError
 
-__all__ = ["ack", "bury", "delete", "kick", "peek", "release", "touch"]
-
 
 def _task_id(text: str) -> int:
     """An id as it is printed, also in the quotes that it has in JSON."""

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
-__all__ = ["take"]
-
 #: Bytes of a variable: Linux takes no longer one than 131,072, and all of them share some megabytes.
 _VARIABLE_MOST = 32_768
 

@@ -1,15 +1,21 @@
-"""`tubeq top`: a table of all tubes and how fast they move, every few seconds."""
+"""`tubeq top`, and the tables of it and of `tubeq stats`."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tubeq_spark.cli.call import Call
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
+from tubeq_spark.markup import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -20,8 +26,6 @@ if TYPE_CHECKING:
     from tubeq_spark.cli.keys import Keys
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.queue import Queue
-
-__all__ = ["top"]
 
 #: Seconds from one look to the next: some milliseconds of work natively, near a second on Spark.
 _INTERVAL = {"native": 0.5, "spark": 2.0}
@@ -104,7 +108,6 @@ def _look_on(call: Call, queue: Queue, interval: float, limit: int, sort: str) -
     from rich.live import Live  # noqa: PLC0415
 
     from tubeq_spark.cli.keys import Keys  # noqa: PLC0415
-    from tubeq_spark.cli.tables import console, print_table  # noqa: PLC0415
 
     clock, screen = call.outside.clock, console()
     watch, number = _Watch(queue, clock.monotonic), 0
@@ -177,8 +180,6 @@ def _as_json(line: _Line, number: int) -> dict[str, Any]:
 
 def _fitting(lines: list[_Line], sort: str, screen: Console) -> Table:
     """A table with so many columns as a screen has room for."""
-    from tubeq_spark.cli.tables import width_of  # noqa: PLC0415  as above
-
     left_out: set[str] = set()
     table = _table(lines, sort)
     for column in _FIRST_LEFT_OUT:
@@ -192,8 +193,6 @@ def _fitting(lines: list[_Line], sort: str, screen: Console) -> Table:
 
 def _table(lines: list[_Line], sort: str, left_out: Collection[str] = ()) -> Table:
     """The lines, the greatest first; by their names where that is what they are sorted by."""
-    from tubeq_spark.cli.tables import age, plain_table  # noqa: PLC0415  as above
-
     if sort != "tube":
         lines = sorted(lines, key=lambda line: line.value(sort) or 0, reverse=True)
     columns = [column for column in _COLUMNS if column not in left_out]
@@ -215,3 +214,121 @@ def _with_keys(table: Table, keys: Keys) -> RenderableType:
     told = "  ".join(f"{key} {column}" for key, column in _KEYS.items())
     line = Text(f"sort by: {told}   {_QUIT} quit", style="dim")
     return Group(table, line) if keys.are_read else table
+
+
+_COUNTED = ("ready", "taken", "delayed", "buried", "done", "total")
+#: The calls that have columns, whether there were any or not; `tubeq show` has them all.
+_CALLS = ("put", "take", "ack", "release", "bury", "kick", "delete")
+#: Columns of a table that goes to a file or a pipe: nothing is cut there.
+_WIDE = 200
+#: Columns of its longest line, which a payload may be in.
+_LONGEST = 1_000_000
+#: Columns that are left of a text on a narrow terminal.
+_LEAST = 12
+_HIGH = 50
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+
+
+def console() -> Console:
+    """Standard output, as it is now."""
+    found = Console(file=sys.stdout, highlight=False)
+    return found if found.is_terminal else _console(_WIDE)
+
+
+def print_table(table: Table) -> None:
+    """Print a table to standard output, a line a row.
+
+    On a terminal that is too narrow text in the last column is cut; numbers never are, their lines go on
+    in the next one.
+    """
+    screen = console()
+    widest = width_of(table, screen)
+    if screen.is_terminal:
+        last = table.columns[-1]
+        if widest > screen.width and last.justify == "left":
+            last.max_width = _LEAST
+            last.max_width = max(_LEAST, screen.width - width_of(table, screen) + _LEAST)
+            widest = width_of(table, screen)
+        _console(max(screen.width, widest)).print(table)
+        return
+    wide = _console(max(_WIDE, widest))
+    with wide.capture() as captured:
+        wide.print(table)
+    for line in captured.get().splitlines():
+        sys.stdout.write(f"{line.rstrip()}\n")
+
+
+def _console(width: int) -> Console:
+    """Standard output with lines of this width; a height has to be said with it, and matters to nothing."""
+    return Console(file=sys.stdout, width=width, height=_HIGH, highlight=False)
+
+
+def width_of(table: Table, screen: Console) -> int:
+    """How many columns of a screen a table needs, if nothing of it is cut."""
+    return screen.measure(table, options=screen.options.update(width=_LONGEST)).maximum
+
+
+def statistics_table(found: Mapping[str, Any]) -> Table:
+    """Tubes, with their tasks by state and their calls."""
+    rows = [
+        [
+            name,
+            counts["type"],
+            *(counts["tasks"][state] for state in _COUNTED),
+            *(counts["calls"][call] for call in _CALLS),
+        ]
+        for name, counts in found.items()
+    ]
+    return plain_table(["tube", "type", *_COUNTED, *_CALLS], rows)
+
+
+def plain_table(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    """Numbers to the right, all else to the left; nothing where there is no value.
+
+    Args:
+        names: Of the columns.
+        rows: Their values: numbers, or texts.
+    """
+    values = [list(row) for row in rows]
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(names):
+        column = [row[place] for row in values]
+        numbers = all(value is None or _is_number(value) for value in column)
+        is_data = place == len(names) - 1 and not numbers
+        table.add_column(
+            name,
+            justify="right" if numbers and column else "left",
+            no_wrap=True,
+            overflow="ellipsis" if is_data else "fold",
+        )
+    for row in values:
+        table.add_row(*(Text(_shown(value)) for value in row))
+    return table
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | _Age)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return printable(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+class _Age(str):
+    """A duration as people say it, to the right of its column."""
+
+    __slots__ = ()
+
+
+def age(seconds: float | None) -> str | None:
+    """A duration as people say it: `5s`, `12m`, `3h`, `4d`."""
+    if seconds is None:
+        return None
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "m")):
+        if seconds >= 2 * size:
+            return _Age(f"{int(seconds / size)}{unit}")
+    return _Age(f"{seconds:.0f}s")

@@ -11,8 +11,6 @@ from tubeq_spark.cli.call import Call
 from tubeq_spark.cli.names import TubeName, names
 from tubeq_spark.cli.program import ExitCode
 
-__all__ = ["create", "drop", "release_all", "stats", "sweep", "truncate", "tubes"]
-
 _Yes = Annotated[bool, typer.Option("--yes", help="Do not ask")]
 
 
@@ -75,7 +73,7 @@ def stats(
     """Count tasks by state, and calls of the verbs."""
     call: Call = ctx.obj
     with call.queue() as queue:
-        from tubeq_spark.cli.tables import print_table, statistics_table  # noqa: PLC0415  as in call
+        from tubeq_spark.cli.top import print_table, statistics_table  # noqa: PLC0415  as in call
         from tubeq_spark.queue import typed_statistics  # noqa: PLC0415
 
         found = typed_statistics(queue, tube)

@@ -8,25 +8,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import QueueNotFoundError
-from tubeq_spark.observe.metrics import measure_tube
-from tubeq_spark.rules.clocks import told_drift
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.microseconds import US, to_us, us_from_seconds
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.times import US, to_us, told_drift, us_from_seconds
+from tubeq_spark.observe.statistics import measure_tube
 from tubeq_spark.storage.durability.recovery import damage
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES
 from tubeq_spark.storage.tables.registry import TubeStatus
-from tubeq_spark.subqueues.locks import lock_states
+from tubeq_spark.verbs.subqueue_locks import lock_states
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from tubeq_spark.rules.reports import TubeMetrics
+    from tubeq_spark.model.reports import TubeMetrics
     from tubeq_spark.runtime.context import QueueContext, TubeContext
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.storage.tables.registry import TubeRecord
-
-__all__ = ["Health", "Limits", "Problem", "examine"]
 
 #: Commits since the last checkpoint. Spark writes a checkpoint every 10 commits, the native engine
 #: every 50, or every 1,000 in a table with many removed files.

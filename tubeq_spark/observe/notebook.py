@@ -6,18 +6,15 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import TubeqError
 from tubeq_spark.markup import fields, joined, tag
-from tubeq_spark.observe.metrics import measure_tube
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.observe.pages import age, size
-from tubeq_spark.observe.statistics import QueueCounts, statistics_of, tube_table
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.observe.statistics import QueueCounts, measure_tube, statistics_of, tube_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.markup import Html
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-
-__all__ = ["TUBES", "queue_rows", "shown", "tube_fields"]
 
 #: Tubes of a queue that are read and shown.
 TUBES = 50

@@ -9,31 +9,16 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from tubeq_spark.markup import Html, joined, table, tag
-from tubeq_spark.rules.microseconds import from_us
+from tubeq_spark.model.times import from_us
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from tubeq_spark.model.reports import TubeMetrics
     from tubeq_spark.observe.health import Health
     from tubeq_spark.observe.snapshot import Flow, Snapshot, TubeSnapshot
-    from tubeq_spark.rules.reports import TubeMetrics
-    from tubeq_spark.storage.commit_note import Commit
-
-__all__ = [
-    "STATES",
-    "age",
-    "cards",
-    "depth",
-    "document",
-    "moment",
-    "overview",
-    "policy",
-    "section",
-    "size",
-    "tube_details",
-    "tube_now",
-]
+    from tubeq_spark.storage.outcome import Commit
 
 STATES = ("ready", "taken", "delayed", "buried")
 #: Sessions that are listed, the longest open ones first.

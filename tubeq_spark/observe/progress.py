@@ -6,17 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tubeq_spark.observe.metrics import oldest_ready_age
-from tubeq_spark.observe.statistics import statistics_of
+from tubeq_spark.observe.statistics import oldest_ready_age, statistics_of
 from tubeq_spark.runtime.context import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-    from tubeq_spark.storage.commit_note import Commit
-
-__all__ = ["TubeLook", "look", "moved", "newest_commits"]
+    from tubeq_spark.storage.outcome import Commit
 
 #: Commits that are read for one look at most.
 _MOST = 2_000

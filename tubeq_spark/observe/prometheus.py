@@ -14,20 +14,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from tubeq_spark.errors import TubeqError
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.model.error_text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from prometheus_client import Metric
 
-    from tubeq_spark.rules.reports import QueueMetrics, TubeMetrics
+    from tubeq_spark.model.reports import QueueMetrics, TubeMetrics
 
     Family = GaugeMetricFamily | CounterMetricFamily
     #: The values of a tube, with their labels besides the tube's name.
     Samples = Callable[[TubeMetrics], Iterable[tuple[tuple[str, ...], float | None]]]
-
-__all__ = ["QueueCollector", "QueueScrape", "text"]
 
 _STATES = ("ready", "delayed", "taken", "buried")
 #: Metrics with one value for each tube: name, help text, attribute of `TubeMetrics`.

@@ -6,18 +6,16 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from tubeq_spark.rules.membership import MemberName
-from tubeq_spark.rules.microseconds import from_us, us_from_seconds
-from tubeq_spark.rules.reports import SessionInfo
+from tubeq_spark.model.membership import MemberName
+from tubeq_spark.model.reports import SessionInfo
+from tubeq_spark.model.times import from_us, us_from_seconds
 from tubeq_spark.runtime.context import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tubeq_spark.rules.membership import Member
+    from tubeq_spark.model.membership import Member
     from tubeq_spark.runtime.context import QueueContext, TubeContext
-
-__all__ = ["sessions_of"]
 
 
 def sessions_of(queue: QueueContext, tubes: Iterable[TubeContext]) -> list[SessionInfo]:

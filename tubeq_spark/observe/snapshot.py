@@ -9,10 +9,8 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
+    from tubeq_spark.model.reports import QueueMetrics, SessionInfo, TubeMetrics
     from tubeq_spark.observe.health import Health
-    from tubeq_spark.rules.reports import QueueMetrics, SessionInfo, TubeMetrics
-
-__all__ = ["Flow", "Observed", "Snapshot", "TubeSnapshot", "flows", "take_snapshot"]
 
 
 class Observed(Protocol):

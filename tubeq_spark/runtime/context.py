@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.rules import refusals
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.lease_times import Headroom
-from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.rules.queue_state import QueueState
+from tubeq_spark.model import refusals
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.lease_times import Headroom
+from tubeq_spark.model.states import QueueState
+from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
 from tubeq_spark.storage.uninterrupted import uninterrupted
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.errors import TubeNotFoundError
-    from tubeq_spark.rules.stored_task import StoredTask
-    from tubeq_spark.rules.tube_types import Driver
-    from tubeq_spark.runtime.codecs import PayloadCodec
-    from tubeq_spark.runtime.counters import Counters
+    from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.tube_types import Driver
+    from tubeq_spark.payloads.codecs import PayloadCodec
+    from tubeq_spark.runtime.events import Counters
     from tubeq_spark.runtime.held_tasks import HeldTasks
-    from tubeq_spark.runtime.lapsed_sessions import ExpiredSessionCache
     from tubeq_spark.runtime.session import Session
+    from tubeq_spark.runtime.sessions_over import ExpiredSessionCache
     from tubeq_spark.runtime.unknown_takes import UnknownTakes
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.locking import TableLock
-    from tubeq_spark.storage.log_readers import LogReaders
+    from tubeq_spark.storage.locks.log_readers import LogReaders
+    from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.spark.task_frames import TaskFrames
     from tubeq_spark.storage.tables.capacity import CapacityGate
-    from tubeq_spark.storage.tables.ended_tasks import EndedTasks
+    from tubeq_spark.storage.tables.counts import EndedTasks
     from tubeq_spark.storage.tables.id_slots import Slots
     from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.storage.tables.segment_reader import SegmentReader

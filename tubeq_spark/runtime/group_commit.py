@@ -13,8 +13,6 @@ from tubeq_spark.storage.uninterrupted import for_others
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["GroupCommit", "each"]
-
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 

@@ -15,8 +15,6 @@ from tubeq_spark.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Heart"]
-
 log = logging.getLogger(__name__)
 #: Seconds that a stop, and the end of the process, wait for a beat that is under way.
 _PATIENCE = 30.0

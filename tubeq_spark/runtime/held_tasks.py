@@ -15,14 +15,12 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.lifecycle import due
+from tubeq_spark.model.states import due
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tubeq_spark.rules.stored_task import StoredTask
-
-__all__ = ["HeldTasks"]
+    from tubeq_spark.model.stored_task import StoredTask
 
 
 class HeldTasks:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 from tubeq_spark.errors import SessionError
-from tubeq_spark.rules.ids import Numbers, Range, tick_at, ticks
-from tubeq_spark.rules.lifecycle import due
-from tubeq_spark.rules.membership import Member, MemberName, SlotLease
-from tubeq_spark.rules.microseconds import plus, to_us, us_from_seconds
+from tubeq_spark.model.ids import Numbers, Range, tick_at, ticks
+from tubeq_spark.model.membership import Member, MemberName, SlotLease
+from tubeq_spark.model.states import due
+from tubeq_spark.model.times import plus, to_us, us_from_seconds
 from tubeq_spark.runtime.heart import Heart
 
 if TYPE_CHECKING:
@@ -21,17 +21,15 @@ if TYPE_CHECKING:
 
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
-    from tubeq_spark.rules.membership import (
+    from tubeq_spark.model.membership import (
         HeldTasks,
         SessionName,
         SessionTable,
         SessionView,
         SlotTable,
     )
-    from tubeq_spark.runtime.counters import Counters
+    from tubeq_spark.runtime.events import Counters
     from tubeq_spark.runtime.vacuum_requests import VacuumRequests
-
-__all__ = ["DEFAULT_TTR", "Session"]
 
 log = logging.getLogger(__name__)
 #: Seconds from the last heartbeat of a session until its tasks are released.

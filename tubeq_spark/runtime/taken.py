@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.lease_times import is_mostly_left
-from tubeq_spark.rules.lifecycle import due
+from tubeq_spark.model.lease_times import is_mostly_left
+from tubeq_spark.model.states import due
 from tubeq_spark.storage.rows_after import rows_after
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Clause
-
-__all__ = ["LeasedBatch", "TakenRows", "TaskRows"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,12 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.microseconds import US, to_us
+from tubeq_spark.model.times import US, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark.clock import Clock
-
-__all__ = ["UnknownTakes"]
 
 log = logging.getLogger(__name__)
 #: Seconds after which no request that was sent once can be under way any more.

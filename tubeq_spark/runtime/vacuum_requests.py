@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.microseconds import US
+from tubeq_spark.model.times import US
 
 if TYPE_CHECKING:
-    from tubeq_spark.rules.membership import LongStatements, VacuumTable
-
-__all__ = ["VacuumRequests"]
+    from tubeq_spark.model.membership import LongStatements, VacuumTable
 
 #: Seconds that a statement runs before VACUUM is asked to wait for it.
 _LONG = 300.0

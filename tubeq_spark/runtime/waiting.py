@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
 
-__all__ = ["looks"]
-
 #: Longest nap of a blocking take: how soon it sees a put of its own host, in seconds.
 _NAP = 0.02
 #: Less than this many seconds are none: a clock need not be able to sleep them.

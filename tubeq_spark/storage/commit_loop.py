@@ -16,12 +16,11 @@ from weakref import WeakKeyDictionary
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
-from tubeq_spark.rules.backoff import Backoff
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.storage.commit_note import Note
+from tubeq_spark.model.backoff import Backoff
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.disk import SyncError
-from tubeq_spark.storage.outcome import Outcome, is_missing_table, outcome_of
-from tubeq_spark.storage.running_statements import RunningStatements
+from tubeq_spark.storage.locks.log_readers import RunningStatements
+from tubeq_spark.storage.outcome import Note, Outcome, is_missing_table, outcome_of
 from tubeq_spark.storage.statement import Affected, Append, Statement
 from tubeq_spark.storage.uninterrupted import gives_up
 
@@ -31,9 +30,7 @@ if TYPE_CHECKING:
     from tubeq_spark.clock import Clock
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.locking import TableLock
-
-__all__ = ["CommitLoop", "LoopStats", "Plan", "Stale"]
+    from tubeq_spark.storage.locks.table_lock import TableLock
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Syncs files and directories to the disk, and finds the mount of a path."""
+"""Files and directories of this host: written to the disk, removed when empty, and what the system says of them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ import uuid
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.log_names import checksum_of
+from tubeq_spark.storage.location import local_directory, path_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-__all__ = [
-    "SyncError",
-    "mount_of",
-    "replacing",
-    "sync_directory",
-    "sync_file",
-    "sync_file_system",
-]
 
 #: Linux' `statx`: look at a path as it is, and ask for the mount's id, which no later mount gets again.
 _AT_FDCWD, _STATX_MNT_ID, _STATX_MNT_ID_UNIQUE = -100, 0x1000, 0x4000
@@ -135,3 +129,74 @@ def _libc() -> Any:
     with suppress(OSError, TypeError):
         return ctypes.CDLL(None, use_errno=True)
     return object()
+
+
+class FileError(StoreError):
+    """A file or directory of this host cannot be used; nothing was written."""
+
+
+@contextmanager
+def using(path: Path) -> Iterator[None]:
+    """Run a block that uses a file or a directory.
+
+    Raises:
+        FileError: It cannot be used.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = reason_of(error).replace(f": {str(path)!r}", "", 1)
+        msg = f"{path} cannot be used: {reason}"
+        raise FileError(msg) from error
+
+
+_SEGMENT, _KEPT = "segment=", "segment=0"
+#: Seconds since a directory was written to. A writer that made one writes its file at once.
+_OLD = 3600.0
+
+
+@contextmanager
+def without_empty_directories(table: str) -> Iterator[None]:
+    """Run a block that removes dead files of a table, then remove empty directories.
+
+    Nothing on other storage than local files: there are no directories.
+
+    Args:
+        table: Its SQL name.
+    """
+    path = path_of(table)
+    directory = None if path is None else local_directory(path)
+    # By when they were written to before the block: it writes to those from which it removes files.
+    old = [] if directory is None else _old(directory)
+    yield
+    for segment in old:
+        _remove(segment)
+
+
+def _old(table: Path) -> Sequence[str]:
+    before = SystemClock().now().timestamp() - _OLD
+    with suppress(FileNotFoundError), os.scandir(table) as entries:
+        return [
+            entry.path
+            for entry in entries
+            if entry.name.startswith(_SEGMENT)
+            and entry.name != _KEPT
+            and entry.stat(follow_symlinks=False).st_mtime < before
+        ]
+    return []
+
+
+def _remove(segment: str) -> None:
+    """Remove a directory if it has only checksum files of removed files."""
+    with suppress(OSError):
+        os.rmdir(segment)  # noqa: PTH106  (there may be a million)
+        return
+    # It is not empty, or another process has removed it.
+    with suppress(OSError):
+        names = set(os.listdir(segment))  # noqa: PTH208
+        checksums = [n for n in names if n.startswith(".") and n.endswith(".crc")]
+        orphans = [name for name in checksums if name[1:-4] not in names]
+        for name in orphans:
+            os.unlink(os.path.join(segment, name))  # noqa: PTH108, PTH118
+        if len(orphans) == len(names):
+            os.rmdir(segment)  # noqa: PTH106

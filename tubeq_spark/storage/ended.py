@@ -1,23 +1,22 @@
-"""Counts the tasks that a commit ends, and their total in the log of a table.
-
-A commit of the native engine has the new total in a `txn` action of Delta: it is written with the
-commit or not at all, checkpoints keep it, and a snapshot has it without a read. In a MERGE of Spark
-such an action would conflict with other commits. So its note has the number of ended tasks, and a
-sweep adds these numbers to a separate total. Both totals have the tube's id in their names, so they
-begin at zero in a table that is used for a new tube of the same name.
-"""
+"""How many tasks commits bring to their end, and what the log of a tube's table tells of them."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.storage.durability.log_names import checkpoints_in, commit_file, versions_of
+from tubeq_spark.storage.outcome import PATTERN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.statement import Affected
-
-__all__ = ["FOR_EVER_MS", "TOTALS", "Ended", "told_total", "total"]
 
 #: Both totals of a tube, and any others of other tubes, are under names that begin so.
 TOTALS = "tubeq.done"
@@ -80,3 +79,208 @@ class Ended:
         if not affected.total:
             return 0
         return affected.deleted if self.count is None else self.count
+
+
+#: In the log the total of notes is multiplied by this. The difference makes room for writing the same total
+#: once more with a greater number, and a later moment: one that Spark has written is forgotten in the end.
+RENEWALS = 1 << 10
+_ENDED = re.compile(PATTERN + r" ended=(?P<tube>\d+):(?:(?P<count>\d+)|in:(?P<gone>-?\d+)|deleted)")
+_READ = re.compile(r"^tubeq operation=\w+ .*? read=(\d+):(-?\d+)")
+#: The rows that a commit of Spark has deleted, as its metrics call them.
+_DELETED = ("numTargetRowsDeleted", "numDeletedRows")
+
+
+@dataclass(frozen=True, slots=True)
+class EndedNote:
+    """The ended tasks in the note of a commit of Spark.
+
+    Attributes:
+        version: Of the commit.
+        count: How many tasks have ended; `None`: it does not tell.
+        removed_in_feed: The segment where their rows are, all that is there; `None`: they are deleted.
+    """
+
+    version: int
+    count: int | None
+    removed_in_feed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EndedLog:
+    """The totals and notes of a tube in a log.
+
+    Attributes:
+        native: The total of the native engine's commits.
+        told_version: What stands for the total of the notes that were added up.
+        told_at_ms: When that was written, in milliseconds; `None`: it is not known, or there is none.
+        notes: The notes that were not.
+        version: The table's version.
+    """
+
+    native: int
+    told_version: int
+    told_at_ms: int | None
+    notes: Sequence[EndedNote]
+    version: int
+
+    @property
+    def told(self) -> int:
+        """The sum of the notes that were added up."""
+        return self.told_version // RENEWALS
+
+
+def said_read(tube: int, version: int) -> str:
+    """The transaction id of a commit that adds up the notes of a tube up to a version."""
+    return f" read={tube}:{version}"
+
+
+def tube_of(commit: Mapping[str, Any]) -> int | None:
+    """The tube whose ended tasks a note counts; `None` if it counts none."""
+    found = _ENDED.search(_text(commit))
+    return None if found is None else int(found["tube"])
+
+
+def notes_of(
+    tube: int, commits: Iterable[Mapping[str, Any]], known: EndedLog | None = None
+) -> list[EndedNote]:
+    """The notes that no sweep has added up yet.
+
+    Args:
+        tube: The id of the tube.
+        commits: The commits by what the history tells of them, the newest first.
+        known: What the log has told before them.
+    """
+    notes, first = list[EndedNote](), -1
+    for commit in commits:
+        version = int(commit["version"])
+        if version <= first:
+            break
+        read = _READ.search(commit.get("userMetadata") or "")
+        if read is not None and int(read[1]) == tube:
+            first = max(first, int(read[2]))
+        found = _ENDED.search(_text(commit))
+        if found is not None and int(found["tube"]) == tube:
+            notes.append(_note(version, found, commit.get("operationMetrics") or {}))
+    notes += known.notes if known is not None else ()
+    return [note for note in notes if note.version > first]
+
+
+def _note(version: int, found: re.Match[str], metrics: Mapping[str, Any]) -> EndedNote:
+    if found["gone"] is not None:
+        return EndedNote(version, None, int(found["gone"]))
+    if found["count"] is not None:
+        return EndedNote(version, int(found["count"]))
+    told = (int(metrics[name]) for name in _DELETED if name in metrics)
+    return EndedNote(version, next(told, None))
+
+
+def _text(commit: Mapping[str, Any]) -> str:
+    """Find the note in a commit of Spark."""
+    return str((commit.get("operationParameters") or {}).get("predicate") or "")
+
+
+#: What no other commit says, or few: the others are not parsed.
+_ENDED_LOCALLY, _READ_LOCALLY, _TOTAL = b" ended=", b" read=", b'{"txn"'
+
+#: How often a log is read again that was shortened meanwhile.
+_TRIES = 5
+
+
+def read_log(log: Path, tube: int) -> EndedLog:
+    """The totals and notes of a tube in a log.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(FileNotFoundError):
+            return _read(log, tube)
+    return _read(log, tube)
+
+
+def _read(log: Path, tube: int) -> EndedLog:
+    names = [path.name for path in log.iterdir()]
+    versions = versions_of(names)
+    last = versions[-1] if versions else -1
+    totals = _totals(log, names, versions)
+    notes = notes_of(tube, _commits(log, versions))
+    native, _ = totals.get(total(tube), (0, None))
+    return EndedLog(native, *totals.get(told_total(tube), (0, None)), notes, last)
+
+
+def notes_in(log: Path, tube: int, last: int, known: EndedLog | None) -> list[EndedNote]:
+    """The notes of a tube in a log up to a version.
+
+    Args:
+        log: The directory of the log.
+        tube: The id of the tube.
+        last: The version.
+        known: What the log has told at an earlier version.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    if known is not None and known.version >= last:
+        if known.version == last:
+            return list(known.notes)
+        # The table was created again.
+        known = None
+    since = -1 if known is None else known.version
+    versions = [v for v in versions_of(path.name for path in log.iterdir()) if since < v <= last]
+    return notes_of(tube, _commits(log, versions), known)
+
+
+def first_note(log: Path, before: int) -> int | None:
+    """The first version with a note that no sweep has added up; `None` if none has."""
+    versions = versions_of(path.name for path in log.iterdir())
+    tubes = {tube_of(commit) for commit in _commits(log, [v for v in versions if v < before])}
+    first = [
+        note.version
+        for tube in tubes
+        if tube is not None
+        for note in notes_of(tube, _commits(log, versions))
+        if note.version < before
+    ]
+    return min(first, default=None)
+
+
+def _commits(log: Path, versions: list[int]) -> Iterator[dict[str, Any]]:
+    """The commits, the newest first; only the version of those without a note."""
+    for version in reversed(versions):
+        try:
+            text = Path(commit_file(log, version)).read_bytes()
+        except FileNotFoundError:
+            # The log was shortened meanwhile: what lies before is added up.
+            return
+        said: dict[str, Any] = {}
+        if _ENDED_LOCALLY in text or _READ_LOCALLY in text:
+            actions = (json.loads(line) for line in text.splitlines() if line.strip())
+            said = next((a["commitInfo"] for a in actions if "commitInfo" in a), {})
+        yield {**said, "version": version}
+
+
+def _totals(log: Path, names: list[str], versions: list[int]) -> dict[str, tuple[int, int | None]]:
+    """The totals of all tubes with their times; they only grow, so the greatest is the newest."""
+    found: dict[str, tuple[int, int | None]] = {}
+    checkpoints = sorted(name for name, file in checkpoints_in(names).items() if file.is_parquet)
+    last = checkpoints[-1][:20] if checkpoints else None
+    for transaction in itertools.chain(
+        *(_checkpointed(log / name) for name in checkpoints if name[:20] == last),
+        *(_committed(log, v) for v in versions if last is None or v > int(last)),
+    ):
+        app, version = transaction["appId"], int(transaction["version"])
+        if version >= found.get(app, (0, None))[0]:
+            found[app] = (version, transaction.get("lastUpdated"))
+    return found
+
+
+def _checkpointed(file: Path) -> list[dict[str, Any]]:
+    from pyarrow.parquet import read_table  # noqa: PLC0415  what is new has none
+
+    found: list[dict[str, Any] | None] = read_table(file, columns=["txn"]).column("txn").to_pylist()
+    return [transaction for transaction in found if transaction is not None]
+
+
+def _committed(log: Path, version: int) -> list[dict[str, Any]]:
+    lines = Path(commit_file(log, version)).read_bytes().splitlines()
+    return [json.loads(line)["txn"] for line in lines if line.startswith(_TOTAL)]

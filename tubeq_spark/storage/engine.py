@@ -11,15 +11,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.storage.commit_note import Commit, Note
-    from tubeq_spark.storage.committer import Committer
-    from tubeq_spark.storage.ended_log import EndedLog
+    from tubeq_spark.storage.ended import EndedLog
+    from tubeq_spark.storage.locks.committer import Committer
+    from tubeq_spark.storage.outcome import Commit, Note
     from tubeq_spark.storage.query import Query
-    from tubeq_spark.storage.segment_facts import BadFile
+    from tubeq_spark.storage.rows import BadFile
     from tubeq_spark.storage.statement import Affected, Append, Statement
     from tubeq_spark.storage.tables.schema import NewTable
-
-__all__ = ["Engine", "Extent", "Tables"]
 
 T = TypeVar("T")
 

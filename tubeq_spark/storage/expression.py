@@ -16,45 +16,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = [
-    "FAIL",
-    "FALSE",
-    "STALE",
-    "TRUE",
-    "And",
-    "Case",
-    "Column",
-    "Combined",
-    "Compared",
-    "Concat",
-    "Contains",
-    "Expression",
-    "Fail",
-    "Greatest",
-    "In",
-    "IsNull",
-    "Literal",
-    "Lower",
-    "Mapped",
-    "Micros",
-    "Moment",
-    "Not",
-    "Or",
-    "Quotient",
-    "Row",
-    "Type",
-    "Value",
-    "all_of",
-    "any_of",
-    "at",
-    "case",
-    "integer",
-    "literal",
-    "null",
-    "row",
-    "small",
-]
-
 #: The error of a statement whose rows have changed since its decision.
 STALE = "tubeq:stale"
 

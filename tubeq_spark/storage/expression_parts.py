@@ -10,8 +10,6 @@ from tubeq_spark.storage.expression import Column, Expression
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["aliases_of", "columns_of", "parts_of", "replaced"]
-
 
 def parts_of(expression: Expression) -> tuple[Expression, ...]:
     """The expressions right below one: all that its fields hold."""

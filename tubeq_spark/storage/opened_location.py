@@ -1,21 +1,22 @@
-"""An opened location: its resolved path, and the locks of its writers."""
+"""A location that was opened: where it really is, and which programs may commit there."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from tubeq_spark.rules.durability import Durability
+from tubeq_spark.errors import StoreError
+from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SESSIONS, TUBES, local_directory
-from tubeq_spark.storage.locking import TableLock, table_lock_of
+from tubeq_spark.storage.locks.table_lock import TableLock, table_lock_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tubeq_spark.storage.engine import Tables
     from tubeq_spark.storage.location import Location
-
-__all__ = ["LOCKS", "OpenedLocation", "recover_system_tables", "settle_system_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +75,46 @@ def settle_system_tables(opened: OpenedLocation) -> None:
     """
     for name in (SESSIONS, TUBES):
         opened.table_lock(name).settle()
+
+
+#: Property of the registry: the engine that made the location, where only one kind may commit.
+WRITERS = "tubeq.writers"
+
+
+def allows_one_engine_only(uri: str) -> bool:
+    """Whether a location is where only one kind of engine may commit."""
+    return urlsplit(uri).scheme in ("s3", "s3a", "s3n")
+
+
+def require_writers(tables: Tables, opened: OpenedLocation, engine: str) -> None:
+    """Refuse an engine if the other one commits to the location.
+
+    Raises:
+        StoreError: It is of the other engine.
+    """
+    if opened.location.in_catalog or not allows_one_engine_only(opened.uri):
+        return
+    # Locations that were created before the native engine existed belong to Spark.
+    theirs = tables.property(opened.location.table(TUBES), WRITERS) or "spark"
+    if theirs != engine:
+        raise StoreError(_refusal(opened, theirs, engine))
+
+
+def why_not(opened: OpenedLocation, other: str, engine: str) -> str | None:
+    """Why an engine must not commit to a location of the other; `None` if it may.
+
+    Args:
+        opened: The location, which `other` was let into.
+        other: That engine.
+        engine: The one that would commit as well.
+    """
+    if other == engine or opened.location.in_catalog or not allows_one_engine_only(opened.uri):
+        return None
+    return _refusal(opened, other, engine)
+
+
+def _refusal(opened: OpenedLocation, theirs: str, engine: str) -> str:
+    return (
+        f"{opened.uri} was made by engine={theirs!r}: on S3 the commits of engine={engine!r} and its "
+        f"would overwrite each other; open it with engine={theirs!r}"
+    )

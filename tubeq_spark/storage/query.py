@@ -34,30 +34,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.expression import Type
 
-__all__ = [
-    "Aggregate",
-    "Among",
-    "Firsts",
-    "Function",
-    "Node",
-    "Query",
-    "Select",
-    "Struct",
-    "Union",
-    "any_holds",
-    "collected",
-    "count",
-    "count_if",
-    "greatest",
-    "has_aggregates",
-    "keys_of",
-    "last_by",
-    "least",
-    "named",
-    "node",
-    "total",
-]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Among(Expression):

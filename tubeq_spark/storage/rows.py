@@ -1,33 +1,25 @@
-"""Converts rows of a tube between Arrow and Python."""
+"""Rows of a tube between Arrow and Python, and what reads tell of its segments."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tubeq_spark.rules.arrow_values import with_dicts
-from tubeq_spark.rules.lifecycle import TIMERS
-from tubeq_spark.rules.stored_task import StoredTask, Unreadable
-from tubeq_spark.storage.arrow_arrays import array, repeated
+from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.stored_task import StoredTask, Unreadable
+from tubeq_spark.payloads.arrow_values import with_dicts
+from tubeq_spark.storage.arrow.arrays import array, repeated
 from tubeq_spark.storage.expression import Column, Micros, Moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tubeq_spark.rules.options import NewTask
+    from tubeq_spark.model.options import NewTask
+    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
-
-__all__ = [
-    "COLUMNS",
-    "INSERTED",
-    "insert_schema",
-    "insert_table",
-    "stored_column",
-    "stored_rows",
-    "stored_tasks",
-    "with_leaves",
-]
+    from tubeq_spark.task import TaskState
 
 #: How each attribute of a StoredTask is selected.
 COLUMNS: Final[Mapping[str, Expression]] = {
@@ -180,3 +172,105 @@ def insert_table(
     ]
     arrays = [array(v, f.type) for v, f in zip(values, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class BadFile:
+    """A data file of a tube that is not as it was written, so that reads leave its segment out.
+
+    Attributes:
+        path: Where it is.
+        fault: What is wrong with it, without the subject.
+        segment: Its segment.
+        rows: How many rows it has, by the log; `None`: that does not tell.
+    """
+
+    path: str
+    fault: str
+    segment: int | None
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSelection:
+    """The result of a selection in one segment, and for one sub-queue if grouped."""
+
+    segment: int
+    count: int
+    last: OrderPosition
+    in_lease_segment: bool
+    delayed: int
+    shortest_ttr: int | None
+    utube: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpan:
+    """A segment, its highest task id, and whether it is a lease segment."""
+
+    segment: int
+    last: int
+    in_lease_segment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DueGroup:
+    """Tasks of one segment with the same change by time.
+
+    Attributes:
+        segment: Where they are.
+        state: As stored.
+        over: Whether their life has ended.
+        worn: Whether they are buried rather than readied.
+        count: How many.
+    """
+
+    segment: int
+    state: TaskState
+    over: bool
+    worn: bool
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The work of a sweep in a tube.
+
+    Attributes:
+        due: Tasks whose state has changed by time and is not written yet.
+        owners: Who holds tasks, in ended leases too.
+        leftovers: Segments with rows of tubes that had this name before, or gone rows.
+        tiny: Segments of few tasks, none of them taken.
+    """
+
+    due: int
+    owners: tuple[str, ...]
+    leftovers: int
+    tiny: int
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueueHead:
+    """A sub-queue with ready tasks: the first of them and their number."""
+
+    utube: str | None
+    first: OrderPosition
+    count: int
+    in_lease_segment: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UtubeLock:
+    """A lock on a sub-queue.
+
+    Attributes:
+        utube: The sub-queue; `None` is one too.
+        take_id: The number of the take: the segment its tasks were moved to.
+        owner: Session and epoch that locked it.
+        taken_at: When, in microseconds.
+    """
+
+    utube: str | None
+    take_id: int
+    owner: str
+    taken_at: int

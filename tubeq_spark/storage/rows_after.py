@@ -11,8 +11,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.rules.lifecycle import TIMERS
-from tubeq_spark.rules.stored_task import StoredTask
+from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.storage.expression import (
     TRUE,
     And,
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     #: A value for a row; moments are microseconds.
     Value: TypeAlias = Callable[[StoredTask], Any]
-
-__all__ = ["row_value", "rows_after"]
 
 _STATES = {state.value: state for state in TIMERS}
 #: The value of each attribute of a StoredTask, in their order, by the name of its column.

@@ -1,4 +1,4 @@
-"""Statements and appends that verbs commit, and the number of changed rows. Plain data."""
+"""What a verb has committed: a statement or an append, of rows that it chose. Plain data."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.ended import Ended
     from tubeq_spark.storage.expression import Column, Expression, Literal, Type
 
     #: Rows of a caller's: those that the driver holds, or a DataFrame.
     Source: TypeAlias = DataFrame | pa.Table
-
-__all__ = ["ONE_ROW", "Affected", "Append", "Clause", "Given", "Rows", "Statement", "Using"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +161,73 @@ class Append:
     def tasks(self) -> int | None:
         """The number of its tasks."""
         return self.size or None
+
+
+#: More tasks than this are not named in the text of a statement.
+MOST_NAMED = 200
+
+
+@dataclass(frozen=True, slots=True)
+class SettleRow:
+    """One source row of a `settle`: a row of a segment, or all of it.
+
+    Attributes:
+        segment: Where the row is.
+        task_id: The row; `None` is every row of the segment.
+        chosen: Whether it is changed, or only moved along with the rest of its lease segment.
+        complete: Whether the source names every row of the segment: one more fails the statement.
+    """
+
+    segment: int
+    task_id: int | None
+    chosen: bool = True
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SubqueueShare:
+    """The rows of one sub-queue that a take moves: all up to a position, to a lease segment."""
+
+    utube: str | None
+    last: OrderPosition
+    take_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangedRow:
+    """The rows that an exchange removes: a task, or all of a sub-queue in a lease segment."""
+
+    segment: int
+    utube: str | None
+    task_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PutIdentity:
+    """A name that a tube remembers, with its highest version.
+
+    A put is a repetition when a version as high was put before. So a stream, whose batches are
+    numbered, takes one place in the tube's memory, however many batches it has.
+
+    Attributes:
+        name: Unique in the tube; begins with a prefix for its kind, so that kinds never clash.
+        version: 1 for the only put of that name, or the number of a batch, >= 0.
+    """
+
+    name: str
+    version: int
+
+    @classmethod
+    def of_key(cls, key: str) -> PutIdentity:
+        """One put, by a key that the program chose."""
+        return cls(f"key {key}", 1)
+
+    @classmethod
+    def of_batch(cls, stream: str, batch: int) -> PutIdentity:
+        """A micro-batch of a stream with a name of the program."""
+        return cls(f"stream {stream}", batch)
+
+    @classmethod
+    def of_query_batch(cls, query: str, batch: int) -> PutIdentity:
+        """A micro-batch of a streaming query, by the query id in its checkpoint."""
+        return cls(f"query {query}", batch)

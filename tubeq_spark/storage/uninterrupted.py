@@ -25,16 +25,6 @@ from tubeq_spark.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = [
-    "PATIENCE",
-    "THREAD_NAME",
-    "for_others",
-    "gives_up",
-    "if_interrupted",
-    "is_interrupted",
-    "uninterrupted",
-]
-
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tubeq_spark.errors import InvalidOptionError
-from tubeq_spark.rules import validation
-from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage.arrow_arrays import empty
+from tubeq_spark.model import validation
+from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.storage.spark import change_feed
+from tubeq_spark.storage.spark import task_frames
 from tubeq_spark.storage.spark.quoting import moment
 from tubeq_spark.storage.statement import Append
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
-
-__all__ = ["changes"]
 
 #: What makes a table, or makes one of an earlier tube fit this one: the feed is on from here.
 _MADE = "operation IN ('CREATE TABLE', 'SET TBLPROPERTIES')"
@@ -45,7 +43,7 @@ def changes(ctx: TubeContext, starting: int | dt.datetime | None) -> DataFrame:
     if not ctx.table.change_feed:
         msg = f"tube {ctx.record.name!r} has no feed of changes: create it with change_feed=True"
         raise InvalidOptionError(msg)
-    return change_feed.changes(ctx.frames.engine.spark, ctx.table, _start(ctx, starting))
+    return task_frames.changes(ctx.frames.engine.spark, ctx.table, _start(ctx, starting))
 
 
 def _start(ctx: TubeContext, starting: int | dt.datetime | None) -> int:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from tubeq_spark.errors import InvalidOptionError, TubeBusyError
-from tubeq_spark.rules import validation
-from tubeq_spark.storage.put_identity import PutIdentity
+from tubeq_spark.model import validation
 from tubeq_spark.storage.spark import jvm
+from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.verbs.put_frame import count_frame, put_frame
 from tubeq_spark.verbs.take import wait_for
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.task import PutResult
     from tubeq_spark.verbs.put_frame import CountedFrame
-
-__all__ = ["ForeachBatch", "put_batch", "require_identity"]
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,12 @@ from tubeq_spark.errors import (
     TaskNotFoundError,
     TubeNotFoundError,
 )
-from tubeq_spark.rules import validation
-from tubeq_spark.rules.microseconds import us_from_seconds
+from tubeq_spark.model import validation
+from tubeq_spark.model.times import us_from_seconds
 from tubeq_spark.runtime.context import perform
 from tubeq_spark.tarantool15 import verbs
-from tubeq_spark.tarantool15.statistics import statistics15
 from tubeq_spark.tarantool15.task_index import TaskIndex
-from tubeq_spark.tarantool15.tasks import Task15, meta, put_options, task15
+from tubeq_spark.tarantool15.tasks import Task15, meta, put_options, statistics15, task15
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from tubeq_spark.queue import Queue
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
-
-__all__ = ["Queue15"]
 
 T = TypeVar("T")
 

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.admin.tubes import context_of
 from tubeq_spark.errors import InvalidOptionError, TubeNotFoundError
-from tubeq_spark.rules.tube_types import TIMED_OPTIONS
+from tubeq_spark.model.tube_types import TIMED_OPTIONS
 from tubeq_spark.runtime.context import perform
-from tubeq_spark.tarantool15.order import USUAL_PRI, stored_pri
+from tubeq_spark.tarantool15.tasks import USUAL_PRI, stored_pri
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tubeq_spark.queue import Queue
     from tubeq_spark.tube import Tube
-
-__all__ = ["TaskIndex"]
 
 T = TypeVar("T")
 

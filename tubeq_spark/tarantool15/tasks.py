@@ -1,20 +1,66 @@
-"""Tasks, options of puts and metadata in the form of Tarantool 1.5."""
+"""A task as Tarantool 1.5 had it: its fields, its order, and the names of states and calls."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.rules import validation
-from tubeq_spark.rules.microseconds import from_us, seconds_from_us
-from tubeq_spark.tarantool15.order import USUAL_PRI, priority_of, rank_of, stored_pri
+from tubeq_spark.admin.tubes import context_of
+from tubeq_spark.model import validation
+from tubeq_spark.model.times import from_us, seconds_from_us
+from tubeq_spark.model.validation import PRI_MAX
+from tubeq_spark.observe.statistics import statistics_of
+from tubeq_spark.runtime.events import old_calls_of
 from tubeq_spark.task import Task, TaskState
 
 if TYPE_CHECKING:
-    from tubeq_spark.rules.stored_task import StoredTask
+    from collections.abc import Sequence
+
+    from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.observe.statistics import TubeStatistics
     from tubeq_spark.tube import Tube
 
-__all__ = ["Task15", "meta", "put_options", "task15"]
+#: The priority of a task that was put without one.
+USUAL_PRI = 127
+_PRIORITIES = 256
+#: The first and last stored `pri` of rank 0.
+USUAL_FIRST, USUAL_LAST = 0, _PRIORITIES - 1
+#: All ranks fit into the INT of the column.
+_LAST_RANK = PRI_MAX // _PRIORITIES
+_FIRST_RANK = -_LAST_RANK - 1
+
+
+def stored_pri(priority: int, rank: int = 0) -> int:
+    """The `pri` of a task with a priority from 0 to 255 (the highest) at a rank."""
+    return rank * _PRIORITIES + USUAL_LAST - priority
+
+
+def priority_of(stored: int) -> int:
+    """The priority in a stored `pri`."""
+    return USUAL_LAST - stored % _PRIORITIES
+
+
+def rank_of(stored: int) -> int:
+    """The rank in a stored `pri`."""
+    return stored // _PRIORITIES
+
+
+def rank_before(first: int | None) -> int:
+    """The rank of an urgent task: before the first stored `pri` (`None`: none is below the usual).
+
+    If no lower rank is left, it shares the first one.
+    """
+    rank = 0 if first is None else min(0, rank_of(first))
+    return max(_FIRST_RANK, rank - 1)
+
+
+def rank_behind(last: int | None) -> int:
+    """The rank of a requeued task: behind the last stored `pri` (`None`: none is above the usual).
+
+    If no higher rank is left, it shares the last one.
+    """
+    rank = 0 if last is None else max(0, rank_of(last))
+    return min(_LAST_RANK, rank + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +122,28 @@ def meta(tube: Tube, row: StoredTask, now_us: int) -> dict[str, Any]:
         "ctaken": row.attempts,
         "now": from_us(now_us),
     }
+
+
+_OPEN = ("ready", "delayed", "taken", "buried")
+#: Counters with the same name as those of `Queue.statistics`; `dig` is `kick` there.
+_CALLS = {name: name for name in ("take", "ack", "bury", "delete", "ttl")} | {"dig": "kick"}
+
+
+def statistics15(tubes: Sequence[Tube]) -> dict[str, Any]:
+    """Return the statistics of some tubes of a queue, by their names."""
+    if not tubes:
+        return {}
+    contexts = [context_of(tube) for tube in tubes]
+    found = statistics_of(contexts[0].queue, contexts)
+    return {of.ctx.record.name: _in_old_names(of) for of in found}
+
+
+def _in_old_names(found: TubeStatistics) -> dict[str, Any]:
+    tasks = {name: found.tasks[name] for name in (*_OPEN, "total")}
+    # The other stored tasks are those that the verb `done` keeps.
+    tasks["done"] = tasks["total"] - sum(tasks[name] for name in _OPEN)
+    old = old_calls_of(found.ctx.record.id, found.written)
+    calls = {name: found.calls[event] for name, event in _CALLS.items()}
+    calls["put"] = found.calls["put"] - old["urgent"]
+    calls["release"] = found.calls["release"] - old["requeue"]
+    return {"tasks": tasks, "calls": calls | old}

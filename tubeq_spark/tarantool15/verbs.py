@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.rules.arguments import PutCall, PutRequest
-from tubeq_spark.rules.lifecycle import after_giving_back
-from tubeq_spark.rules.microseconds import plus
-from tubeq_spark.rules.row_changes import Become, Event
-from tubeq_spark.runtime.counters import old_verb
-from tubeq_spark.tarantool15.order import (
+from tubeq_spark.model.arguments import PutCall, PutRequest
+from tubeq_spark.model.changes import Become, Event
+from tubeq_spark.model.states import after_giving_back
+from tubeq_spark.model.times import plus
+from tubeq_spark.runtime.events import old_verb
+from tubeq_spark.tarantool15.tasks import (
     USUAL_FIRST,
     USUAL_LAST,
     priority_of,
@@ -31,11 +31,9 @@ from tubeq_spark.verbs import locate, put, settle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.commit_loop import Plan
-
-__all__ = ["dig", "done", "look", "release", "requeue", "urgent"]
 
 
 def urgent(ctx: TubeContext, data: Any, options: dict[str, Any]) -> Task | None:

@@ -16,10 +16,8 @@ from tubeq_spark.verbs.settle import bury_as_read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-
-__all__ = ["readable"]
 
 log = logging.getLogger(__name__)
 

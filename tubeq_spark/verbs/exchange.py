@@ -6,24 +6,22 @@ import logging
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import TubeqError
-from tubeq_spark.rules.order import position_of
+from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.runtime.taken import TakenRows
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs.chosen_tasks import ChosenRows
+from tubeq_spark.verbs.choose import ChosenRows
 from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
-from tubeq_spark.verbs.renew_leases import new_lease, outlast
+from tubeq_spark.verbs.renew import new_lease, outlast
 from tubeq_spark.verbs.settle import ack
 from tubeq_spark.verbs.take import begin_take, handed_out, moved, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tubeq_spark.rules.arguments import TakeRequest
+    from tubeq_spark.model.arguments import TakeRequest
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
-
-__all__ = ["exchange"]
 
 log = logging.getLogger(__name__)
 

@@ -12,33 +12,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.lifecycle import TIMERS
-from tubeq_spark.rules.microseconds import us_from_seconds
-from tubeq_spark.rules.row_changes import Due, Event, Every, GiveBack, Remove
-from tubeq_spark.runtime.dead_owners import DeadSessionJudge
-from tubeq_spark.storage.chosen import SettleRow
+from tubeq_spark.model.changes import Due, Event, Every, GiveBack, Remove
+from tubeq_spark.model.states import TIMERS
+from tubeq_spark.model.times import us_from_seconds
+from tubeq_spark.runtime.sessions_over import DeadSessionJudge
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.subqueues.locks import free_ended, held_in
+from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.subqueue_locks import free_ended, held_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.segment_facts import DueGroup
+    from tubeq_spark.storage.rows import DueGroup
     from tubeq_spark.storage.statement import Affected
-
-__all__ = [
-    "ExpiryCounts",
-    "end_dead_sessions",
-    "end_due",
-    "end_lapsed_sessions",
-    "release_dead",
-    "release_taken",
-    "write_down",
-]
 
 #: Groups of due rows, lease segments, or owners that one pass handles.
 _MOST = 1_000

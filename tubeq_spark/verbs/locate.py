@@ -11,20 +11,18 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules import refusals
-from tubeq_spark.rules.row_changes import Every, Named
-from tubeq_spark.storage.chosen import MOST_NAMED, SettleRow
+from tubeq_spark.model import refusals
+from tubeq_spark.model.changes import Every, Named
 from tubeq_spark.storage.commit_loop import Stale
+from tubeq_spark.storage.statement import MOST_NAMED, SettleRow
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tubeq_spark.rules.row_changes import Which
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.changes import Which
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-
-__all__ = ["Memory", "NamedTasks", "anywhere", "confirm", "held", "located"]
 
 
 @dataclass(slots=True)

@@ -1,36 +1,40 @@
-"""put and put_many: insert new tasks into segments that no other put uses.
-
-Steps: reserve ids (a commit only when the range of the slot is used up), one insert-only MERGE. If
-it is interrupted before the MERGE, only ids are lost; after it, the tasks are there. On the native
-engine a put sometimes merges tiny segments, by a separate commit after it. Other commits do not
-affect a put, because only it uses the numbers of its segments. In a tube with a capacity it first
-reads the number of stored tasks, and starts again if another put commits in between.
-"""
+"""put, put_many and put_arrow: insert new tasks, into segments that no other put uses."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.rules import arguments
-from tubeq_spark.rules.segment_layout import BUCKETS, hash_of, rows_of, spread
-from tubeq_spark.rules.transitions import new_row
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.model import arguments
+from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
+from tubeq_spark.model.segments import BUCKETS, Spread, hash_of, rows_of, spread
+from tubeq_spark.model.stored_task import new_row
+from tubeq_spark.model.times import US
+from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.runtime.context import dropped
+from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import insert_schema, insert_table
-from tubeq_spark.verbs.compact import compact_at_times
+from tubeq_spark.task import PutResult
+from tubeq_spark.verbs.maintain import compact_at_times
 
 if TYPE_CHECKING:
-    from tubeq_spark.rules.arguments import PutCall, PutRequest
-    from tubeq_spark.rules.options import NewTask
-    from tubeq_spark.rules.stored_task import StoredTask
+    from collections.abc import Callable, Mapping
+
+    from tubeq_spark.model.arguments import PutCall, PutRequest
+    from tubeq_spark.model.ids import Range
+    from tubeq_spark.model.options import NewTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
-    from tubeq_spark.storage.statement import Affected
+    from tubeq_spark.storage.commit_loop import CommitLoop
+    from tubeq_spark.storage.statement import Affected, PutIdentity, Source
     from tubeq_spark.task import Task
-
-__all__ = ["plan", "prepare", "put_group", "put_many"]
 
 
 def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
@@ -124,3 +128,207 @@ def _admitted(requests: list[PutRequest], room: int | None) -> list[PutRequest |
         if room is not None and fits:
             room -= len(request.news)
     return admitted
+
+
+#: The result of a put that adds nothing.
+NOTHING = PutResult(0, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The ids and segments that the rows of a put get.
+
+    Attributes:
+        total: How many rows there are.
+        numbers: Their ids, and one number more for each segment.
+        layout: Which segment each goes to.
+        now_us: The moment of the put.
+    """
+
+    total: int
+    numbers: Range
+    layout: Spread
+    now_us: int
+
+    @property
+    def segments(self) -> list[int]:
+        """The segments, in the order of the layout."""
+        return [self.numbers.task_id(self.total + i) for i in range(self.layout.segments)]
+
+    def result(self, inserted: int) -> PutResult:
+        """The result of a put that has inserted some number of rows: all, or none."""
+        if not inserted:
+            return NOTHING
+        return PutResult(inserted, self.numbers.task_id(0), self.numbers.task_id(self.total - 1))
+
+
+def put_rows(
+    ctx: TubeContext,
+    buckets: Mapping[int, int],
+    rows: Callable[[Numbering], Source],
+    identity: PutIdentity | None,
+    loop: CommitLoop,
+    *,
+    look: bool = True,
+    payload_bytes: int = 0,
+) -> PutResult | None:
+    """Put checked and counted rows.
+
+    Args:
+        ctx: The tube.
+        buckets: How many rows there are by the bucket of their sub-queue.
+        rows: Makes the rows (columns of `INSERTED`).
+        identity: What the put is known by.
+        loop: Commits it.
+        look: Whether to ask the registry for the tube first: an append does not see its drop.
+        payload_bytes: How large the payloads are together; 0: nobody knows.
+
+    Returns:
+        What was put; `None` when the tube has no room for all of them.
+    """
+    total = sum(buckets.values())
+    if not total:
+        return NOTHING
+    ctx.require_there(look=look)
+    ctx.queue.session.start_beating()
+    now_us, config = ctx.queue.now_us(), ctx.queue.config
+    segment_rows = rows_of(config.segment_rows, total, payload_bytes)
+    layout = spread(buckets, segment_rows, config.fold_rows)
+
+    def attempt() -> Plan[PutResult | None]:
+        numbers = ctx.queue.session.task_ids(total + layout.segments, ctx.table_lock.last_id)
+        ctx.table_lock.last_id = numbers.task_id(total - 1)
+        numbering = Numbering(total, numbers, layout, now_us)
+        source = rows(numbering)
+        if ctx.capacity is not None:
+            return _admitted_rows(ctx, source, numbering, identity)
+        if identity is None and isinstance(source, pa.Table):
+            return _inserted(ctx, source, numbering)
+        statement = ctx.writer.append(source, total, identity)
+        return Plan(statement, lambda affected: numbering.result(affected.inserted))
+
+    result = loop.run("put", ctx.table_lock, attempt)
+    if result is not None and result.count:
+        ctx.count("put", result.count)
+        ctx.table_lock.wake_takes()
+    return result
+
+
+def _inserted(ctx: TubeContext, rows: pa.Table, numbering: Numbering) -> Plan[PutResult | None]:
+    """The put of rows that the driver holds: as one of single items, it sees a drop."""
+    statement = ctx.writer.put(rows, numbering.total, numbering.segments)
+
+    def finish(affected: Affected) -> PutResult:
+        if not affected.inserted:
+            raise dropped(ctx)
+        return numbering.result(affected.inserted)
+
+    return Plan(statement, finish)
+
+
+def _admitted_rows(
+    ctx: TubeContext, rows: Source, numbering: Numbering, identity: PutIdentity | None
+) -> Plan[PutResult | None]:
+    """Put into a tube with a capacity: all rows, or none if it is too small for all."""
+    now_us, count = ctx.queue.now_us(), numbering.total
+    room = ctx.capacity_gate.look(now_us, identity)
+    if room.dropped:
+        raise dropped(ctx)
+    if room.repeats(identity):
+        return Plan(None, lambda _: NOTHING)
+    if room.stored + count > (ctx.capacity or 0):
+        return Plan(None, lambda _: None)
+    forget_us = now_us - ctx.queue.config.key_days * 86_400 * US
+    statement, beside = ctx.capacity_gate.put(
+        rows,
+        count,
+        numbering.segments,
+        room,
+        now_us=now_us,
+        identity=identity,
+        forget_us=forget_us,
+    )
+    return Plan(statement, lambda affected: numbering.result(affected.inserted - beside))
+
+
+_POSITION_MASK = (1 << POSITION_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """The bucket of each row's sub-queue, computed once for each sub-queue.
+
+    Attributes:
+        of_utubes: The bucket of each sub-queue that there is.
+        utubes: Of each row the place of its sub-queue among these; `None`: there is but one.
+        counts: Rows by bucket.
+    """
+
+    of_utubes: list[int]
+    utubes: Any
+    counts: Counter[int]
+
+    @classmethod
+    def from_column(cls, utubes: pa.ChunkedArray | None, size: int) -> Buckets:
+        """The buckets of a column of sub-queues, as `segment_layout.hash_of` has them."""
+        if utubes is None:
+            return cls([0], None, Counter({0: size} if size else {}))
+        encoded = pc.dictionary_encode(utubes.combine_chunks(), null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.unify_dictionaries().combine_chunks()
+        of_utubes = [hash_of(utube) % BUCKETS for utube in encoded.dictionary.to_pylist()]
+        counts: Counter[int] = Counter()
+        for found in pc.value_counts(encoded.indices).to_pylist():
+            counts[of_utubes[found["values"]]] += found["counts"]
+        return cls(of_utubes, encoded.indices, counts)
+
+
+def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -> PutResult:
+    """Put the rows of a table, or none if the capacity is too small for all.
+
+    Raises:
+        InvalidOptionError: A column or a value is bad.
+    """
+    driver = ctx.driver
+    put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
+    buckets = Buckets.from_column(put.utubes if driver.subqueues else None, put.size)
+
+    def rows(numbering: Numbering) -> pa.Table:
+        at = places(put.size)
+        columns = put.columns(ctx.record.options, numbering.now_us)
+        columns["task_id"] = task_ids(numbering.numbers, at)
+        columns["segment"] = segments_of(numbering, buckets, at)
+        schema = insert_schema(ctx.codec.arrow_type)
+        return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    appends = identity is not None and ctx.capacity is None
+    loop, size = ctx.queue.loop, put.data.nbytes
+    put_all = put_rows(ctx, buckets.counts, rows, identity, loop, look=appends, payload_bytes=size)
+    return put_all or NOTHING
+
+
+def places(size: int) -> Any:
+    """The positions of the rows: 0, 1, 2, ..."""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), size)), 1)
+
+
+def task_ids(numbers: Range, at: Any) -> Any:
+    """The ids of the rows at these positions, as `ids.task_id_of` computes them."""
+    ticks = pc.add(at, numbers.first)
+    high = pc.shift_left(pc.shift_right(ticks, POSITION_BITS), SLOT_BITS + POSITION_BITS)
+    low = pc.bit_wise_and(ticks, _POSITION_MASK)
+    return pc.bit_wise_or(high, pc.bit_wise_or(low, numbers.slot << POSITION_BITS))
+
+
+def segments_of(numbering: Numbering, buckets: Buckets, at: Any) -> Any:
+    """The segments of the rows at these positions, as `Spread.segment` computes them."""
+    layout = numbering.layout
+    groups = [layout.groups[bucket % layout.buckets] for bucket in buckets.of_utubes]
+    firsts = array([group.first for group in groups], pa.int64())
+    steps = array([group.step for group in groups], pa.int64())
+    if buckets.utubes is None:
+        first, step = firsts[0], steps[0]
+    else:
+        first, step = firsts.take(buckets.utubes), steps.take(buckets.utubes)
+    segments = array(numbering.segments, pa.int64())
+    return segments.take(pc.add(first, pc.divide(at, step)))

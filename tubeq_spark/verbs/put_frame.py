@@ -1,24 +1,25 @@
-"""put_df: a DataFrame of any size becomes tasks in one commit, and is never collected.
-
-Steps: one counting pass (rows and bad values of each partition), a check that the tube still
-exists, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
-id). Ids follow the order of partitions. If a DataFrame has another number of rows when it is
-written than when it is counted, the put fails, so ids never overlap. The append does not read the
-tombstone of a drop that commits between the check and the append. Its rows are then dropped with
-the tube, as if they had been put just before.
-"""
+"""put_df: a DataFrame of any size becomes tasks in one commit, and is never collected."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.put_columns import refuse_bad
+from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
+from tubeq_spark.model.segments import BUCKETS
+from tubeq_spark.model.times import FOREVER_S, US
+from tubeq_spark.payloads.put_columns import refuse_bad
+from tubeq_spark.storage.location import identifier
+from tubeq_spark.storage.rows import INSERTED
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.frame_copy import read_alike
+from tubeq_spark.storage.spark.put_frame_payload import as_stored, without_void
+from tubeq_spark.storage.spark.quoting import bigint, string
+from tubeq_spark.verbs.put import NOTHING, put_rows
 from tubeq_spark.verbs.put_frame_checks import (
     check_columns,
     checks_of,
@@ -26,19 +27,156 @@ from tubeq_spark.verbs.put_frame_checks import (
     payload_names,
     payload_type,
 )
-from tubeq_spark.verbs.put_frame_payload import as_stored, without_void
-from tubeq_spark.verbs.put_frame_rows import OVERRUN, Counted, bucket_column, frame_rows
-from tubeq_spark.verbs.put_rows import NOTHING, put_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.put_identity import PutIdentity
+    from tubeq_spark.storage.statement import PutIdentity
     from tubeq_spark.task import PutResult
-    from tubeq_spark.verbs.put_rows import Numbering
+    from tubeq_spark.verbs.put import Numbering
 
-__all__ = ["NOTHING", "CountedFrame", "count_frame", "put_df", "put_frame"]
+#: The error of the numbering if a partition has another number of rows than were counted.
+OVERRUN = "tubeq:overrun"
+_POSITION_MASK = (1 << POSITION_BITS) - 1
+#: The low bits of monotonically_increasing_id are the row's place in its partition.
+_ROW_MASK = (1 << 33) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The number of rows of each non-empty partition, and of each bucket of sub-queues."""
+
+    partitions: Counter[int] = field(default_factory=Counter)
+    buckets: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def total(self) -> int:
+        """The number of all rows."""
+        return self.partitions.total()
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """The number of rows in the partitions before each one."""
+        offsets, so_far = {}, 0
+        for partition, count in sorted(self.partitions.items()):
+            offsets[partition] = so_far
+            so_far += count
+        return offsets
+
+
+def _has_utube(df: DataFrame, payload: list[str]) -> bool:
+    return "utube" in df.columns and "utube" not in payload
+
+
+def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
+    """The bucket of each row, as `segment_layout.hash_of` computes it."""
+    if not ctx.driver.subqueues or not _has_utube(df, payload):
+        return "0"
+    text = "coalesce(CAST(utube AS STRING), '')"
+    return f"CAST(crc32(CAST({text} AS BINARY)) % {BUCKETS} AS INT)"
+
+
+def frame_rows(
+    ctx: TubeContext, df: DataFrame, payload: list[str], counted: Counted, numbering: Numbering
+) -> DataFrame:
+    """The rows that a put writes (columns of `INSERTED`)."""
+    call = _Constants(counted, numbering, bucket_column(ctx, df, payload))
+    numbered = df.selectExpr(
+        *[identifier(name) for name in df.columns],
+        f"{call.place} AS tubeq_place",
+        f"{call.segment} AS tubeq_segment",
+        f"{call.step} AS tubeq_step",
+        f"{call.first} AS tubeq_first",
+        f"{call.now} AS tubeq_now",
+    )
+    options = ctx.record.options
+
+    def given(name: str, default: float | None) -> str:
+        default_value = f"CAST({'NULL' if default is None else string(repr(default))} AS DOUBLE)"
+        if name not in df.columns or name in payload:
+            return default_value
+        return f"coalesce(CAST({identifier(name)} AS DOUBLE), {default_value})"
+
+    life = given("ttl", options.ttl)
+    delay = _microseconds(given("delay", options.delay))
+    # Both are below a hundred years: their sum is a moment that every clock can show.
+    ttl = f"({_microseconds(life)} + {delay})"
+    delayed = f"({delay} IS NULL OR {delay} > 0L)"
+    fields = ", ".join(identifier(name) for name in payload)
+    columns = {
+        "segment": _task_id(
+            "(tubeq_segment + (tubeq_place - tubeq_first) div tubeq_step)", call.slot
+        ),
+        "task_id": _task_id("tubeq_place", call.slot),
+        "state": f"CASE WHEN {delayed} THEN '~' ELSE 'r' END",
+        "pri": f"CAST({given('pri', float(options.pri))} AS INT)",
+        "utube": "CAST(utube AS STRING)" if _has_utube(df, payload) else "CAST(NULL AS STRING)",
+        "data": "data" if ctx.table.payload_columns is None else f"struct({fields})",
+        "created": "tubeq_now",
+        "ttl": ttl,
+        "ttr": _microseconds(f"coalesce({given('ttr', options.ttr)}, {life})"),
+        "next_event": f"tubeq_now + CASE WHEN {delayed} THEN {delay} ELSE {ttl} END",
+        "expires_at": f"tubeq_now + {ttl}",
+    }
+    return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in INSERTED])
+
+
+class _Constants:
+    """Values that are constant for a call, as expressions with the same generated code.
+
+    A number is part of the code that Spark generates and compiles, an array only its argument:
+    with plain literals each put would compile its code anew.
+    """
+
+    def __init__(self, counted: Counted, numbering: Numbering, bucket: str) -> None:
+        numbers, layout = numbering.numbers, numbering.layout
+        counts, offsets = counted.partitions, counted.offsets
+        partitions = range(max(counts) + 1)
+        groups = [layout.groups.get(bucket) for bucket in range(max(layout.groups) + 1)]
+
+        def by_partition(values: Iterable[int]) -> str:
+            return _element(values, "spark_partition_id()")
+
+        def by_group(values: Iterable[int | None]) -> str:
+            return _element(values, f"{bucket} % {layout.buckets}")
+
+        #: The place of the first row, the slot of the session's numbers, the moment of the put.
+        self.first = by_partition(numbers.first for _ in partitions)
+        self.slot = by_partition(numbers.slot for _ in partitions)
+        self.now = by_partition(numbering.now_us for _ in partitions)
+        #: The first segment of a row's group, and how many rows of the put there are to a segment.
+        after = numbers.first + numbering.total
+        self.segment = by_group(None if g is None else after + g.first for g in groups)
+        self.step = by_group(None if g is None else g.step for g in groups)
+        row = f"(monotonically_increasing_id() & {bigint(_ROW_MASK)})"
+        count = by_partition(counts.get(p, 0) for p in partitions)
+        fits = f"coalesce({count} > {row} AND {self.step} IS NOT NULL, FALSE)"
+        start = by_partition(numbers.first + offsets.get(p, 0) for p in partitions)
+        #: A row's place: its partition's, and its own in there.
+        self.place = (
+            f"CASE WHEN {fits} THEN {start} + {row} "
+            f"ELSE CAST(raise_error({string(OVERRUN)}) AS BIGINT) END"
+        )
+
+
+def _element(values: Iterable[int | None], index: str) -> str:
+    return f"try_element_at(array({', '.join(map(bigint, values))}), {index} + 1)"
+
+
+def _task_id(tick: str, slot: str) -> str:
+    """`ids.task_id_of` as an expression."""
+    high = f"shiftleft(shiftright({tick}, {POSITION_BITS}), {SLOT_BITS + POSITION_BITS})"
+    low = f"({tick} & {bigint(_POSITION_MASK)})"
+    return f"({high} | shiftleft({slot}, {POSITION_BITS}) | {low})"
+
+
+def _microseconds(seconds: str) -> str:
+    """`us_from_seconds` as an expression: NULL for never, and from a hundred years on."""
+    forever = f"{FOREVER_S:.0f}D"
+    return f"CASE WHEN {seconds} < {forever} THEN CAST(round({seconds} * {US}D) AS BIGINT) END"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import types as T
 
-from tubeq_spark.rules.json_payload import DEPTH_MAX
-from tubeq_spark.rules.payload_values import shown
-from tubeq_spark.rules.put_columns import (
+from tubeq_spark.model.json_payload import DEPTH_MAX
+from tubeq_spark.model.validation import refuse
+from tubeq_spark.payloads.put_columns import (
     ALLOWED,
     JSON_ALLOWED,
     LEAST,
@@ -20,23 +20,21 @@ from tubeq_spark.rules.put_columns import (
     require_columns,
     require_known,
 )
-from tubeq_spark.rules.validation import refuse
-from tubeq_spark.runtime.payload_schema import payload_struct
-from tubeq_spark.storage.spark.quoting import string
-from tubeq_spark.storage.table_names import identifier
-from tubeq_spark.verbs.put_frame_payload import (
+from tubeq_spark.payloads.values import shown
+from tubeq_spark.storage.location import identifier
+from tubeq_spark.storage.spark.put_frame_payload import (
     Check,
     is_no_text,
     payload_checks,
+    payload_struct,
     require_assignable,
 )
+from tubeq_spark.storage.spark.quoting import string
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tubeq_spark.runtime.context import TubeContext
-
-__all__ = ["check_columns", "checks_of", "example", "payload_names", "payload_type"]
 
 #: Characters of a bad value that are read for a message.
 _SHOWN = 200

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules import refusals
-from tubeq_spark.rules.order import position_of
+from tubeq_spark.model import refusals
+from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.task import Task
-
-__all__ = ["frame", "history", "peek", "tasks_by_state"]
 
 #: Rows that `tasks_by_state` holds at a time.
 _PAGE = 10_000

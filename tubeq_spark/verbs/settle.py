@@ -14,51 +14,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import ConflictError, NotTakenError, StoreError, TaskNotFoundError
-from tubeq_spark.rules.refusals import not_buried
-from tubeq_spark.rules.row_changes import (
-    Buried,
-    Change,
-    Event,
-    GiveBack,
-    Renew,
-    Touch,
-    released,
-)
+from tubeq_spark.model.changes import Buried, Change, Event, GiveBack, Renew, Touch, released
+from tubeq_spark.model.refusals import not_buried
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.rows_after import rows_after
-from tubeq_spark.subqueues.locks import given_back
 from tubeq_spark.task import Task, TaskState
-from tubeq_spark.verbs.compact import compact_at_times
 from tubeq_spark.verbs.expire import end_due, write_down
 from tubeq_spark.verbs.locate import Memory, anywhere, confirm, held, located
-from tubeq_spark.verbs.renew_leases import new_lease
+from tubeq_spark.verbs.maintain import compact_at_times
+from tubeq_spark.verbs.renew import new_lease
 from tubeq_spark.verbs.settlement import MakeChange, Settlement, removal, settlement
+from tubeq_spark.verbs.subqueue_locks import given_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
     from tubeq_spark.verbs.locate import NamedTasks
-
-__all__ = [
-    "ack",
-    "ack_group",
-    "bury",
-    "bury_as_read",
-    "changed",
-    "delete",
-    "give_back",
-    "kick",
-    "kick_named",
-    "release",
-    "renew",
-    "run",
-    "touch",
-]
 
 C = TypeVar("C", bound=Change)
 

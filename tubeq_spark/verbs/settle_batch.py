@@ -13,29 +13,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.errors import NotTakenError, TubeqError
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.lifecycle import due
-from tubeq_spark.rules.microseconds import plus
-from tubeq_spark.rules.named_ids import not_in_batch
-from tubeq_spark.rules.row_changes import Every, GiveBack, Named
+from tubeq_spark.model.changes import Every, GiveBack, Named
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.states import due
+from tubeq_spark.model.times import plus
+from tubeq_spark.payloads.shown_table import not_in_batch
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch
-from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.commit_loop import Plan, Stale
-from tubeq_spark.subqueues.locks import free_held, free_locks
-from tubeq_spark.verbs.compact import compact_at_times
+from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.verbs.expire import end_due
 from tubeq_spark.verbs.locate import Memory
+from tubeq_spark.verbs.maintain import compact_at_times
 from tubeq_spark.verbs.settlement import MakeChange, removal, settlement
+from tubeq_spark.verbs.subqueue_locks import free_held, free_locks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tubeq_spark.rules.row_changes import Change, Which
+    from tubeq_spark.model.changes import Change, Which
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
-
-__all__ = ["HeldBatch", "ack_whole"]
 
 log = logging.getLogger(__name__)
 

@@ -12,19 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
-from tubeq_spark.rules.row_changes import Change, Remove
+from tubeq_spark.model.changes import Change, Remove
 from tubeq_spark.storage.rows_after import rows_after
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tubeq_spark.rules.row_changes import Event, Which
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.changes import Event, Which
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
-    from tubeq_spark.storage.chosen import SettleRow
-    from tubeq_spark.storage.statement import Statement
-
-__all__ = ["MakeChange", "Selection", "Settlement", "removal", "settlement"]
+    from tubeq_spark.storage.statement import SettleRow, Statement
 
 C = TypeVar("C", bound=Change)
 #: What the statement's source has beside each row that it names.

@@ -27,37 +27,25 @@ from tubeq_spark.errors import (
 from tubeq_spark.runtime.group_commit import each
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.runtime.waiting import looks
-from tubeq_spark.storage.arrivals import Arrivals
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.durability.arrivals import Arrivals
 from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
-from tubeq_spark.verbs.chosen_tasks import ChosenRows, ChosenSegments, ChosenTasks
+from tubeq_spark.verbs.choose import ChosenRows, ChosenSegments, ChosenTasks, TakeInOrder
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
-from tubeq_spark.verbs.renew_leases import give_back_unknown, give_up, new_lease, outlast
-from tubeq_spark.verbs.take_in_order import TakeInOrder
+from tubeq_spark.verbs.renew import give_back_unknown, give_up, new_lease, outlast
 from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tubeq_spark.rules.arguments import TakeRequest
-    from tubeq_spark.rules.lease_times import NewLease
+    from tubeq_spark.model.arguments import TakeRequest
+    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.storage.statement import Affected
     from tubeq_spark.task import Task
-    from tubeq_spark.verbs.take_in_order import OrderChoice
+    from tubeq_spark.verbs.choose import OrderChoice
     from tubeq_spark.verbs.take_subqueues import SubqueueChoice
-
-__all__ = [
-    "begin_take",
-    "handed_out",
-    "moved",
-    "run",
-    "take_batches",
-    "take_group",
-    "undo_if_interrupted",
-    "wait_for",
-]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.microseconds import US, to_us
+from tubeq_spark.model.times import US, to_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from tubeq_spark.task import Task
     from tubeq_spark.workers.handlers import Failure
     from tubeq_spark.workers.pools import Pool
-    from tubeq_spark.workers.retries import Retries
-    from tubeq_spark.workers.source import Source
+    from tubeq_spark.workers.source import Retries, Source
     from tubeq_spark.workers.stopping import Stop
 
 log = logging.getLogger(__name__)

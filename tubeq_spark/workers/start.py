@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules import arguments, validation
+from tubeq_spark.model import arguments, validation
 from tubeq_spark.workers.handlers import Calls, check, is_async
 from tubeq_spark.workers.loop import MOST_AHEAD, Ears, Limits, Loop, WorkReport
 from tubeq_spark.workers.pools import EventLoop, Threads
-from tubeq_spark.workers.retries import Retries
-from tubeq_spark.workers.source import Source
+from tubeq_spark.workers.source import Retries, Source
 from tubeq_spark.workers.stopping import Stop
 
 if TYPE_CHECKING:

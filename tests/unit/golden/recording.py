@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.commit_loop import Plan
-    from tubeq_spark.storage.ended_log import EndedLog
+    from tubeq_spark.storage.ended import EndedLog
     from tubeq_spark.storage.query import Query
 
 __all__ = ["Case", "Frame", "Recorder", "entry_of", "recorded"]

@@ -6,12 +6,12 @@ import datetime as dt
 from typing import Any
 
 from tests.unit.golden.recording import Frame
-from tubeq_spark.rules.lease_times import NewLease
-from tubeq_spark.rules.microseconds import US, to_us
-from tubeq_spark.rules.order import OrderPosition
-from tubeq_spark.storage.arrow_arrays import empty
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.times import US, to_us
+from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.rows import INSERTED, insert_schema
-from tubeq_spark.storage.table_names import path_table
 from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = [

@@ -8,10 +8,10 @@ from tests.unit.golden.recording import Case, Recorder
 from tests.unit.golden.sample_values import LATER, MANY, NAMES, NOW
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import CommitUnknownError
-from tubeq_spark.rules.ids import SLOTS, tick_at
-from tubeq_spark.rules.membership import Member, SlotLease
-from tubeq_spark.rules.microseconds import US
-from tubeq_spark.rules.options import TubeOptions
+from tubeq_spark.model.ids import SLOTS, tick_at
+from tubeq_spark.model.membership import Member, SlotLease
+from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.times import US
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES, TUBES, Location
 from tubeq_spark.storage.statement import Affected
 from tubeq_spark.storage.tables.id_slots import Slots

@@ -24,9 +24,7 @@ from tests.unit.golden.sample_values import (
     stored,
     table_of,
 )
-from tubeq_spark.rules.microseconds import FOREVER_S, LAST_US, US
-from tubeq_spark.rules.order import OrderPosition
-from tubeq_spark.rules.row_changes import (
+from tubeq_spark.model.changes import (
     Become,
     Buried,
     Change,
@@ -47,19 +45,19 @@ from tubeq_spark.rules.row_changes import (
     Touch,
     Which,
 )
-from tubeq_spark.rules.stored_task import StoredTask
-from tubeq_spark.storage.chosen import ExchangedRow, SettleRow, SubqueueShare
-from tubeq_spark.storage.ended_log import RENEWALS, EndedLog, EndedNote
+from tubeq_spark.model.stored_task import StoredTask
+from tubeq_spark.model.times import FOREVER_S, LAST_US, US
+from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
-from tubeq_spark.storage.put_identity import PutIdentity
-from tubeq_spark.storage.table_names import identifier, path_table
+from tubeq_spark.storage.location import identifier, path_table
+from tubeq_spark.storage.statement import ExchangedRow, PutIdentity, SettleRow, SubqueueShare
 from tubeq_spark.storage.tables.capacity import CapacityGate, CapacityState
-from tubeq_spark.storage.tables.ended_tasks import EndedTasks
-from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS
+from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
+from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
-from tubeq_spark.storage.tables.task_counts import counts, depth
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
 from tubeq_spark.task import TaskState

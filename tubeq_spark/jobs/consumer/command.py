@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Queue
 
-__all__ = ["main"]
-
 PROGRAM = "consume.py"
 
 

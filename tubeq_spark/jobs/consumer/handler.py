@@ -15,8 +15,6 @@ from tubeq_spark.programs import BadUseError, reason_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Handler", "load"]
-
 Handler = Callable[[DataFrame], DataFrame | None]
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.consumer.handler import Handler
     from tubeq_spark.jobs.consumer.results import ResultTable
 
-__all__ = ["Consumer", "Ending", "Settings"]
-
 #: Seconds that a take waits for tasks; a request to stop is seen as often.
 _WAIT_S = 2.0
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Tube
 
-__all__ = ["ResultTable"]
-
 
 class ResultTable:
     """A Delta table with a column `task_id`; the first batch that has results creates it."""

@@ -19,8 +19,6 @@ from tubeq_spark.programs import BadUseError, Defaults, open_spark, quiet_logger
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
-
 PROGRAM = "crawl.py"
 #: A fetch mostly waits; the commits and heartbeats of others must not wait with it.
 _SPARE_SLOTS = 2

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.parts import Storage
     from tubeq_spark.jobs.crawler.settings import Settings, Watcher
 
-__all__ = ["Crawler"]
-
 #: Seconds between two looks of the main thread whether there is a signal, or all that go on are fetching.
 _INSIST_S = 0.5
 

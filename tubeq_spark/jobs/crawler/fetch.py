@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from urllib.robotparser import RobotFileParser
 
-__all__ = [
-    "PAGE_SCHEMA",
-    "Limits",
-    "Outcome",
-    "Page",
-    "fetch",
-    "fetcher",
-    "load_robots",
-    "new_client",
-]
-
 
 class Outcome(StrEnum):
     """What became of a fetch."""

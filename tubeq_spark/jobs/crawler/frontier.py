@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Batch, Queue
     from tubeq_spark.jobs.crawler.tables import PageTable
 
-__all__ = ["HOSTS_LIMIT", "Frontier", "origins_of", "urls_of"]
-
 #: A crawl of more hosts than this is one for another design: its links would need no host filter.
 HOSTS_LIMIT = 10_000
 

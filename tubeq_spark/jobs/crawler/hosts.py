@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.jobs.crawler.settings import Settings
 
-__all__ = ["Hosts"]
-
 
 class Hosts:
     """The hosts, shared by all consumers of a process: each is asked for its rules once."""

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Clock
 
-__all__ = ["Ledger"]
-
 #: Seconds of a nap: how soon a waiting consumer sees what another one has done.
 _NAP_S = 0.1
 #: Less than this many seconds are none: a clock need not be able to sleep them.

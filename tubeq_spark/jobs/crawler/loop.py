@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.parts import Frontier, InHand, Look
     from tubeq_spark.jobs.crawler.settings import Settings
 
-__all__ = ["Consumer", "Shared"]
-
 #: Seconds that a consumer waits for a free host; a request to stop is seen as often.
 _WAIT_S = 2.0
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.settings import Settings
     from tubeq_spark.jobs.crawler.urls import Scope
 
-__all__ = ["SparkStorage"]
-
 
 class SparkStorage:
     """`parts.Storage` by Spark."""

@@ -14,19 +14,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
     from tubeq_spark.jobs.crawler.urls import Scope
 
-__all__ = [
-    "MAX_ATTEMPTS",
-    "PAGES",
-    "TUBE",
-    "Exclusivity",
-    "Frontier",
-    "GivenUpError",
-    "InHand",
-    "Look",
-    "Pages",
-    "Storage",
-]
-
 #: Of the tube; its sub-queues are the hosts. A sub-queue is held by one take at a time. So whoever
 #: has tasks of a host is the only one that fetches from it, until these tasks are acked or given back.
 TUBE = "crawl"

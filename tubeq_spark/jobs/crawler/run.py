@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-__all__ = ["Job", "run"]
-
 _SENTENCES = {
     Ending.FINISHED: "Finished: every page within reach was fetched, refused or buried.",
     Ending.LIMIT: "The limit of pages is reached; a higher --max-pages goes on from here.",

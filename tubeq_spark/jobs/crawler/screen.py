@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.parts import Exclusivity
     from tubeq_spark.jobs.crawler.settings import Progress
 
-__all__ = ["Screen", "host_table", "proof", "task_table"]
-
 
 class Screen:
     """Shows a crawl while it runs; a context manager."""

@@ -11,8 +11,6 @@ from tubeq_spark.jobs.crawler.fetch import Limits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Ending", "Progress", "Settings", "Watcher"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:

@@ -20,8 +20,6 @@ from bs4.filter import SoupStrainer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Scope", "host_of", "links_of", "normalise", "parse_robots"]
-
 #: Longer ones are traps, or data: most servers refuse them.
 URL_LENGTH_LIMIT = 2_048
 

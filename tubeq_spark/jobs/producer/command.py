@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import PutResult, Queue, Tube
 
-__all__ = ["main"]
-
 PROGRAM = "enqueue.py"
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FORMATS", "LINE", "Source"]
-
 FORMATS = ("json", "csv", "parquet", "delta", "table")
 #: Holds a JSON line as it was written, beside its fields.
 LINE = "tubeq_line"

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["OPTIONS", "Tasks"]
-
 OPTIONS = ("pri", "ttl", "ttr", "delay", "utube")
 
 

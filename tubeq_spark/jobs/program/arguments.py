@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-__all__ = ["EPILOG", "add_queue_options", "count", "positive_count", "seconds"]
-
 EPILOG = "Exit codes: 0 done, 2 bad use, 3 failed, 130 or 143 stopped by a signal."
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.programs import Defaults
 
-__all__ = ["run", "run_on_queue", "tell"]
-
 
 def run(
     program: str,

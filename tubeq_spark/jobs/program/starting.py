@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["MISSING", "end", "start"]
-
 #: `ExitCode.BAD_USE`, which cannot be imported where pyspark is missing.
 MISSING = 2
 

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["Stop"]
-
 #: What Python knows of how a signal was handled before.
 _Handler: TypeAlias = Any
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Queue
 
-__all__ = ["main"]
-
 PROGRAM = "sweeper.py"
 #: Seconds between two looks at whether to stop, whole ones.
 _LOOK = 1

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark import Queue, SweepReport
 
-__all__ = ["Passes"]
-
 
 class Passes:
     """Makes passes, and prints what they changed."""

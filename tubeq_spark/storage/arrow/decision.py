@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.columns import cast
-from tubeq_spark.storage.arrow.partitions import are_in, distinct
+from tubeq_spark.storage.arrow.arrays import array, scalar
+from tubeq_spark.storage.arrow.columns import are_in, cast, distinct
 from tubeq_spark.storage.arrow.statement import CLAUSE, FROM, ROW, STAYS, once
-from tubeq_spark.storage.arrow_arrays import array, scalar
 from tubeq_spark.storage.expression import STALE, Fail
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected
@@ -19,10 +18,8 @@ from tubeq_spark.storage.statement import Affected
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tubeq_spark.storage.arrow.partitions import Partition
+    from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.statement import Statement
-
-__all__ = ["Decision", "DuplicateError", "RefusedError", "StatementOutcome"]
 
 
 @dataclass(frozen=True, slots=True)

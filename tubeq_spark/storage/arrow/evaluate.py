@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow.arrays import array, nested, scalar
 from tubeq_spark.storage.arrow.sources import ARROW_TYPES
-from tubeq_spark.storage.arrow_arrays import array, nested, scalar
 from tubeq_spark.storage.expression import (
     And,
     Case,
@@ -42,16 +42,6 @@ if TYPE_CHECKING:
     Values: TypeAlias = "pa.ChunkedArray | pa.Array | pa.Scalar"
     #: The column of an alias ("": it has none) and a name.
     Lookup: TypeAlias = Callable[[str, str], Values]
-
-__all__ = [
-    "Lookup",
-    "NotByArrowError",
-    "Values",
-    "column",
-    "evaluate",
-    "holds",
-    "of_table",
-]
 
 _FALSE, _EMPTY = scalar(False, pa.bool_()), scalar("", pa.string())  # noqa: FBT003  (the value is the point)
 _MOMENT = ARROW_TYPES[Type.TIMESTAMP]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.arrow.select import answer, innermost
-from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.expression import Column, Micros
 from tubeq_spark.storage.expression_parts import columns_of, replaced
 from tubeq_spark.storage.query import (
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression
-
-__all__ = ["Bound", "Part", "Parts", "Read", "answer_by_parts", "columns_read", "with_conditions"]
 
 #: What is no greater than the order columns of any row of a part; `None`: that is not known.
 Bound: TypeAlias = "tuple[int, ...] | None"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow.arrays import flat, repeated, scalar, taken
 from tubeq_spark.storage.arrow.evaluate import column, evaluate
 from tubeq_spark.storage.arrow.order import places_in_order
-from tubeq_spark.storage.arrow_arrays import flat, repeated, scalar, taken
 from tubeq_spark.storage.expression import Micros
 from tubeq_spark.storage.query import Aggregate, Function, Struct
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.arrow.evaluate import Lookup
     from tubeq_spark.storage.expression import Expression
-
-__all__ = ["Groups", "numbered"]
 
 _ZERO = scalar(0, pa.int64())
 

@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["places_in_order"]
-
 
 def places_in_order(
     columns: Sequence[pa.Array | pa.ChunkedArray], limit: int | None = None, *, descending: bool

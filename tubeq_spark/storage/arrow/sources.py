@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.rules.refusals import no_spark
-from tubeq_spark.storage.arrow_arrays import nested, repeated
+from tubeq_spark.model.refusals import no_spark
+from tubeq_spark.storage.arrow.arrays import nested, repeated
 from tubeq_spark.storage.expression import Type
 from tubeq_spark.storage.statement import Rows
 
 if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Given, Source, Using
-
-__all__ = ["ARROW_TYPES", "held", "rows_table", "source_table"]
 
 ARROW_TYPES = {
     Type.BIGINT: pa.int64(),

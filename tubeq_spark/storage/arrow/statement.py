@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tubeq_spark.storage.arrow.arrays import array, flat, numbers_from_0, repeated, scalar, taken
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, column, holds, of_table
 from tubeq_spark.storage.arrow.groups import numbered
 from tubeq_spark.storage.arrow.sources import source_table
-from tubeq_spark.storage.arrow_arrays import array, flat, numbers_from_0, repeated, scalar, taken
 from tubeq_spark.storage.expression import TRUE, And, Compared, Fail
 from tubeq_spark.storage.expression_parts import aliases_of
 from tubeq_spark.storage.statement import ONE_ROW
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.arrow.evaluate import Lookup, Values
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.statement import Clause, Statement
-
-__all__ = ["CLAUSE", "FROM", "NOWHERE", "ROW", "STAYS", "changed", "once"]
 
 #: The column that says which clause applies to a row, counted from 1.
 CLAUSE = "tubeq_clause"

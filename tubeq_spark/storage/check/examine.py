@@ -2,30 +2,96 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.log_damage import BEGINNING, judge
-from tubeq_spark.rules.reports import Damage
-from tubeq_spark.storage.check import checksums
-from tubeq_spark.storage.check.data_files import (
-    fault_of_file,
-    is_elsewhere,
-    tasks_by_statistics,
-    tasks_in,
-)
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.reports import Damage
+from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.check import log_reading
 from tubeq_spark.storage.check.log_reading import State, read_log
+from tubeq_spark.storage.durability.commit_file import fault_of_length
+from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT, LEFT_SECONDS, commit_file
+from tubeq_spark.storage.durability.log_tail import BEGINNING, judge
+from tubeq_spark.storage.tables.schema import PARTITION
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from tubeq_spark.rules.log_damage import Verdict
     from tubeq_spark.storage.check.log_reading import LogRead
+    from tubeq_spark.storage.durability.log_tail import Verdict
 
-__all__ = ["Examined", "Table", "examine"]
+_STATES = array([state.value for state in TaskState], pa.string())
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether a file belongs to another table, as in a shallow clone; it is not checked."""
+    return ":" in path or path.startswith("/")
+
+
+def fault_of_file(file: Path, size: int) -> str:
+    """Why a data file is damaged, by its length and its end; empty if it is sound.
+
+    Raises:
+        OSError: The system refuses to read it.
+    """
+    fault = fault_of_length(file, size)
+    if fault:
+        return fault
+    try:
+        pq.read_metadata(file)
+    except (pa.ArrowException, OSError) as error:
+        if is_of_the_system(error):
+            raise
+        return "is no whole Parquet file"
+    return ""
+
+
+def tasks_in(file: Path) -> set[int] | None:
+    """The ids of the tasks in a file of a tube; `None` if it cannot be read."""
+    try:
+        rows = pq.ParquetFile(file).read(columns=["tube", "task_id", "state"])
+        is_task = pc.and_(pc.greater(rows["tube"], 0), pc.is_in(rows["state"], value_set=_STATES))
+    except (pa.ArrowException, OSError, KeyError):
+        return None
+    return {id for id in rows.filter(is_task)["task_id"].to_pylist() if id is not None}
+
+
+def tasks_by_statistics(add: Mapping[str, Any]) -> tuple[tuple[int, ...], str]:
+    """The tasks in an unreadable file of a tube, as far as the log has their ids.
+
+    Args:
+        add: The action that has added the file.
+
+    Returns:
+        The ids that are known for certain, and all that is known in words.
+    """
+    if str(dict(add.get("partitionValues") or {}).get(PARTITION)) == str(SEGMENT_0):
+        return (), "it held no tasks"
+    try:
+        told = json.loads(add.get("stats") or "{}")
+        count = int(told["numRecords"])
+        first, last = (int(told[bound]["task_id"]) for bound in ("minValues", "maxValues"))
+    except (ValueError, KeyError, TypeError):
+        return (), "its tasks are not known"
+    if last - first + 1 == count:
+        return tuple(range(first, last + 1)), f"it held {_named(first, last, count)}"
+    ends = (first, last) if count > 1 else (first,)
+    return ends, f"it held {count} tasks with ids from {first} to {last}"
+
+
+def _named(first: int, last: int, count: int) -> str:
+    return f"the task {first}" if count == 1 else f"the tasks {first} to {last}"
+
 
 #: So many ids are named in a sentence.
 _NAMED = 20
@@ -230,10 +296,10 @@ def _of_checksums(table: Table, log: LogRead) -> Iterator[Damage]:
         if name in bad or f".{name}.crc" not in log.names:
             continue
         path = table.log / f".{name}.crc"
-        if checksums.is_stale(file):
+        if log_reading.is_stale(file):
             message = f"the checksum of {name} cannot be that file's, so Spark does not read it"
             yield table.damage("checksum", path, message)
-        elif not checksums.fits(file):
+        elif not log_reading.fits(file):
             message = (
                 f"{name} does not fit its checksum, so it may not be what was written, and Spark does "
                 "not read it; its repair takes it as it is"

@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.rules.refusals import no_queue
-from tubeq_spark.rules.reports import CheckReport
+from tubeq_spark.model.refusals import no_queue
+from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.storage.check.examine import Examined, Table, examine, repaired
 from tubeq_spark.storage.check.repair import repair as repair_table
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import SYSTEM, TUBES
-from tubeq_spark.storage.locking import LOCK_SUFFIX
+from tubeq_spark.storage.locks.table_lock import LOCK_SUFFIX
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tubeq_spark.storage.locking import TableLock
-
-__all__ = ["check_location"]
+    from tubeq_spark.storage.locks.table_lock import TableLock
 
 
 def check_location(

@@ -1,26 +1,24 @@
-"""Reads the whole log of a table without stopping at damaged files."""
+"""Reads the whole log of a table for what it is, without stopping at what is damaged."""
 
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.log_damage import BEGINNING, LogFacts
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.durability.commit_file import CommitFile, DamagedCommitError, read_commit
-from tubeq_spark.storage.durability.files_there import is_of_the_system
-from tubeq_spark.storage.durability.log_names import checkpoints_in, versions_of
-from tubeq_spark.storage.durability.log_tail import pointer
+from tubeq_spark.storage.durability.files_there import is_of_the_system, stale_of
+from tubeq_spark.storage.durability.log_names import checkpoints_in, checksum_of, versions_of
+from tubeq_spark.storage.durability.log_tail import BEGINNING, LogFacts, pointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
-
-__all__ = ["LogRead", "read_log"]
 
 #: What of a checkpoint says what the table is.
 _ACTIONS = ("metaData", "protocol", "add")
@@ -181,3 +179,25 @@ def _joined(version: int, parts: Iterable[CommitFile]) -> CommitFile:
         whole.metadata = part.metadata or whole.metadata
         whole.protocol = part.protocol or whole.protocol
     return whole
+
+
+#: How long its head is, and each of its numbers, and how many bytes of the file one is about.
+_HEAD, _NUMBER, _CHUNK = 8, 4, 512
+
+
+def is_stale(file: Path) -> bool:
+    """Whether the length of a checksum file does not fit the length of its file."""
+    return any(True for _ in stale_of(file.parent, [file.name]))
+
+
+def fits(file: Path) -> bool:
+    """Whether a file fits its checksum file; true if it has none."""
+    try:
+        text, content = checksum_of(file).read_bytes()[_HEAD:], file.read_bytes()
+    except FileNotFoundError:
+        return True
+    made = b"".join(
+        zlib.crc32(content[at : at + _CHUNK]).to_bytes(_NUMBER, "big")
+        for at in range(0, len(content), _CHUNK)
+    )
+    return made == text

@@ -6,25 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.durability import Durability
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.times import to_us
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.check.examine import examine
-from tubeq_spark.storage.durability.aside import move_aside, point_to
 from tubeq_spark.storage.durability.log_names import checksum_of, names_after, version_of
+from tubeq_spark.storage.durability.whole_log import move_aside, point_to
 from tubeq_spark.storage.native.delta_log import commits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tubeq_spark.rules.log_damage import Verdict
     from tubeq_spark.storage.check.examine import Examined, Table
+    from tubeq_spark.storage.durability.log_tail import Verdict
     from tubeq_spark.storage.durability.synced_log import SyncedLog
-    from tubeq_spark.storage.locking import TableLock
-
-__all__ = ["repair"]
+    from tubeq_spark.storage.locks.table_lock import TableLock
 
 #: A feature with which each commit tells a time of its own, that this one does not know.
 _TIMED = "inCommitTimestamp"

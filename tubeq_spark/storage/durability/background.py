@@ -12,8 +12,6 @@ from tubeq_spark.clock import SystemClock
 if TYPE_CHECKING:
     from tubeq_spark.storage.durability.synced_log import SyncedLog
 
-__all__ = ["flush_now", "flush_soon"]
-
 log = logging.getLogger(__name__)
 
 #: Seconds from a commit to the flush of it.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["has_its_files", "is_of_the_system", "is_parquet", "is_there", "stale_of"]
-
 #: How a Parquet file begins and ends, an encrypted one as well.
 _MAGICS = (b"PAR1", b"PARE")
 #: How a checksum of Hadoop's begins, and how many bytes each of its numbers is about.

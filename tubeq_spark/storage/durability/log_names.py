@@ -10,19 +10,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = [
-    "LAST_CHECKPOINT",
-    "LEFT_SECONDS",
-    "LogFile",
-    "checkpoints_in",
-    "checksum_of",
-    "commit_file",
-    "log_file",
-    "names_after",
-    "version_of",
-    "versions_of",
-]
-
 #: The file that names the checkpoint that readers begin with.
 LAST_CHECKPOINT = "_last_checkpoint"
 #: A file that was prepared to become part of a log (`.tmp`) is left over when it is so many seconds old.

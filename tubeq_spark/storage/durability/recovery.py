@@ -11,12 +11,12 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.durability import Durability
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability import log_tail
-from tubeq_spark.storage.durability.aside import ASIDE, move_aside, point_to
 from tubeq_spark.storage.durability.log_names import checksum_of, commit_file, names_after
+from tubeq_spark.storage.durability.whole_log import ASIDE, move_aside, point_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.durability.log_tail import Tail
     from tubeq_spark.storage.durability.sync_mark import Mark
     from tubeq_spark.storage.durability.synced_log import SyncedLog
-
-__all__ = ["damage", "recover"]
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,13 @@ from tubeq_spark.storage.durability.log_names import (
     version_of,
 )
 from tubeq_spark.storage.durability.log_tail import pointer
-from tubeq_spark.storage.local_ended import first_note
+from tubeq_spark.storage.ended import first_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from tubeq_spark.storage.durability.synced_log import SyncedLog
-
-__all__ = ["VERSIONS", "shorten"]
 
 #: The newest versions stay in any case: lost answers are looked for there.
 VERSIONS = 200

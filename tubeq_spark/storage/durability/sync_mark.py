@@ -13,12 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.disk import mount_of
-from tubeq_spark.storage.processes import processes
+from tubeq_spark.storage.locks.committer import processes
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-__all__ = ["MARK_SUFFIX", "Mark", "MarkFile", "Place", "place_of"]
 
 #: How the mark's file ends.
 MARK_SUFFIX = ".synced"

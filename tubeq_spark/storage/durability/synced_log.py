@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from tubeq_spark.rules.durability import Durability
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.durability import background
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from tubeq_spark.storage.durability.sync_mark import Place
-
-__all__ = ["LOCKS", "SyncedLog", "synced_log_of"]
 
 #: Directory of lock files and marks, beside the tables of a location.
 LOCKS = "_tubeq_locks"

@@ -1,32 +1,36 @@
-"""The queue's tables in memory: queries and statements over Arrow tables of this process."""
+"""The queue's tables in memory, as an engine runs queries and statements on them."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.arrow.columns import records
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.select import answer, innermost
+from tubeq_spark.storage.location import TUBES, Location
 from tubeq_spark.storage.memory.tables import MemoryTables
+from tubeq_spark.storage.opened_location import OpenedLocation
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Union
+from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from tubeq_spark.clock import Clock
-    from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.memory.store import MemoryStore
+    from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.statement import Affected, Append, Statement
-
-__all__ = ["MemoryEngine"]
 
 T = TypeVar("T")
 
@@ -133,3 +137,28 @@ class MemoryEngine:
     def _commit(self, table: str, operation_id: int) -> tuple[int, Affected] | None:
         with self.store.lock:
             return self.store.table(table).commits.get(operation_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MemoryLocation(OpenedLocation):
+    """The location of a store, which has the locks of its tables."""
+
+    store: MemoryStore
+
+    def table_lock(self, name: str, *, as_it_is: bool = False) -> TableLock:
+        """The way of this process's writers to a table."""
+        with self.store.lock:
+            return self.store.table_locks[name]
+
+
+def open_location(engine: MemoryEngine, config: QueueConfig) -> OpenedLocation:
+    """Make sure of the system tables of a store."""
+    store = engine.store
+    location = Location(store.location)
+    opened = _MemoryLocation(location, store.location, None, store=store)
+    with store.lock:
+        if engine.tables.is_table(location.table(TUBES)):
+            return opened
+        for table in new_system_tables(location, config):
+            engine.tables.create(table)
+    return replace(opened, is_new=True)

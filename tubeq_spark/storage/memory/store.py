@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.storage.arrow.columns import whole
+from tubeq_spark.storage.arrow.arrays import array, empty
+from tubeq_spark.storage.arrow.columns import are_in, whole
 from tubeq_spark.storage.arrow.decision import StatementOutcome
-from tubeq_spark.storage.arrow.partitions import are_in
 from tubeq_spark.storage.arrow.sources import held
 from tubeq_spark.storage.arrow.statement import changed
-from tubeq_spark.storage.arrow_arrays import array, empty
 from tubeq_spark.storage.ended import total
-from tubeq_spark.storage.locking import TableLock
+from tubeq_spark.storage.locks.table_lock import TableLock
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.statement import Affected, Append
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.statement import Statement
-
-__all__ = ["MemoryStore", "StoredTable"]
 
 _numbers = itertools.count(1)
 #: So many commits of a table are known by their operation ids.

@@ -7,24 +7,22 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.rules.payload_types import arrow_struct
-from tubeq_spark.storage.arrow_arrays import empty
-from tubeq_spark.storage.ended_log import EndedLog
+from tubeq_spark.payloads.ddl import columns_of
+from tubeq_spark.payloads.types import arrow_struct
+from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.ended import EndedLog
 from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.memory.store import StoredTable
-from tubeq_spark.storage.native.ddl import columns_of
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from tubeq_spark.storage.commit_note import Commit
     from tubeq_spark.storage.memory.store import MemoryStore
-    from tubeq_spark.storage.segment_facts import BadFile
+    from tubeq_spark.storage.outcome import Commit
+    from tubeq_spark.storage.rows import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
-
-__all__ = ["MemoryTables"]
 
 
 class MemoryTables:

@@ -31,15 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
     from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query, Select
-
-__all__ = ["NativeEngine"]
 
 log = logging.getLogger(__name__)
 

@@ -9,23 +9,11 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from tubeq_spark.errors import StoreError, TubeqError
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = [
-    "is_conflict",
-    "is_from_library",
-    "is_missing",
-    "may_be_under_way",
-    "may_have_sent",
-    "may_pass",
-    "reading",
-    "telling",
-    "unsupported",
-]
 
 #: How the library begins when another commit came first. It gives the same class to a storage that
 #: failed while a commit was written.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from tubeq_spark.rules.microseconds import to_us
+from tubeq_spark.model.times import to_us
 from tubeq_spark.storage.expression import (
     FALSE,
     TRUE,
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     #: Tells of a file whether it may have rows.
     MayHold: TypeAlias = Callable[[DataFile], bool]
-
-__all__ = ["constants", "decided", "files_of", "least"]
 
 _LEAST, _GREATEST = "minValues", "maxValues"
 #: Of two values that are not NULL either a comparison holds or its opposite.

@@ -1,4 +1,4 @@
-"""The open tables of this process: their snapshots, one for reads and one for writes."""
+"""The tables that this process has open: their snapshots, one to read and one to write."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.refusals import was_forked
-from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native import client_options, option_names
+from tubeq_spark.model.refusals import was_forked
+from tubeq_spark.storage.location import local_directory, path_of
+from tubeq_spark.storage.native import store_client
 from tubeq_spark.storage.native.delta_log.actions import UnknownLogError
 from tubeq_spark.storage.native.delta_log.log_files import LogFiles
 from tubeq_spark.storage.native.delta_log.table import LocalTable
@@ -25,17 +25,14 @@ from tubeq_spark.storage.native.errors import (
     may_pass,
     reading,
 )
-from tubeq_spark.storage.native.patience import patiently
 from tubeq_spark.storage.native.small_files import SmallFiles
+from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.outcome import EngineError, Outcome
-from tubeq_spark.storage.table_names import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-
-__all__ = ["Handles", "Table", "schema_of"]
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +55,11 @@ class Table:
         self.alias = alias
         self.log = LogFiles(path)
         #: What the library needs to reach the storage, and to do so without repeating a request.
-        self.options = client_options.to_read(path, options)
-        self.options_to_commit = client_options.to_commit(path, options)
+        self.options = store_client.to_read(path, options)
+        self.options_to_commit = store_client.to_commit(path, options)
         self._given = dict(options)
         #: How long what failed in a way that passes is tried.
-        self.patience = client_options.Patience.parse(self.options)
+        self.patience = store_client.Patience.parse(self.options)
         directory = local_directory(path)
         #: Whether it is on storage of another host, whose answers can be lost.
         self.is_far = directory is None
@@ -196,7 +193,7 @@ class Table:
 
     def for_rows(self, snapshot: DeltaTable, rows: pa.Table) -> DeltaTable:
         """A version for a commit of rows, with longer time limits if they are many."""
-        options = client_options.to_write(self.path, self._given, rows.nbytes)
+        options = store_client.to_write(self.path, self._given, rows.nbytes)
         if options is None:
             return snapshot
         version = snapshot.version()
@@ -318,7 +315,7 @@ class Handles:
         _require_own_process()
         self.options = dict(options or {})
         #: What may be wrong about them.
-        self.hint = option_names.misspelt(self.options)
+        self.hint = store_client.misspelt(self.options)
         self._local = local
         self.files = SmallFiles()
         self._known: dict[str, Table] = {}
@@ -353,3 +350,24 @@ class Handles:
 def schema_of(handle: DeltaTable) -> pa.Schema:
     """The columns of a table's version."""
     return pa.schema(handle.schema().to_arrow())
+
+
+def read(path: str, options: Mapping[str, str], name: str) -> bytes | None:
+    """The contents of a file; `None` if it does not exist.
+
+    Args:
+        path: Path or URI of the table.
+        options: What the library needs to reach the storage.
+        name: The file, within the table.
+    """
+    # They bring the clients of all object stores along, which most processes never need.
+    from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415
+    from pyarrow.fs import FileSystem, PyFileSystem  # noqa: PLC0415
+
+    files: FileSystem = PyFileSystem(DeltaStorageHandler(path, dict(options) or None))
+    try:
+        with files.open_input_stream(name) as file:
+            content: bytes = file.readall()
+    except FileNotFoundError:
+        return None
+    return content

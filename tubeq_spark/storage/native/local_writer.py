@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError, holds, of_table
 from tubeq_spark.storage.arrow.sources import held
-from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.native.commit_notes import user_metadata
 from tubeq_spark.storage.native.delta_log.table import Commit
 from tubeq_spark.storage.native.errors import is_from_library
@@ -22,8 +22,7 @@ from tubeq_spark.storage.statement import Affected
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from tubeq_spark.storage.arrow.partitions import Partition
-    from tubeq_spark.storage.commit_note import Note
+    from tubeq_spark.storage.arrow.columns import Partition
     from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
@@ -31,9 +30,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.handles import Table
     from tubeq_spark.storage.native.small_files import Listed, SmallFiles
     from tubeq_spark.storage.native.writer import Writer
+    from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.statement import Append, Statement
-
-__all__ = ["LocalWriter"]
 
 
 class LocalWriter:

@@ -1,33 +1,47 @@
-"""Opens a location without Spark, and creates its tables if they are missing."""
+"""Opens a location without Spark, and creates tables as Spark's CREATE TABLE makes them."""
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.clocks import told_drift
-from tubeq_spark.rules.durability import Durability
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.refusals import no_queue
-from tubeq_spark.storage.local_places import refuse_mounts, require_links
-from tubeq_spark.storage.location import TUBES, Location, local_directory
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+
+from tubeq_spark.errors import CommitUnknownError, StoreError
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.refusals import no_queue
+from tubeq_spark.model.times import told_drift
+from tubeq_spark.payloads.ddl import columns_of
+from tubeq_spark.storage.location import (
+    TUBES,
+    Location,
+    local_directory,
+    refuse_mounts,
+    require_links,
+)
+from tubeq_spark.storage.native import errors
+from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.opened_location import (
+    WRITERS,
     OpenedLocation,
+    allows_one_engine_only,
     recover_system_tables,
+    require_writers,
     settle_system_tables,
 )
 from tubeq_spark.storage.tables.schema import new_system_tables
-from tubeq_spark.storage.writers import WRITERS, allows_one_engine_only, require_writers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.engine import Engine
-
-__all__ = ["open_location"]
+    from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.tables.schema import NewTable
 
 log = logging.getLogger(__name__)
 
@@ -82,3 +96,54 @@ def open_location(
 def _require_links(locks: Path | None) -> None:
     if locks is not None:
         require_links(locks)
+
+
+def create(table: Table, new: NewTable) -> None:
+    """Write a table's first commit, unless another program does it at the same moment.
+
+    Raises:
+        CommitUnknownError: It was sent, and nobody can tell whether the table is there.
+    """
+    patiently(lambda: _create(table, new), table.patience)
+
+
+def _create(table: Table, new: NewTable) -> None:
+    try:
+        DeltaTable.create(
+            table.path,
+            schema=_schema(new),
+            mode="error",
+            partition_by=list(new.partitions),
+            configuration=dict(new.properties),
+            storage_options=table.options_to_commit or None,
+            # Of a commit that is there the library would make a second version.
+            commit_properties=CommitProperties(max_commit_retries=0),
+            raise_if_key_not_exists=False,
+        )
+    except (DeltaError, OSError) as error:
+        if not _is_there(table, error):
+            raise
+
+
+def _is_there(table: Table, error: Exception) -> bool:
+    """Whether a table exists after a failed creation, by us or by another program."""
+    try:
+        return table.exists()
+    except (DeltaError, OSError) as unseen:
+        if not errors.may_have_sent(error, 0):
+            raise
+        msg = f"the answer to the creation of {table.path} was lost: {reason_of(unseen)}"
+        raise CommitUnknownError(msg) from error
+
+
+def _schema(new: NewTable) -> Schema:
+    fields, _ = columns_of(", ".join(f"{name} {kind}" for name, (kind, _) in new.columns.items()))
+    for field, (_, comment) in zip(fields, new.columns.values(), strict=True):
+        field["metadata"] = {"comment": comment}
+    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
+
+
+def schema_of_ddl(columns: str) -> Schema:
+    """The schema of columns in DDL."""
+    fields, _ = columns_of(columns)
+    return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from tubeq_spark.storage.arrow.partitions import Partition
-
-__all__ = ["named", "predicate"]
+    from tubeq_spark.storage.arrow.columns import Partition
 
 
 def named(partitions: Mapping[str, Iterable[int]]) -> str:

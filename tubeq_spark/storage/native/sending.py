@@ -6,11 +6,11 @@ import json
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError, StoreError
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.native import errors
 from tubeq_spark.storage.native.commit_notes import is_of
-from tubeq_spark.storage.native.patience import sleep, waits
-from tubeq_spark.storage.native.table_files import read
+from tubeq_spark.storage.native.handles import read
+from tubeq_spark.storage.native.store_client import sleep, waits
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from tubeq_spark.storage.native.handles import Table
-
-__all__ = ["sent"]
 
 T = TypeVar("T")
 

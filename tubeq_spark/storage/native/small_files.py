@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from tubeq_spark.storage.arrow.arrays import array, empty, repeated, scalar
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.fold import Read, columns_read, with_conditions
-from tubeq_spark.storage.arrow_arrays import array, empty, repeated, scalar
 from tubeq_spark.storage.native.file_statistics import constants, decided, files_of, least
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.file_statistics import MayHold
     from tubeq_spark.storage.query import Select
-
-__all__ = ["FileParts", "Listed", "SmallFiles"]
 
 #: Of so many files, and so many bytes of all of them together, all columns are read, and kept.
 FILES, BYTES = 64, 1 << 20

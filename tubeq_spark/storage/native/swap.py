@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.arrow.decision import Decision, StatementOutcome
 from tubeq_spark.storage.arrow.evaluate import NotByArrowError
 from tubeq_spark.storage.arrow.statement import changed
-from tubeq_spark.storage.arrow_arrays import empty
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.statement import Statement
-
-__all__ = ["Target", "plan_rewrite"]
 
 
 class Target(Protocol):

@@ -1,42 +1,123 @@
-"""Creates, changes and measures Delta tables by the library."""
+"""Makes, changes, measures and maintains Delta tables by the library."""
 
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.arrow_arrays import empty
-from tubeq_spark.storage.commit_note import NEWEST, Commit, newest_write, read_commit
-from tubeq_spark.storage.ended import told_total, total
-from tubeq_spark.storage.ended_log import EndedLog, notes_of
-from tubeq_spark.storage.local_ended import notes_in
+from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.ended import EndedLog, notes_in, notes_of, told_total, total
+from tubeq_spark.storage.engine import Extent
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.native import errors, maintenance, store_clock
-from tubeq_spark.storage.native.commit_notes import told_by
-from tubeq_spark.storage.native.handles import schema_of
-from tubeq_spark.storage.native.new_tables import create, schema_of_ddl
-from tubeq_spark.storage.native.patience import patiently
+from tubeq_spark.storage.native import errors, store_client
+from tubeq_spark.storage.native.commit_notes import saying, told_by, user_metadata
+from tubeq_spark.storage.native.delta_log import versions
+from tubeq_spark.storage.native.handles import read, schema_of
+from tubeq_spark.storage.native.open_location import create, schema_of_ddl
+from tubeq_spark.storage.native.sending import sent
+from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.native.writer import APPENDS
-from tubeq_spark.storage.outcome import EngineError
+from tubeq_spark.storage.opened_location import allows_one_engine_only
+from tubeq_spark.storage.outcome import NEWEST, Commit, EngineError, Note, newest_write, read_commit
 from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
-from tubeq_spark.storage.writers import allows_one_engine_only
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from deltalake import DeltaTable, Schema
 
-    from tubeq_spark.storage.engine import Extent
+    from tubeq_spark.storage.native.delta_log.log_files import LogFiles
+    from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
+    from tubeq_spark.storage.native.delta_log.table import LocalTable
     from tubeq_spark.storage.native.handles import Handles, Table
-    from tubeq_spark.storage.segment_facts import BadFile
+    from tubeq_spark.storage.rows import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
 
-__all__ = ["NativeTables"]
+_LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+
+
+def extent(table: DeltaTable, options: Mapping[str, str]) -> Extent:
+    """Measure a table's newest version."""
+    sizes = table.get_add_actions().column("size_bytes").to_pylist()
+    version = table.version()
+    newest = history_rows(table.history(1))[0]["timestamp"]
+    return Extent(len(sizes), sum(sizes), version, newest, version - _checkpoint(table, options))
+
+
+def local_extent(table: LocalTable, newest: Snapshot) -> Extent:
+    """Measure a version of a table whose log this process reads by itself."""
+    sizes = [file.size for file in newest.files.values()]
+    pointer = versions.pointer(table.directory / "_delta_log")
+    commits = newest.version - (-1 if pointer is None else pointer["version"])
+    return Extent(len(sizes), sum(sizes), newest.version, table.committed_us(newest), commits)
+
+
+def small_files(table: DeltaTable, rows: int, size: int) -> int:
+    """The number of small data files; files without a row count are included."""
+    files = table.get_add_actions()
+    counts, sizes = (files.column(name).to_pylist() for name in ("num_records", "size_bytes"))
+    return sum(
+        (count is None or count <= rows) and of <= size
+        for count, of in zip(counts, sizes, strict=True)
+    )
+
+
+def sizes(table: DeltaTable, by: str) -> list[tuple[int | None, int]]:
+    """Partition and size of each data file of a table with one partition column of numbers."""
+    files = table.get_add_actions(flatten=True)
+    columns = (files.column(name).to_pylist() for name in (f"partition.{by}", "size_bytes"))
+    return list(zip(*columns, strict=True))
+
+
+def _checkpoint(table: DeltaTable, options: Mapping[str, str]) -> int:
+    """The version of the last checkpoint; -1 if there is none yet."""
+    pointer = read(table.table_uri, options, _LAST_CHECKPOINT)
+    try:
+        return -1 if pointer is None else int(json.loads(pointer)["version"])
+    except (ValueError, KeyError, TypeError):
+        # It is a hint, and may be anything.
+        return -1
+
+
+def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Commits with the columns of Spark's DESCRIBE HISTORY."""
+    names = ("version", "operation", "userMetadata", "operationParameters", "operationMetrics")
+    return [
+        {name: commit.get(name) for name in names}
+        | {"timestamp": int(commit.get("timestamp") or 0) * 1000}
+        for commit in commits
+    ]
+
+
+def set_property(table: Table, newest: DeltaTable, name: str, value: str) -> None:
+    """Commit a table property as the next version."""
+    operation_id = -random.getrandbits(62) - 1
+    said = user_metadata(Note("set_property"), None, operation_id)
+    properties = saying(newest, said, at_once=True)
+    sent(
+        table,
+        newest,
+        operation_id,
+        lambda: newest.alter.set_table_properties(
+            {name: value}, raise_if_not_exists=False, commit_properties=properties
+        ),
+        lambda _: None,
+    )
+
+
+def vacuum(table: DeltaTable, log: LogFiles) -> None:
+    """Remove dead files, and the log before the last checkpoint, by the table's retention."""
+    table.create_checkpoint()
+    log.expire(table)
+    # No shorter than the table's own retention: that is the default. In full, as Spark does: else only
+    # what the log still tells to be gone, and nothing that a stopped writer has left.
+    table.vacuum(dry_run=False, full=True)
 
 
 class NativeTables:
@@ -67,7 +148,7 @@ class NativeTables:
                 with errors.telling(is_far=opened.is_far), opened.writing() as newest:
                     if newest.metadata().configuration.get(name) != former:
                         return False
-                    maintenance.set_property(opened, newest, name, value)
+                    set_property(opened, newest, name, value)
             except EngineError as error:
                 if not errors.is_conflict(error):
                     raise
@@ -84,7 +165,7 @@ class NativeTables:
     @staticmethod
     def _vacuum(opened: Table) -> None:
         with opened.writing() as newest:
-            maintenance.vacuum(newest, opened.log)
+            vacuum(newest, opened.log)
 
     def replacing_payload_type(
         self, table: str, payload: str | None, once: tuple[str, int], operation_id: int
@@ -153,7 +234,7 @@ class NativeTables:
     def history_rows(self, table: str, limit: int | None = None) -> list[dict[str, Any]]:
         """The newest commits to a table, the newest first; times in microseconds."""
         with errors.reading(), self._handles.table(table).newest() as newest:
-            return maintenance.history_rows(newest.history(limit))
+            return history_rows(newest.history(limit))
 
     def extent(self, table: str) -> Extent:
         """Measure a table's files and log."""
@@ -161,9 +242,9 @@ class NativeTables:
         with errors.reading():
             seen, local = opened.seen(), opened.local
             if seen is not None and local is not None:
-                return maintenance.local_extent(local, seen)
+                return local_extent(local, seen)
             with opened.newest() as newest:
-                return maintenance.extent(newest, opened.options)
+                return extent(newest, opened.options)
 
     def version(self, table: str) -> int | None:
         """A table's newest version."""
@@ -182,7 +263,7 @@ class NativeTables:
                 files = [(file.partition[PARTITION], file.size) for file in seen.files.values()]
             else:
                 with self._handles.table(table).newest() as newest:
-                    files = maintenance.sizes(newest, PARTITION)
+                    files = sizes(newest, PARTITION)
         found: Counter[int] = Counter()
         for segment, size in files:
             if segment is not None and segment in segments:
@@ -214,7 +295,7 @@ class NativeTables:
         with errors.reading(), self._handles.table(table).known() as known:
             if known is None or known.version() % every:
                 return 0
-            return maintenance.small_files(known, rows, size)
+            return small_files(known, rows, size)
 
     def ended_log(self, table: str, tube: int, *, for_sum: bool = False) -> EndedLog:
         """What the log of a tube's table tells of tasks that have come to their end."""
@@ -251,8 +332,8 @@ class NativeTables:
         """Seconds by which an object store's clock is ahead of this host's; one request."""
         if local_directory(location) is not None:
             return None
-        url = store_clock.endpoint(location, self._handles.options)
-        return None if url is None else store_clock.drift(url)
+        url = store_client.endpoint(location, self._handles.options)
+        return None if url is None else store_client.drift(url)
 
     def commits(self, table: str, limit: int) -> list[Commit]:
         """The newest commits to a table, the newest first."""

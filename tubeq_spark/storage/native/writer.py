@@ -9,17 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.arrow.sources import held
-from tubeq_spark.storage.arrow_arrays import array
 from tubeq_spark.storage.expression_parts import columns_of
 from tubeq_spark.storage.native import errors, partitions
-from tubeq_spark.storage.native.client_options import to_read
-from tubeq_spark.storage.native.commit_notes import user_metadata
-from tubeq_spark.storage.native.commit_properties import is_far, saying
+from tubeq_spark.storage.native.commit_notes import is_far, saying, user_metadata
 from tubeq_spark.storage.native.delta_log.log_files import hook
 from tubeq_spark.storage.native.handles import schema_of
 from tubeq_spark.storage.native.sending import sent
+from tubeq_spark.storage.native.store_client import to_read
 from tubeq_spark.storage.native.swap import plan_rewrite
 from tubeq_spark.storage.outcome import EngineError, Outcome
 from tubeq_spark.storage.query import Select
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from tubeq_spark.storage.commit_note import Note
     from tubeq_spark.storage.native.datafusion import DataFusion
     from tubeq_spark.storage.native.handles import Table
+    from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.statement import Append, Statement
-
-__all__ = ["APPENDS", "Writer", "is_of_whole_partitions"]
 
 #: A statement that meets another commit on an object store is decided so often, before all is read anew.
 DECISIONS = 5

@@ -19,15 +19,6 @@ with contextlib.suppress(ImportError):
 with contextlib.suppress(ImportError):
     import delta.connect.exceptions  # noqa: F401
 
-__all__ = [
-    "classify",
-    "is_from_engine",
-    "is_missing_table",
-    "is_refused",
-    "is_unreachable",
-    "raised_message",
-]
-
 #: What Delta calls its conflicts, in Java and in Python.
 _CONFLICTS = frozenset(
     {

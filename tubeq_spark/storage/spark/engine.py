@@ -14,18 +14,17 @@ from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from tubeq_spark.errors import StoreError, TubeqError
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.outcome import out_of_reach
-from tubeq_spark.storage.spark.changed_rows import changed_rows
 from tubeq_spark.storage.spark.conflicts import is_from_engine, is_unreachable
-from tubeq_spark.storage.spark.jvm import frame_of
+from tubeq_spark.storage.spark.history import changed_rows
+from tubeq_spark.storage.spark.jvm import carried, frame_of
 from tubeq_spark.storage.spark.own_sessions import COMPILE_FROM, COMPILE_READ_FROM, OwnSessions
 from tubeq_spark.storage.spark.quoting import string
 from tubeq_spark.storage.spark.render import Renderer
 from tubeq_spark.storage.spark.session_committer import committer_of
 from tubeq_spark.storage.spark.spark_settings import SNAPSHOT_PARTITIONS
 from tubeq_spark.storage.spark.tables import SparkTables, save
-from tubeq_spark.storage.spark.thread_properties import carried
 from tubeq_spark.storage.statement import Affected, Append, Given, Statement
 
 if TYPE_CHECKING:
@@ -34,12 +33,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from tubeq_spark.storage.commit_note import Note
-    from tubeq_spark.storage.committer import Committer
+    from tubeq_spark.storage.locks.committer import Committer
+    from tubeq_spark.storage.outcome import Note
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.statement import Source
-
-__all__ = ["SparkEngine"]
 
 T = TypeVar("T")
 

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.error_text import reason_of
+from tubeq_spark.model.error_text import reason_of
 from tubeq_spark.storage.spark import jvm
 from tubeq_spark.storage.spark.conflicts import is_refused
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-__all__ = ["is_steady", "read_alike"]
 
 #: In the name of every operator by which rows come to other partitions, joins by broadcast included.
 _EXCHANGE = "Exchange"

@@ -1,17 +1,23 @@
-"""Reads the history of a table with the notes of its commits."""
+"""Reads the history of a table: its commits by what they say of themselves, and the tasks that they have ended."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
-from tubeq_spark.storage.commit_note import PATTERN
+from tubeq_spark.errors import StoreError
+from tubeq_spark.storage.ended import EndedLog, notes_of, told_total, total
+from tubeq_spark.storage.location import path_of
+from tubeq_spark.storage.outcome import PATTERN
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
-__all__ = ["read_history"]
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 
 def read_history(history: DataFrame) -> DataFrame:
@@ -55,3 +61,122 @@ def _changed() -> Column:
         # As the native engine's removals of whole segments tell it.
         metric("num_deleted_rows"),
     )
+
+
+def changed_rows(
+    frame: Callable[[str], DataFrame], table: str, version: int
+) -> tuple[int, int, int]:
+    """The number of rows that the commit of a version inserted, updated and deleted.
+
+    Where a table's rows have no key, one that is replaced counts as updated.
+
+    Args:
+        frame: Makes a query.
+        table: SQL name of the table.
+        version: The version, > 0.
+    """
+    newer, older = (
+        frame(f"SELECT * FROM {table} VERSION AS OF {number}") for number in (version, version - 1)
+    )
+    after, before = _images(newer, 1), _images(older, -1)
+    has_key = "task_id" in newer.columns
+    more = F.greatest(F.sum("side"), F.lit(0))
+    less = F.greatest(-F.sum("side"), F.lit(0))
+    rewritten = (F.sum("side") == 0) & (F.min("image") != F.max("image"))
+    rows = after.unionAll(before).groupBy("key")
+    found = rows.agg(more.alias("more"), less.alias("less"), rewritten.cast("int").alias("same"))
+    sums = [F.coalesce(F.sum(name), F.lit(0)) for name in ("more", "less", "same")]
+    inserted, deleted, updated = found.agg(*sums).collect()[0]
+    if not has_key:
+        updated = min(inserted, deleted)
+        inserted, deleted = inserted - updated, deleted - updated
+    return inserted, updated, deleted
+
+
+def _images(rows: DataFrame, side: int) -> DataFrame:
+    """A hash of each row without its payload, which never changes, and its key."""
+    image = F.xxhash64(F.struct(*[name for name in rows.columns if name != "data"]).cast("string"))
+    return rows.select(
+        _key(rows, image).alias("key"), image.alias("image"), F.lit(side).alias("side")
+    )
+
+
+def _key(rows: DataFrame, image: Column) -> Column:
+    """The key of a row: the task's id; in segment 0 tube and owner; in system tables the whole row."""
+    if "task_id" not in rows.columns:
+        return image.cast("string")
+    tombstone = F.concat_ws("/", F.lit("mark"), "tube", "owner")
+    return F.when(F.col("segment") == SEGMENT_0, tombstone).otherwise(
+        F.col("task_id").cast("string")
+    )
+
+
+_TXN = "txn STRUCT<appId: STRING, version: BIGINT, lastUpdated: BIGINT>"
+_TEXTS = "MAP<STRING, STRING>"
+_SAID = f"userMetadata: STRING, operationParameters: {_TEXTS}, operationMetrics: {_TEXTS}"
+_COLUMNS = ("version", "userMetadata", "operationParameters", "operationMetrics")
+
+
+class _Engine(Protocol):
+    """The used part of a `SparkEngine`."""
+
+    unreachable: bool
+
+    @property
+    def own(self) -> SparkSession: ...
+    def reading(self) -> AbstractContextManager[None]: ...
+    def sql_rows(self, sql: str) -> list[dict[str, Any]]: ...
+    def frame(self, sql: str) -> DataFrame: ...
+    def collect(self, frame: DataFrame) -> list[Row]: ...
+
+
+def read_log(engine: _Engine, table: str, tube: int, *, for_sum: bool) -> EndedLog:
+    """The totals and notes in the log of a tube's table; arguments as for `Tables.ended_log`."""
+    try:
+        with engine.reading():
+            return _by_files(engine, _log_of(engine, table), tube)
+    except (AnalysisException, StoreError):
+        if engine.unreachable:
+            raise
+    # What is added up could not be read.
+    notes = [] if for_sum else notes_of(tube, _history(engine, table))
+    return EndedLog(0, 0, None, notes, -1)
+
+
+def _log_of(engine: _Engine, table: str) -> str:
+    path = path_of(table) or engine.sql_rows(f"DESCRIBE DETAIL {table}")[0]["location"]
+    return f"{path}/_delta_log"
+
+
+def _by_files(engine: _Engine, log: str, tube: int) -> EndedLog:
+    apps = [total(tube), told_total(tube)]
+    is_total, files = F.col("txn.appId").isin(apps), engine.own.read
+    checkpoints = files.schema(_TXN).option("pathGlobFilter", "*.checkpoint*.parquet").parquet(log)
+    totals = engine.collect(checkpoints.where(is_total).select("txn"))
+    commits = files.schema(f"{_TXN}, commitInfo STRUCT<{_SAID}>").option("pathGlobFilter", "*.json")
+    number = F.regexp_extract("_metadata.file_path", r"/(\d{20})\.json$", 1)
+    lines = commits.json(log).select("txn", "commitInfo.*", number.alias("version"))
+    said = [row.asDict() for row in engine.collect(lines.where(is_total | _tells()))]
+    by_app: dict[str, tuple[int, int | None]] = dict.fromkeys(apps, (0, None))
+    for found in [row["txn"] for row in totals] + [line["txn"] for line in said if line["txn"]]:
+        if found.version >= by_app[found.appId][0]:
+            by_app[found.appId] = (found.version, found.lastUpdated)
+    # A checkpoint of some kinds is JSON, too.
+    newest_first = sorted((row for row in said if row["version"]), key=_version, reverse=True)
+    version = _version(newest_first[0]) if newest_first else -1
+    return EndedLog(by_app[apps[0]][0], *by_app[apps[1]], notes_of(tube, newest_first), version)
+
+
+def _tells() -> Column:
+    """Whether a commit has a note, or has added up notes."""
+    predicate = F.try_element_at("operationParameters", F.lit("predicate"))
+    return predicate.contains(" ended=") | F.col("userMetadata").contains(" read=")
+
+
+def _version(row: Mapping[str, Any]) -> int:
+    return int(row["version"])
+
+
+def _history(engine: _Engine, table: str) -> list[dict[str, Any]]:
+    history = engine.frame(f"DESCRIBE HISTORY {table}").select(*_COLUMNS).where(_tells())
+    return [row.asDict() for row in engine.collect(history.orderBy(F.desc("version")))]

@@ -1,7 +1,8 @@
-"""Functions that only a classic Spark session allows, through its JVM: a quiet start, its queries."""
+"""What only a classic Spark session allows, by its JVM; and what belongs to a thread."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -9,25 +10,17 @@ import shutil
 import subprocess
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tubeq_spark.errors import StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
     from py4j.java_gateway import JavaGateway
     from pyspark import SparkConf
     from pyspark.sql import DataFrame, SparkSession
-
-__all__ = [
-    "HeldBackOutput",
-    "frame_of",
-    "is_classic",
-    "launch_jvm",
-    "plan_text",
-    "require_java",
-    "streaming_query_id",
-]
 
 logger = logging.getLogger(__name__)
 
@@ -195,3 +188,35 @@ class HeldBackOutput:
                 else:
                     self._held += chunk
         os.close(self._reader)
+
+
+T = TypeVar("T")
+
+
+def carried(spark: SparkSession, run: Callable[[], T]) -> Callable[[], T]:
+    """Wrap `run` so that it does the same in another thread, with this thread's properties.
+
+    Where Spark cannot be reached they are left out: `run` will say what is wrong.
+    """
+    session: Any = spark
+    tags: set[str] = set()
+    properties = None
+    with contextlib.suppress(Exception):
+        if is_classic(spark):
+            properties = _scala_context(session).getLocalProperties().clone()
+        tags = set(session.getTags())
+
+    def carry() -> T:
+        with contextlib.suppress(Exception):
+            if properties is not None:
+                _scala_context(session).setLocalProperties(properties)
+            session.clearTags()
+            for tag in tags:
+                session.addTag(tag)
+        return run()
+
+    return carry
+
+
+def _scala_context(session: Any) -> Any:
+    return session.sparkContext._jsc.sc()  # noqa: SLF001  (Python has no other way to these)

@@ -12,17 +12,23 @@ from urllib.parse import urlsplit
 from pyspark.errors import AnalysisException
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.durability import Durability
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.refusals import no_queue
-from tubeq_spark.storage.file_errors import FileError
-from tubeq_spark.storage.local_places import on_databricks, refuse_mounts
-from tubeq_spark.storage.location import TUBES, Location, local_directory
-from tubeq_spark.storage.locking import remove_lock_files, table_lock_of
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.refusals import no_queue
+from tubeq_spark.storage.disk import FileError
+from tubeq_spark.storage.durability.synced_log import LOCKS
+from tubeq_spark.storage.location import (
+    TUBES,
+    Location,
+    local_directory,
+    on_databricks,
+    refuse_mounts,
+)
+from tubeq_spark.storage.locks.table_lock import remove_lock_files, table_lock_of
 from tubeq_spark.storage.opened_location import (
-    LOCKS,
     OpenedLocation,
     recover_system_tables,
+    require_writers,
     settle_system_tables,
 )
 from tubeq_spark.storage.spark.conflicts import is_missing_table
@@ -32,7 +38,6 @@ from tubeq_spark.storage.spark.spark_settings import (
     require_spark,
 )
 from tubeq_spark.storage.tables.schema import new_system_tables
-from tubeq_spark.storage.writers import require_writers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,13 +47,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.spark.engine import SparkEngine
-
-__all__ = [
-    "local_place",
-    "open_location",
-    "unsafe_storage",
-    "warn_of_slow_session",
-]
 
 log = logging.getLogger(__name__)
 

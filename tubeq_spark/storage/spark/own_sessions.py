@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["COMPILE_FROM", "COMPILE_READ_FROM", "OwnSessions"]
-
 log = logging.getLogger(__name__)
 
 #: From so many rows on compiling costs less than it saves: of a write, and of a read.

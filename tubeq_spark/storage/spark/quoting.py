@@ -10,20 +10,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.microseconds import from_us
+from tubeq_spark.model.times import from_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-__all__ = [
-    "bigint",
-    "bigints",
-    "boolean",
-    "integer",
-    "limited",
-    "moment",
-    "string",
-]
 
 #: Printable ASCII but quotes and backslashes, and braces, which name a statement's sources.
 _PLAIN = re.compile(r"[ !#-&(-\[\]-_a-z|~]*")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tubeq_spark.storage.arrow.sources import rows_table
-from tubeq_spark.storage.chosen import MOST_NAMED
 from tubeq_spark.storage.expression import (
     STALE,
     And,
@@ -31,7 +30,7 @@ from tubeq_spark.storage.expression import (
 )
 from tubeq_spark.storage.query import Aggregate, Among, Firsts, Select, Struct, Union, keys_of, node
 from tubeq_spark.storage.spark.quoting import bigint, boolean, integer, limited, moment, string
-from tubeq_spark.storage.statement import Given, Rows
+from tubeq_spark.storage.statement import MOST_NAMED, Given, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.query import Query
     from tubeq_spark.storage.statement import Clause, Source, Statement, Using
     from tubeq_spark.storage.tables.schema import NewTable
-
-__all__ = ["Renderer", "columns_of", "creation_of", "text_of"]
 
 #: How tightly a node binds; any other one stands for itself.
 _BINDING: dict[type, int] = {

@@ -7,14 +7,11 @@ import uuid
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from tubeq_spark.storage.committer import Committer
-from tubeq_spark.storage.processes import Processes, processes
+from tubeq_spark.storage.locks.committer import Committer, Processes, processes
 from tubeq_spark.storage.spark.conflicts import is_unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["committer_of"]
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.installing import how_to_install
-from tubeq_spark.storage.local_places import on_databricks
+from tubeq_spark.model.error_text import how_to_install
+from tubeq_spark.storage.location import on_databricks
 from tubeq_spark.storage.spark.jvm import HeldBackOutput, launch_jvm, require_java
 from tubeq_spark.storage.spark.spark_settings import (
     LOCAL_SETTINGS,

@@ -6,28 +6,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tubeq_spark.errors import StoreError
-from tubeq_spark.storage.local_places import on_databricks
+from tubeq_spark.storage.location import on_databricks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
-
-__all__ = [
-    "CODEGEN",
-    "LOCAL_SETTINGS",
-    "OWN_CLEARED",
-    "OWN_SETTINGS",
-    "SETTINGS",
-    "SNAPSHOT_PARTITIONS",
-    "Setting",
-    "asked",
-    "delta_is_on",
-    "missing_settings",
-    "require_spark",
-    "spark_conf",
-]
-
 
 _OLDEST_SPARK: Final = 4
 _TIME_ZONE: Final = "spark.sql.session.timeZone"

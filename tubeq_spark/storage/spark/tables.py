@@ -10,22 +10,20 @@ from pyspark.sql import types as T
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import StoreError
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.storage import local_ended
-from tubeq_spark.storage.commit_note import NEWEST, Commit, newest_write, read_commit
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage import ended
 from tubeq_spark.storage.durability.shortening import shorten
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.engine import Extent
-from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.location import identifier, local_directory, path_of
 from tubeq_spark.storage.native.commit_notes import told_by
-from tubeq_spark.storage.native.delta_log.properties import hours_of
-from tubeq_spark.storage.outcome import Outcome
-from tubeq_spark.storage.spark import ended_log
+from tubeq_spark.storage.native.delta_log.actions import hours_of
+from tubeq_spark.storage.outcome import NEWEST, Commit, Outcome, newest_write, read_commit
+from tubeq_spark.storage.spark import history
 from tubeq_spark.storage.spark.conflicts import classify, is_missing_table
 from tubeq_spark.storage.spark.quoting import bigint, limited, string
 from tubeq_spark.storage.spark.render import columns_of, creation_of
 from tubeq_spark.storage.statement import Append
-from tubeq_spark.storage.table_names import identifier, path_of
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
@@ -35,11 +33,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
 
-    from tubeq_spark.storage.ended_log import EndedLog
-    from tubeq_spark.storage.segment_facts import BadFile
+    from tubeq_spark.storage.ended import EndedLog
+    from tubeq_spark.storage.rows import BadFile
     from tubeq_spark.storage.tables.schema import NewTable
-
-__all__ = ["SparkTables", "save"]
 
 #: Seconds between the attempts to create a table that others may be creating.
 _CREATION_WAITS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
@@ -252,8 +248,8 @@ class SparkTables:
         path = path_of(table)
         directory = None if path is None else local_directory(path)
         if directory is not None and directory.is_dir():
-            return local_ended.read_log(directory / "_delta_log", tube)
-        return ended_log.read_log(self._engine, table, tube, for_sum=for_sum)
+            return ended.read_log(directory / "_delta_log", tube)
+        return history.read_log(self._engine, table, tube, for_sum=for_sum)
 
     @staticmethod
     def clock_drift(_location: str) -> float | None:

@@ -1,24 +1,28 @@
-"""A tube as DataFrames in the program's session: its tasks, a batch, its commits."""
+"""A tube as DataFrames in the program's session, and the feed of its changes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import functions as F
+
+from tubeq_spark.model.states import TRANSITIONS
+from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.spark.history import read_history
 from tubeq_spark.storage.spark.quoting import bigint, limited, string
 from tubeq_spark.storage.spark.render import text_of
-from tubeq_spark.storage.table_names import identifier
 from tubeq_spark.storage.tables import predicates
+from tubeq_spark.storage.tables.row_clauses import GONE
+from tubeq_spark.storage.tables.tube_table import SEGMENT_0
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.storage.spark.engine import SparkEngine
     from tubeq_spark.storage.tables.tube_table import TubeTable
-
-__all__ = ["TaskFrames"]
 
 
 class TaskFrames:
@@ -68,3 +72,45 @@ class TaskFrames:
         return read_history(
             self.engine.in_user_session(f"DESCRIBE HISTORY {self._table.name} {limited(limit)}")
         )
+
+
+_TAKEN = string(TaskState.TAKEN.value)
+#: The state after an event, where the event alone tells it.
+_AFTER = {
+    event: move.after[0] for event, move in TRANSITIONS.items() if event not in ("put", "release")
+}
+
+
+def changes(spark: SparkSession, table: TubeTable, start: int) -> DataFrame:
+    """A stream of a tube's changes, from a version of its table on."""
+    reader = spark.readStream.format("delta").option("readChangeFeed", "true")
+    reader = reader.option("startingVersion", start)
+    path = path_of(table.name)
+    rows = reader.table(table.name) if path is None else reader.load(path)
+    ours = f"{text_of(table.mine())} AND segment <> {bigint(SEGMENT_0)}"
+    gone = f"tube = {bigint(-table.id)} AND state = {string(GONE)}"
+    events = (
+        f"CASE WHEN _change_type = 'insert' AND {ours} THEN 'put' "
+        f"WHEN _change_type = 'delete' AND {ours} AND state = {_TAKEN} THEN 'ack' "
+        f"WHEN _change_type = 'update_postimage' AND ({ours} OR {gone}) THEN change END"
+    )
+    told = rows.withColumn("events", F.expr(events)).where("events IS NOT NULL")
+    each = told.select("*", F.posexplode(F.split(F.trim("events"), " ")).alias("step", "event"))
+    branches = "".join(f"WHEN {string(e)} THEN {string(s.value)} " for e, s in _AFTER.items())
+    return each.selectExpr(
+        "task_id",
+        f"CASE event {branches}ELSE state END AS state",
+        "event AS change",
+        "_commit_timestamp AS at",
+        "_commit_version AS version",
+        "step",
+        "pri",
+        "utube",
+        "data",
+        "created",
+        "ttl / 1000000D AS ttl",
+        "ttr / 1000000D AS ttr",
+        "next_event",
+        "attempts",
+        "owner",
+    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.storage.damaged import DamagedFileError, damaged
+from tubeq_spark.storage.durability.commit_file import DamagedFileError, damaged
 from tubeq_spark.storage.expression import (
     FAIL,
     FALSE,
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.put_identity import PutIdentity
-    from tubeq_spark.storage.statement import Source
-
-__all__ = ["CapacityGate", "CapacityState"]
+    from tubeq_spark.storage.statement import PutIdentity, Source
 
 #: The source row that removes the rows of old names. Names are in the owner column, which the
 #: sequence's row leaves empty, and none of them is this.

@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from tubeq_spark.errors import CommitUnknownError
-from tubeq_spark.rules import ids
-from tubeq_spark.rules.membership import SlotLease
+from tubeq_spark.model import ids
+from tubeq_spark.model.membership import SlotLease
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import Literal, Type, all_of, integer, literal, row
 from tubeq_spark.storage.query import Select, count, greatest, last_by, named
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.expression import Expression, Row
-
-__all__ = ["Slots"]
 
 T = TypeVar("T")
 _FIRST_BUCKET = 1_000

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.lease_times import UNNOTICED
-from tubeq_spark.rules.lifecycle import TIMERS, Timer
-from tubeq_spark.storage.chosen import MOST_NAMED
+from tubeq_spark.model.lease_times import UNNOTICED
+from tubeq_spark.model.states import TIMERS, Timer
 from tubeq_spark.storage.expression import (
     Case,
     Column,
@@ -25,28 +24,14 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.query import Among
+from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tubeq_spark.rules.lease_times import NewLease
+    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression, Row
-
-__all__ = [
-    "due_at",
-    "effective_state",
-    "has_lapsed",
-    "is_buried",
-    "is_due",
-    "is_over",
-    "is_ready",
-    "is_takeable",
-    "lease_end",
-    "of_utubes",
-    "plus_us",
-    "readied_state",
-]
 
 _HOLDING = {state: timer for state, timer in TIMERS.items() if timer.event is not None}
 #: Stored states that a take moves itself; ended leases, in lease segments, are written down first.

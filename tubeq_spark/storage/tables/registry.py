@@ -8,9 +8,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import StoreError, TubeNotFoundError
-from tubeq_spark.rules import refusals
-from tubeq_spark.rules.options import TubeOptions
-from tubeq_spark.rules.refusals import no_queue
+from tubeq_spark.model import refusals
+from tubeq_spark.model.options import TubeOptions
+from tubeq_spark.model.refusals import no_queue
 from tubeq_spark.storage.commit_loop import Plan, Stale
 from tubeq_spark.storage.expression import (
     Contains,
@@ -23,11 +23,10 @@ from tubeq_spark.storage.expression import (
     literal,
     row,
 )
-from tubeq_spark.storage.location import TUBES
+from tubeq_spark.storage.location import TUBES, path_of
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Statement
-from tubeq_spark.storage.table_names import path_of
 from tubeq_spark.storage.tables.schema import FORMAT_VERSION
 from tubeq_spark.storage.tables.system_table import SystemTable
 
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression, Row
-
-__all__ = ["Registry", "TubeRecord", "TubeStatus"]
-
 
 _ROW, _T = row(), row("t")
 

@@ -1,11 +1,10 @@
-"""Turns the changes of `rules/row_changes.py` into clauses of statements on a table `t`."""
+"""Turns the changes of `model/changes.py` into clauses of statements on a table `t`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.microseconds import LAST_US, plus
-from tubeq_spark.rules.row_changes import (
+from tubeq_spark.model.changes import (
     FOREVER_US,
     Become,
     Buried,
@@ -27,6 +26,7 @@ from tubeq_spark.rules.row_changes import (
     Touch,
     Which,
 )
+from tubeq_spark.model.times import LAST_US, plus
 from tubeq_spark.storage.expression import (
     TRUE,
     Concat,
@@ -48,11 +48,9 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tubeq_spark.rules.lease_times import NewLease
+    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.tables.tube_table import TubeTable
-
-__all__ = ["GONE", "clause_of", "condition_of", "taking"]
 
 _TAKEN, _DELAYED = TaskState.TAKEN.value, TaskState.DELAYED.value
 _BURIED, _READY = TaskState.BURIED.value, TaskState.READY.value

@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.location import Location
 
-__all__ = [
-    "CHANGE_FEED",
-    "FENCE",
-    "FORMAT_VERSION",
-    "LOG_CLEANUP",
-    "PARTITION",
-    "NewTable",
-    "new_registry",
-    "new_sessions",
-    "new_system_tables",
-    "new_taken_utubes",
-    "new_tube_table",
-]
-
 #: Raised when the meaning of a table changes; a queue refuses to open a newer one.
 FORMAT_VERSION = 1
 #: Delta's property for the change data feed.

@@ -16,9 +16,9 @@ from tubeq_spark.storage.query import (
     named,
     total,
 )
-from tubeq_spark.storage.segment_facts import SegmentSpan, Waiting
+from tubeq_spark.storage.rows import SegmentSpan, Waiting
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.lasting import Lasting
+from tubeq_spark.storage.tables.remembered import Lasting
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
 from tubeq_spark.task import TaskState
@@ -26,8 +26,6 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-
-__all__ = ["SegmentReader"]
 
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.rules.membership import Member, SessionView, Survey
-from tubeq_spark.storage.arrow_arrays import array, counts
+from tubeq_spark.model.membership import Member, SessionView, Survey
+from tubeq_spark.storage.arrow.arrays import array, counts
 from tubeq_spark.storage.commit_loop import CommitLoop, Plan
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Extent
     from tubeq_spark.storage.expression import Expression
-
-__all__ = ["Sessions"]
 
 _BUCKETS = 64
 _TOTAL_BUCKET = 2_001

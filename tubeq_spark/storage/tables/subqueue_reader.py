@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.order import OrderPosition
-from tubeq_spark.storage.chosen import MOST_NAMED
+from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.expression import TRUE, all_of, at, row
 from tubeq_spark.storage.query import (
     Firsts,
@@ -17,27 +16,20 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import COLUMNS, stored_tasks
-from tubeq_spark.storage.segment_facts import SubqueueHead
+from tubeq_spark.storage.rows import COLUMNS, SubqueueHead, stored_tasks
+from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.selections import (
-    SELECTED,
-    position,
-    selection_query,
-    selections_of,
-)
+from tubeq_spark.storage.tables.tube_table import SELECTED, position, selection_query, selections_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.segment_facts import SegmentSelection
+    from tubeq_spark.storage.rows import SegmentSelection
     from tubeq_spark.storage.tables.tube_table import TubeTable
-
-__all__ = ["SubqueueReader"]
 
 _ROW = row()
 _TAKEN = TaskState.TAKEN.value

@@ -31,12 +31,10 @@ from tubeq_spark.storage.tables.tube_writer import partitions_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.storage.chosen import ExchangedRow, SubqueueShare
+    from tubeq_spark.model.lease_times import NewLease
     from tubeq_spark.storage.expression import Expression
+    from tubeq_spark.storage.statement import ExchangedRow, SubqueueShare
     from tubeq_spark.storage.tables.tube_table import TubeTable
-
-__all__ = ["SubqueueWriter"]
 
 #: From a take id to the segment of its fence, far below all lease segments: no number will be as
 #: large for decades.

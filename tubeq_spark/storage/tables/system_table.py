@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tubeq_spark.storage.engine import Engine
-    from tubeq_spark.storage.locking import TableLock
+    from tubeq_spark.storage.locks.table_lock import TableLock
     from tubeq_spark.storage.statement import Affected, Statement
-
-__all__ = ["SystemTable"]
 
 
 class SystemTable:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from tubeq_spark.rules.order import OrderPosition
-from tubeq_spark.rules.shown_table import shown_table
-from tubeq_spark.storage.chosen import MOST_NAMED
-from tubeq_spark.storage.damaged import DamagedFileError
+from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.payloads.shown_table import shown_table
+from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.expression import (
     FALSE,
     Micros,
@@ -27,18 +26,12 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import COLUMNS, stored_tasks
-from tubeq_spark.storage.segment_facts import DueGroup
+from tubeq_spark.storage.rows import COLUMNS, DueGroup, stored_tasks
+from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.head_hint import HEAD_SEGMENTS, HeadHint, SegmentHead
-from tubeq_spark.storage.tables.lasting import Lasting
-from tubeq_spark.storage.tables.selections import (
-    SELECTED,
-    position,
-    selection_query,
-    selections_of,
-)
-from tubeq_spark.storage.tables.task_counts import counts, depth
+from tubeq_spark.storage.tables.counts import counts, depth
+from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS, HeadHint, Lasting, SegmentHead
+from tubeq_spark.storage.tables.tube_table import SELECTED, position, selection_query, selections_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -46,14 +39,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from tubeq_spark.rules.stored_task import StoredTask
+    from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.segment_facts import SegmentSelection
-    from tubeq_spark.storage.tables.task_counts import Depth
+    from tubeq_spark.storage.rows import SegmentSelection
+    from tubeq_spark.storage.tables.counts import Depth
     from tubeq_spark.storage.tables.tube_table import TubeTable
-
-__all__ = ["TubeReader"]
 
 T = TypeVar("T")
 _ROW = row()

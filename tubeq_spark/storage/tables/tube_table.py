@@ -1,20 +1,32 @@
-"""The table of a tube for its statements: name, id, order, and positions in the order."""
+"""A tube's table as its statements use it: name, order, and selections of its rows by segment."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.expression import row, small
-from tubeq_spark.storage.query import Select
+from tubeq_spark.storage.query import (
+    Firsts,
+    Select,
+    Struct,
+    any_holds,
+    count,
+    count_if,
+    greatest,
+    least,
+    named,
+)
+from tubeq_spark.storage.rows import SegmentSelection
+from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tubeq_spark.rules.order import OrderPosition
-    from tubeq_spark.storage.expression import Expression, Row
+    import pyarrow as pa
 
-__all__ = ["SEGMENT_0", "TubeTable"]
+    from tubeq_spark.storage.expression import Expression, Row
 
 #: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
 SEGMENT_0 = 0
@@ -64,3 +76,50 @@ class TubeTable:
         if self.order == ("task_id",):
             return near
         return (of.pri < small(position.pri)) | ((of.pri == small(position.pri)) & near)
+
+
+_ROW = row()
+#: The columns that a selection reads of its rows; a tube with sub-queues tells them apart by `utube`, too.
+SELECTED = named("segment", "pri", "task_id", "state", "ttr")
+
+
+def position() -> Struct:
+    """The position of a row in the order of its tube."""
+    return Struct(named("pri", "task_id"))
+
+
+def selection_query(
+    rows: Select | Firsts, by: Sequence[str] = ("segment",), at_most: int | None = None
+) -> Select:
+    """The query for a selection.
+
+    Args:
+        rows: A query for the rows.
+        by: Columns to tell them apart by: their segments, and their sub-queues where these matter.
+        at_most: A limit to how many segments.
+    """
+    columns = {
+        **named(*by),
+        "n": count(),
+        "last": greatest(position()),
+        "in_lease_segment": any_holds(_ROW.state == TaskState.TAKEN.value),
+        "delayed": count_if(_ROW.state == TaskState.DELAYED.value),
+        "ttr": least(_ROW.ttr),
+    }
+    return Select(rows, columns, by=by, limit=at_most)
+
+
+def selections_of(found: pa.Table) -> list[SegmentSelection]:
+    """The result of such a query."""
+    return [
+        SegmentSelection(
+            each["segment"],
+            each["n"],
+            OrderPosition(**each["last"]),
+            each["in_lease_segment"],
+            each["delayed"],
+            each["ttr"],
+            each.get("utube"),
+        )
+        for each in found.to_pylist()
+    ]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.rules.row_changes import (
+from tubeq_spark.model.changes import (
     Become,
     Every,
     InSegments,
@@ -27,7 +27,6 @@ from tubeq_spark.rules.row_changes import (
     Takeable,
     segments_of,
 )
-from tubeq_spark.storage.chosen import SettleRow
 from tubeq_spark.storage.ended import Ended
 from tubeq_spark.storage.expression import (
     FAIL,
@@ -41,7 +40,7 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
-from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Given, Rows, Statement
+from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Given, Rows, SettleRow, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of, condition_of, taking
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
@@ -50,14 +49,11 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from tubeq_spark.rules.lease_times import NewLease
-    from tubeq_spark.rules.order import OrderPosition
-    from tubeq_spark.rules.row_changes import Change, Which
+    from tubeq_spark.model.changes import Change, Which
+    from tubeq_spark.model.lease_times import NewLease
+    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.put_identity import PutIdentity
-    from tubeq_spark.storage.statement import Source
-
-__all__ = ["TubeWriter", "partitions_of"]
+    from tubeq_spark.storage.statement import PutIdentity, Source
 
 #: In place of a task id, which is never negative: every row of a segment, and a row that no source
 #: row names though the source names all of its segment.

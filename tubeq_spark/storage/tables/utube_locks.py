@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tubeq_spark.rules.segment_layout import hash_of
+from tubeq_spark.model.segments import hash_of
 from tubeq_spark.storage.expression import (
     FAIL,
     Micros,
@@ -22,7 +22,7 @@ from tubeq_spark.storage.expression import (
     small,
 )
 from tubeq_spark.storage.query import Select, named
-from tubeq_spark.storage.segment_facts import UtubeLock
+from tubeq_spark.storage.rows import UtubeLock
 from tubeq_spark.storage.statement import Clause, Rows, Statement
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
-    from tubeq_spark.storage.locking import TableLock
-
-__all__ = ["UtubeLocks", "bucket_of"]
+    from tubeq_spark.storage.locks.table_lock import TableLock
 
 _BUCKETS = 16
 _ROW, _T, _S = row(), row("t"), row("s")

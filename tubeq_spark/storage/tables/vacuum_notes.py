@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tubeq_spark.storage.arrow_arrays import array
+from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.expression import Type, all_of, at, integer, literal, row
 from tubeq_spark.storage.query import Select, count, greatest
 from tubeq_spark.storage.statement import Clause, Rows, Statement
@@ -15,8 +15,6 @@ from tubeq_spark.storage.tables.system_table import SystemTable
 if TYPE_CHECKING:
     from tubeq_spark.storage.commit_loop import CommitLoop
     from tubeq_spark.storage.expression import Expression, Row
-
-__all__ = ["TRIED", "VACUUMED", "WRITING", "VacuumNotes"]
 
 _ROW, _T, _S = row(), row("t"), row("s")
 #: Where these notes are: no statement about members reads it.

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.fetch import Limits, Page
     from tubeq_spark.jobs.crawler.urls import Scope
 
-__all__ = ["fetch_all"]
-
 #: Seconds between two looks whether the batch was given up.
 _LOOK_S = 0.1
 

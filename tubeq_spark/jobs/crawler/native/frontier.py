@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from tubeq_spark.jobs.crawler.native.pages import NativePages
     from tubeq_spark.jobs.crawler.urls import Scope
 
-__all__ = ["NativeFrontier", "read_known"]
-
 _STATES = ("ready", "taken", "delayed", "buried")
 
 

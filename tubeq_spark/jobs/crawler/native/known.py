@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["Known", "origin_of"]
-
 
 class Known:
     """Shared by the consumers of a process; for threads."""

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.jobs.crawler.fetch import Page
 
-__all__ = ["NativePages"]
-
 _SCHEMA = pa.schema([*PAGE_SCHEMA, ("consumer", pa.string()), ("batch", pa.string())])
 
 _BY_HOST = """

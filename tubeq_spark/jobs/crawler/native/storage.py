@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tubeq_spark import Queue
     from tubeq_spark.jobs.crawler.settings import Settings
 
-__all__ = ["NativeStorage"]
-
 
 class NativeStorage:
     """`parts.Storage` without Spark."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.query import Select
     from tubeq_spark.storage.statement import Statement
 
-__all__ = ["DataFusion"]
-
 
 class DataFusion:
     """Reads tables on object stores, tables with features of Delta, and rows that Arrow cannot compute with."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-__all__ = ["MANY", "ArrowHandover", "RunningQuery"]
-
 #: From so many rows on it pays to read by all cores.
 MANY = 50_000
 _SETTINGS = {

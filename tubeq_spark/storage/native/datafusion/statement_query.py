@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.native.datafusion.text import DataFusionRenderer
     from tubeq_spark.storage.statement import Clause, Statement
 
-__all__ = ["StatementQuery"]
-
 #: Whether there is a row of the table, and one of the source.
 _TABLE, _SOURCE = Column("tubeq_t", "t"), Column("tubeq_s", "s")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.query import Aggregate
     from tubeq_spark.storage.statement import Rows
 
-__all__ = ["DataFusionRenderer"]
-
 #: Of a column of moments, in Arrow's words.
 _MOMENT = "'Timestamp(Microsecond, Some(\"UTC\"))'"
 

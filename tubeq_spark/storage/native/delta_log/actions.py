@@ -1,17 +1,16 @@
-"""The lines of a commit in a Delta log: the actions of Delta's protocol."""
+"""What a commit of a Delta log says, line by line: the actions of Delta's protocol."""
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tubeq_spark.rules.commit_text import FOLLOWS, following
+from tubeq_spark.storage.durability.commit_file import FOLLOWS, following
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-__all__ = ["Actions", "DataFile", "UnknownLogError", "as_json", "encoded", "read"]
 
 #: What says nothing of the state of a table.
 _SILENT = frozenset({"commitInfo", "cdc"})
@@ -212,3 +211,18 @@ def _unescaped(stats: str | None) -> str | None:
     except ValueError:
         return stats
     return found
+
+
+_INTERVAL = re.compile(r"interval (\d+) (hour|day|week)s?")
+_HOURS = {"hour": 1, "day": 24, "week": 7 * 24}
+
+
+def hours_of(
+    properties: Mapping[str, str | None], name: str, default: int | None = None
+) -> int | None:
+    """The hours in a property; `default` if it is not set; `None` if it cannot be parsed."""
+    text = properties.get(name)
+    if text is None:
+        return default
+    told = _INTERVAL.fullmatch(text)
+    return None if told is None else int(told[1]) * _HOURS[told[2]]

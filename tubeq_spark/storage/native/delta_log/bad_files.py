@@ -10,9 +10,9 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from tubeq_spark.storage.damaged import damaged, fault_of_length
+from tubeq_spark.storage.durability.commit_file import damaged, fault_of_length
 from tubeq_spark.storage.expression import FALSE, all_of, any_of, row
-from tubeq_spark.storage.segment_facts import BadFile
+from tubeq_spark.storage.rows import BadFile
 from tubeq_spark.storage.tables.schema import PARTITION
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
 
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from tubeq_spark.storage.damaged import DamagedFileError
+    from tubeq_spark.storage.durability.commit_file import DamagedFileError
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.native.delta_log.actions import DataFile
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-
-__all__ = ["BadFiles", "left_out"]
 
 log = logging.getLogger(__name__)
 _ROW = row()
@@ -98,7 +96,7 @@ def _fault_of(place: Path, size: int, *, at_content: bool) -> str:
         if not at_content:
             return fault_of_length(place, size)
         # Imported where it is needed: who meets no damage does without.
-        from tubeq_spark.storage.check.data_files import fault_of_file  # noqa: PLC0415
+        from tubeq_spark.storage.check.examine import fault_of_file  # noqa: PLC0415
 
         return fault_of_file(place, size)
     except OSError:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tubeq_spark.rules.durability import Durability
+from tubeq_spark.model.durability import Durability
 from tubeq_spark.storage import disk
-from tubeq_spark.storage.arrow_arrays import array, nested, scalar
+from tubeq_spark.storage.arrow.arrays import array, nested, scalar
 from tubeq_spark.storage.durability.log_names import LAST_CHECKPOINT
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import TOTALS
-from tubeq_spark.storage.native.delta_log.beginning import whole_checkpoints
-from tubeq_spark.storage.native.delta_log.properties import hours_of
+from tubeq_spark.storage.native.delta_log.actions import hours_of
+from tubeq_spark.storage.native.delta_log.reading import whole_checkpoints
 from tubeq_spark.storage.native.delta_log.versions import (
     UnreadableCheckpointError,
     checkpoint_batches,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetWriter
 
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
-
-__all__ = ["write"]
 
 #: So many removed files are copied at a time.
 _AT_ONCE = 8_192

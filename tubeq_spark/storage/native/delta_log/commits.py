@@ -1,21 +1,26 @@
-"""Writes the next version of a log completely, and only if it does not exist yet."""
+"""Writes the next version of a log, as a whole and only where it is not there yet; the last part of a disk is kept."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.storage import disk
 from tubeq_spark.storage.durability.log_names import commit_file
+from tubeq_spark.storage.location import SYSTEM
 from tubeq_spark.storage.native.delta_log.actions import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["create", "prepare"]
+    import pyarrow as pa
+
+    from tubeq_spark.storage.native.delta_log.actions import DataFile
 
 
 def prepare(log: Path, actions: Sequence[Mapping[str, Any]], *, synced: bool = False) -> Path:
@@ -73,3 +78,37 @@ def create(log: Path, version: int, prepared: Path) -> bool:
 def _remove(prepared: Path) -> None:
     with suppress(OSError):
         prepared.unlink()
+
+
+#: So many bytes are kept, or this part of a small disk.
+_KEPT, _PART = 256 << 20, 32
+#: The column that only rows of tasks have a value in.
+_TASK = "task_id"
+
+
+def require_space(table: Path, rows: pa.Table, gone: Sequence[DataFile]) -> None:
+    """Refuse a commit that adds tasks to a tube if the disk is nearly full.
+
+    Args:
+        table: The directory of its table.
+        rows: The rows that the commit writes.
+        gone: The files whose place they take.
+
+    Raises:
+        OSError: So it is.
+    """
+    if table.name in SYSTEM or _TASK not in rows.column_names:
+        return
+    replaced = [file.rows for file in gone]
+    if None in replaced or rows.num_rows <= sum(count or 0 for count in replaced):
+        return
+    # A fence or the tombstone of a drop adds a row, too: takes and drops need them.
+    if rows[_TASK].null_count == rows.num_rows:
+        return
+    space = shutil.disk_usage(table)
+    kept = min(_KEPT, space.total // _PART)
+    if space.free < kept:
+        why = (
+            f"only {space.free >> 10} KB are free: the last {kept >> 10} KB are for takes and acks"
+        )
+        raise OSError(errno.ENOSPC, why, str(table))

@@ -23,21 +23,18 @@ from deltalake import PostCommitHookProperties
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.storage.durability.shortening import shorten
-from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.durability.synced_log import LOCKS, synced_log_of
 from tubeq_spark.storage.location import local_directory
-from tubeq_spark.storage.log_readers import without_readers
-from tubeq_spark.storage.native.delta_log.properties import hours_of
+from tubeq_spark.storage.locks.log_readers import without_readers
+from tubeq_spark.storage.native.delta_log.actions import hours_of
 from tubeq_spark.storage.native.delta_log.reading import is_newest
 from tubeq_spark.storage.native.delta_log.versions import checkpoint_file, is_there, pointer
-from tubeq_spark.storage.opened_location import LOCKS
 from tubeq_spark.storage.tables.schema import CHANGE_FEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deltalake import DeltaTable
-
-__all__ = ["EVERY", "LogFiles", "hook"]
 
 log = logging.getLogger(__name__)
 

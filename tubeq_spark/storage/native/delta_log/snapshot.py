@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from tubeq_spark.storage.native.delta_log.actions import DataFile
 
-__all__ = ["Shape", "Snapshot"]
-
 #: What readers and writers have to know of a table that is plain.
 _READERS, _WRITERS = {1}, {1, 2}
 

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.rules.error_text import reason_of
-from tubeq_spark.rules.microseconds import to_us
-from tubeq_spark.storage.damaged import DamagedFileError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.durability.commit_file import DamagedFileError
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.durability.synced_log import synced_log_of
 from tubeq_spark.storage.ended import FOR_EVER_MS
 from tubeq_spark.storage.native.delta_log import checkpoints, commits, data_files, reading, versions
 from tubeq_spark.storage.native.delta_log.actions import Actions, DataFile, UnknownLogError
 from tubeq_spark.storage.native.delta_log.bad_files import BadFiles
-from tubeq_spark.storage.native.delta_log.beginning import require_no_hole
-from tubeq_spark.storage.native.delta_log.disk_space import require_space
+from tubeq_spark.storage.native.delta_log.commits import require_space
+from tubeq_spark.storage.native.delta_log.reading import require_no_hole
 from tubeq_spark.storage.outcome import EngineError, Outcome
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     #: What tells one file from another of its name.
     _File: TypeAlias = tuple[int, int]
-
-__all__ = ["Commit", "LocalTable"]
 
 log = logging.getLogger(__name__)
 

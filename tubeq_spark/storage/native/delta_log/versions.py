@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tubeq_spark.rules.commit_text import changes_in, fault_of, fewer_than_told, is_ours, told_in
-from tubeq_spark.storage.damaged import damaged
 from tubeq_spark.storage.durability import log_tail
+from tubeq_spark.storage.durability.commit_file import (
+    changes_in,
+    damaged,
+    fault_of,
+    fewer_than_told,
+    is_ours,
+    told_in,
+)
 from tubeq_spark.storage.durability.files_there import is_of_the_system
 from tubeq_spark.storage.durability.log_names import commit_file
 from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogError, read
@@ -18,17 +24,6 @@ from tubeq_spark.storage.native.delta_log.actions import Actions, UnknownLogErro
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-__all__ = [
-    "UnreadableCheckpointError",
-    "checkpoint",
-    "checkpoint_batches",
-    "checkpoint_file",
-    "commit",
-    "is_there",
-    "pointer",
-    "told",
-]
 
 #: Actions of a checkpoint that are read at a time.
 _AT_ONCE = 1 << 16

@@ -1,0 +1,1 @@
+"""Pure rules: states, options, numbers, order, times and their checks. No Spark, no Arrow."""

@@ -1,0 +1,269 @@
+"""Checks the arguments of all verbs before anything is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model import refusals, validation
+from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
+from tubeq_spark.model.times import FOREVER_S, us_from_seconds
+from tubeq_spark.model.tube_types import Driver
+from tubeq_spark.task import PutItem, TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+
+
+_PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
+
+
+@dataclass(frozen=True, slots=True)
+class PutCall:
+    """The arguments of one put: items and options as given, and how long it may wait."""
+
+    items: list[Any]
+    options: dict[str, Any]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class PutRequest:
+    """Checked items of one call."""
+
+    news: list[NewTask]
+    data: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRequest:
+    """The number of tasks that a take asks for, also for each sub-queue."""
+
+    count: int
+    per_utube: int = 1
+
+
+def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> PutCall:
+    """Check the arguments of a put, except the items and their options.
+
+    Raises:
+        InvalidOptionError: `timeout` is bad, or the type is never full.
+        TypeError: An unknown option, or `items` is one text or mapping.
+    """
+    if isinstance(items, str | bytes | dict):
+        msg = f"items must be an iterable of payloads, not one {type(items).__name__}"
+        raise TypeError(msg)
+    unknown = set(options) - _PUT_OPTIONS - {"timeout"}
+    if unknown:
+        msg = f"put_many() got an unexpected keyword argument {min(unknown)!r}"
+        raise TypeError(msg)
+    given = options.get("timeout", 0)
+    seconds = validation.seconds("timeout", given)
+    if seconds and not driver.limited:
+        validation.refuse("timeout", given, f"0 for put: a {driver.name} is never full")
+    own = {name: value for name, value in options.items() if name != "timeout"}
+    return PutCall(list(items), own, seconds)
+
+
+def prepare(
+    call: PutCall,
+    driver: Driver,
+    tube: TubeOptions,
+    encode: Callable[[Any], Any],
+    now_us: int,
+) -> PutRequest:
+    """Check all items of a call before anything is written; their ttl begins now.
+
+    Raises:
+        InvalidOptionError: Any of them is bad.
+    """
+    defaults = PutDefaults.parse(call.options, driver.put_options, driver.name)
+    news, data = [], []
+    for place, item in enumerate(call.items):
+        own = item if isinstance(item, PutItem) else None
+        try:
+            put = defaults if own is None else defaults.over(own, driver.put_options, driver.name)
+            data.append(encode(item if own is None else own.data))
+        except InvalidOptionError as error:
+            if len(call.items) == 1:
+                raise
+            msg = f"items[{place}]: {error}"
+            raise InvalidOptionError(msg) from error
+        news.append(new_task(put, tube, now_us))
+    return PutRequest(news, data)
+
+
+def timeout(value: Any) -> float | None:
+    """How long a take waits; `None` is for ever."""
+    return None if value is None else validation.seconds("timeout", value)
+
+
+def take_request(name: str, count: Any, per_utube: Any, driver: Driver) -> TakeRequest:
+    """Check the number of tasks of a take; `name` is that of the argument."""
+    asked = TakeRequest(
+        validation.count(name, count), validation.count("per_utube", per_utube, least=1)
+    )
+    if asked.per_utube != 1 and not driver.subqueues:
+        validation.refuse("per_utube", per_utube, f"1: a {driver.name} has no sub-queues")
+    return asked
+
+
+def task_ids(given: Sequence[Any]) -> list[int]:
+    """Ids of tasks, none twice."""
+    if isinstance(given, str | bytes | dict):
+        validation.refuse("task_ids", given, "a sequence of whole numbers")
+    ids = [validation.task_id(task_id) for task_id in given]
+    if len(set(ids)) != len(ids):
+        twice = next(i for i in ids if ids.count(i) > 1)
+        validation.refuse("task_ids", twice, "named once")
+    return ids
+
+
+def delay(value: Any, driver: Driver) -> int | None:
+    """The delay of a release, in microseconds; `None` is for ever."""
+    seconds = validation.seconds("delay", value)
+    if seconds and not driver.timed:
+        validation.refuse("delay", value, f"0 in a {driver.name}: it has no delays")
+    return us_from_seconds(seconds)
+
+
+def increment(value: Any, driver: Driver) -> int | None:
+    """The increment of a touch in microseconds; `None` if the touch does nothing."""
+    seconds = 0.0 if value is None else validation.seconds("increment", value)
+    if seconds == 0 or seconds >= 5 * FOREVER_S:
+        return None
+    if not driver.timed:
+        validation.refuse("increment", value, f"None or 0 in a {driver.name}: it has no ttr")
+    return round(seconds * 1_000_000)
+
+
+def task_state(value: Any) -> TaskState:
+    """A state, or its letter."""
+    try:
+        return TaskState(value)
+    except ValueError:
+        letters = ", ".join(repr(s.value) for s in TaskState)
+        validation.refuse("state", value, f"a TaskState or one of {letters}")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTube:
+    """A checked request for a tube."""
+
+    name: str
+    driver: Driver
+    options: TubeOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A checked request for other settings; `None` leaves one as it is."""
+
+    ttr: float | None
+    in_replicaset: bool | None
+
+
+def driver_of(drivers: Mapping[str, Driver], type_name: object) -> Driver:
+    """The driver of a type.
+
+    Raises:
+        InvalidOptionError: There is none.
+    """
+    driver = drivers.get(type_name) if isinstance(type_name, str) else None
+    if driver is None:
+        validation.refuse("type", type_name, f"one of {', '.join(sorted(drivers))}")
+    return driver
+
+
+def register_driver(
+    drivers: MutableMapping[str, Driver], type_name: object, driver: object
+) -> None:
+    """Add a tube type.
+
+    Raises:
+        InvalidOptionError: The name is bad or taken, or the driver declares what nothing can do.
+    """
+    name = validation.tube_name(type_name)
+    if name in drivers:
+        validation.refuse(
+            "type_name", name, "a new name: overriding a registered driver is not allowed"
+        )
+    if not isinstance(driver, Driver):
+        validation.refuse("driver", driver, "a tubeq_spark.Driver")
+    problem = driver.problem()
+    if problem is not None:
+        validation.refuse("driver", driver, problem)
+    drivers[name] = replace(driver, name=name)
+
+
+def check_new(
+    drivers: Mapping[str, Driver],
+    name: object,
+    type_name: object,
+    options: Mapping[str, Any],
+    *,
+    in_replicaset: bool,
+) -> NewTube:
+    """Check the arguments of `create_tube`; the engine checks a `schema`.
+
+    Raises:
+        InvalidOptionError: Any of it is bad.
+    """
+    temporary = validation.boolean("temporary", options["temporary"])
+    change_feed = validation.boolean("change_feed", options["change_feed"])
+    validation.boolean("if_not_exists", options["if_not_exists"])
+    validation.callback("on_task_change", options["on_task_change"])
+    checked_name = validation.tube_name(name)
+    driver = driver_of(drivers, type_name)
+    own = {
+        name: value
+        for name, value in options.items()
+        if name not in ("if_not_exists", "on_task_change")
+    }
+    # An option with its default value counts as not given.
+    own |= {"temporary": temporary or None, "change_feed": change_feed or None}
+    checked = tube_options(own, driver.tube_options, driver.name)
+    if temporary and in_replicaset:
+        validation.refuse("temporary", temporary, "False while in_replicaset is True")
+    return NewTube(checked_name, driver, checked)
+
+
+def refuse_other(
+    name: str, type_name: str, options: TubeOptions, new: NewTube, *, if_not_exists: bool
+) -> None:
+    """Refuse to create a tube if its name is used, unless the existing one may be returned.
+
+    Raises:
+        TubeExistsError: It may not; the message says how that one differs.
+    """
+    if if_not_exists and (name, type_name) == (new.name, new.driver.name):
+        return
+    there = {"type": type_name, **options}
+    wanted = {"type": new.driver.name, **new.options}
+    differing = {of: (there[of], wanted[of]) for of in wanted if there[of] != wanted[of]}
+    raise refusals.tube_exists(name, differing)
+
+
+def check_settings(given: Mapping[str, Any], *, has_temporary: bool) -> Settings:
+    """Check the arguments of `cfg`.
+
+    Args:
+        given: Settings by name; `None` leaves one as it is.
+        has_temporary: Whether the queue knows of temporary tubes.
+
+    Raises:
+        InvalidOptionError: An unknown setting or a bad value.
+    """
+    for name, value in given.items():
+        if name not in ("ttr", "in_replicaset"):
+            validation.refuse(name, value, "absent: the settings are ttr and in_replicaset")
+    ttr, in_replicaset = given.get("ttr"), given.get("in_replicaset")
+    seconds = None if ttr is None else validation.lease("ttr", ttr)
+    if in_replicaset is not None:
+        validation.boolean("in_replicaset", in_replicaset)
+        if in_replicaset and has_temporary:
+            validation.refuse(
+                "in_replicaset", in_replicaset, "False while there are temporary tubes"
+            )
+    return Settings(seconds, in_replicaset)

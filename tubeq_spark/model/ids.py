@@ -1,0 +1,151 @@
+"""Generates numbers that are never used twice: task ids, and segments for moved rows.
+
+A tick is `milliseconds since 2024 * 4096 + position`: 53 bits that only grow. A producer has a slot
+of 10 bits, so `id = milliseconds << 22 | slot << 12 | position` orders tasks by time, and two
+producers never get the same id. The segment of a put has the id of its first task (positive). The
+segments for moved rows have negative numbers from the same arithmetic, so both kinds are always
+different.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from dataclasses import dataclass
+
+from tubeq_spark.errors import StoreError
+from tubeq_spark.model.times import to_us
+
+POSITION_BITS = 12
+SLOT_BITS = 10
+SLOTS = 1 << SLOT_BITS
+_POSITIONS = 1 << POSITION_BITS
+_START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+_START_US = to_us(_START)
+#: Ids are BIGINTs: 41 bits are left for the milliseconds.
+_MILLISECONDS = 1 << (63 - SLOT_BITS - POSITION_BITS)
+_TICKS = _MILLISECONDS * _POSITIONS
+
+
+def tick_at(now_us: int) -> int:
+    """The first tick of the millisecond that `now_us` lies in; 0 before 2024."""
+    return max(0, (now_us - _START_US) // 1000) * _POSITIONS
+
+
+def require_ids(now_us: int) -> None:
+    """Refuse a time for which ids do not exist.
+
+    Raises:
+        StoreError: It is after September 2093.
+    """
+    _require_below(tick_at(now_us))
+
+
+def _require_below(tick: int) -> None:
+    if tick >= _TICKS:
+        last = _START + dt.timedelta(milliseconds=_MILLISECONDS - 1)
+        msg = (
+            f"there are no task ids after {last:%Y-%m-%d %H:%M:%S} UTC, and the clock, or what was "
+            "put ahead of it, is there"
+        )
+        raise StoreError(msg)
+
+
+def ticks(seconds: float) -> int:
+    """How many ticks a duration has."""
+    return int(seconds * 1000) * _POSITIONS
+
+
+def task_id_of(tick: int, slot: int) -> int:
+    """The task id of a tick of a slot."""
+    return (
+        (tick >> POSITION_BITS) << (SLOT_BITS + POSITION_BITS)
+        | slot << POSITION_BITS
+        | (tick & (_POSITIONS - 1))
+    )
+
+
+def tick_of(task_id: int) -> int:
+    """The tick that a task id was made from."""
+    return (task_id >> (SLOT_BITS + POSITION_BITS)) << POSITION_BITS | (task_id & (_POSITIONS - 1))
+
+
+def slot_of(task_id: int) -> int:
+    """The slot that a task id was made in."""
+    return (task_id >> POSITION_BITS) & ((1 << SLOT_BITS) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Consecutive ticks of a slot: `first`, `first + 1`, ..., `first + count - 1`."""
+
+    slot: int
+    first: int
+    count: int
+
+    def task_id(self, position: int) -> int:
+        """The id of the item at `position`, counted from 0."""
+        return task_id_of(self.first + position, self.slot)
+
+
+class Numbers:
+    """Allocates the numbers of one leased slot, below the bound in storage.
+
+    Task ids and segments for moved rows come from two counters of the slot. Whoever needs a number
+    at or above the bound must first have the bound raised: `needed` says by how much.
+    """
+
+    def __init__(self, slot: int, start: int, bound: int) -> None:
+        """Begin at tick `start` (the previous bound, or later) and stay below `bound`."""
+        self.slot = slot
+        self.bound = bound
+        self._next_task = start
+        self._next_segment = start
+        self._lock = threading.Lock()
+
+    def _after(self, task_id: int) -> int:
+        # Within one millisecond ids of different slots are ordered by slot, not by time: begin
+        # with the next millisecond when the last id was another slot's.
+        if task_id < 0:
+            return 0
+        tick = tick_of(task_id)
+        same = slot_of(task_id) == self.slot
+        return tick + 1 if same else (tick | (_POSITIONS - 1)) + 1
+
+    def tasks(self, count: int, now_us: int, after: int = -1) -> Range | None:
+        """Reserve `count` task ids, all of them greater than the id `after`.
+
+        Returns:
+            The range, or `None` when it would pass the bound.
+
+        Raises:
+            StoreError: There are no ids left.
+        """
+        with self._lock:
+            first = max(self._next_task, tick_at(now_us), self._after(after))
+            _require_below(first + count - 1)
+            if first + count > self.bound:
+                return None
+            self._next_task = first + count
+            return Range(self.slot, first, count)
+
+    def segments(self, count: int, now_us: int) -> list[int] | None:
+        """Reserve `count` segment numbers for moved rows; `None` if the bound is too low.
+
+        Raises:
+            StoreError: There are no numbers left.
+        """
+        with self._lock:
+            first = max(self._next_segment, tick_at(now_us))
+            _require_below(first + count - 1)
+            if first + count > self.bound:
+                return None
+            self._next_segment = first + count
+        # 0 is no negative number: ~id is -id - 1.
+        return [~task_id_of(first + i, self.slot) for i in range(count)]
+
+    def needed(self, count: int, now_us: int, after: int = -1) -> int:
+        """The bound that `count` more numbers of either kind need."""
+        with self._lock:
+            first = max(self._next_task, self._next_segment, tick_at(now_us), self._after(after))
+            return first + count

@@ -1,0 +1,244 @@
+"""Encodes payloads as JSON text, one or a column of them, and refuses values that would not come back equal."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model.validation import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+#: Lists and dicts inside one another, at most. Python's decoder recurses, and has 1,000 levels for
+#: the whole of a program's stack unless it asks for more; with these any program can copy and print it.
+DEPTH_MAX = 200
+_ALLOWED = (
+    "a JSON value: dict with str keys, list, tuple, str, int, finite float, bool or None, "
+    f"at most {DEPTH_MAX} deep"
+)
+_CONTAINERS = (dict, list, tuple)
+
+
+class UnreadableError(ValueError):
+    """A stored payload that Python cannot represent; the message says why."""
+
+
+def encode(data: Any) -> str:
+    """The JSON text of a payload; tuples become lists.
+
+    Raises:
+        InvalidOptionError: Not a JSON value, nested too deep, or a text that UTF-8 cannot hold.
+    """
+    try:
+        _check(data)
+        text = _with_stack(
+            lambda: json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        )
+        text.encode()
+    except (TypeError, ValueError, RecursionError):
+        path, value = _bad_part(data)
+        # repr of a cyclic or hostile object may itself fail or be endless: name the type only.
+        refuse(f"data{path}", type(value), _ALLOWED)
+    return text
+
+
+def _bad_part(data: Any) -> tuple[str, Any]:
+    """The first part of a payload that is not a JSON value, with its path."""
+    found = [("", data, 1)]
+    while found:
+        path, value, depth = found.pop()
+        if not isinstance(value, _CONTAINERS):
+            if not _is_plain(value):
+                return path, value
+            continue
+        if depth > DEPTH_MAX:
+            break
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str) or not _is_plain(key):
+                    return f", a key{' of ' if path else ''}{path}", key
+        items = list(value.items() if isinstance(value, dict) else enumerate(value))
+        # Depth first: whatever holds itself is too deep soon.
+        found += [(f"{path}[{key!r}]", item, depth + 1) for key, item in reversed(items)]
+    return "", data
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _check(data: Any) -> None:
+    # json.dumps turns keys like 1 or None into text, which would not come back as they were. A cycle
+    # is too deep. The last found is looked into first, so that little is kept of a wide one.
+    found = [(data, 1)] if isinstance(data, _CONTAINERS) else []
+    while found:
+        value, depth = found.pop()
+        if depth > DEPTH_MAX:
+            raise ValueError(depth)
+        if isinstance(value, dict):
+            for key in value:
+                if not isinstance(key, str):
+                    raise TypeError(key)
+        items = value.values() if isinstance(value, dict) else value
+        found.extend((item, depth + 1) for item in items if isinstance(item, _CONTAINERS))
+
+
+def decode(text: str) -> Any:
+    """Parse a JSON text, also if the caller's stack is deep.
+
+    Raises:
+        UnreadableError: No JSON, or more than Python's decoder can do: deeper than its stack, or an
+            integer of more digits than `sys.get_int_max_str_digits()`.
+    """
+    try:
+        return _with_stack(lambda: json.loads(text))
+    except RecursionError:
+        reason = "it is nested too deep for Python"
+    except ValueError as error:
+        reason = f"it is no JSON that Python can read: {error}"
+    raise UnreadableError(reason)
+
+
+def is_payload(text: str) -> bool:
+    """Whether a text is JSON that a put would store and a take return."""
+    try:
+        encode(decode(text))
+    except (UnreadableError, InvalidOptionError):
+        return False
+    return True
+
+
+def _with_stack(work: Callable[[], T]) -> T:
+    """Run a recursive function, in a new thread if the caller's stack is too deep."""
+    try:
+        return work()
+    except RecursionError:
+        pass
+    results: list[T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Exception as error:  # noqa: BLE001  raised where it is waited for
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="tubeq-json")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+#: Parts of texts that need a look: escapes of surrogates, numbers that are or may be infinite, and the
+#: one character by which a parser in C may take a text for ended.
+_SUSPICIOUS = r"\x00|\\u[dD][89a-fA-F]|(?:^|[:,\[\s])-?(?:NaN|Inf|[0-9.]+[eE]\+?[0-9]{3})"
+#: Of so many digits a number may be infinite with an exponent of two, or have more than Python reads.
+_DIGITS = 200
+#: Bytes of texts that are parsed in one go, about.
+_PART = 32 << 20
+#: What the parser cuts its input into; no text may be longer.
+_BLOCK = 1 << 20
+
+
+def bad_texts(column: pa.ChunkedArray) -> int:
+    """How many texts of a column are NULL or would be refused by a put."""
+    texts = column.drop_null()
+    bad: int = len(column) - len(texts)
+    if not len(texts):
+        return bad
+    if is_utf8(texts) and _are_parsed(texts):
+        texts = texts.filter(_suspicious(texts))
+    # Bytes: what is no UTF-8 has no other form in Python.
+    return bad + sum(not _is_payload(text) for text in texts.cast(pa.large_binary()).to_pylist())
+
+
+def is_utf8(column: pa.ChunkedArray) -> bool:
+    """Whether all texts of a column are UTF-8; Arrow assumes it without a check."""
+    try:
+        column.cast(pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _is_payload(text: bytes) -> bool:
+    try:
+        return is_payload(text.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _suspicious(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The valid texts that must be checked one by one."""
+    found = pc.match_substring_regex(texts, _SUSPICIOUS)
+    lengths = pc.binary_length(texts)
+    if pc.max(lengths).as_py() < _DIGITS:
+        return found
+    digits = pc.match_substring_regex(texts, f"[0-9]{{{_DIGITS}}}")
+    opening = pc.add(pc.count_substring(texts, "["), pc.count_substring(texts, "{"))
+    return pc.or_(pc.or_(found, digits), pc.greater(opening, DEPTH_MAX))
+
+
+def _are_parsed(texts: pa.ChunkedArray) -> bool:
+    """Whether each text is one JSON value; False also if the parser cannot tell."""
+    size = pc.sum(pc.binary_length(texts)).as_py()
+    rows = max(1, _PART * len(texts) // max(size, 1))
+    parts = range(0, len(texts), rows)
+    try:
+        return all(_is_parsed(texts.slice(at, rows)) for at in parts)
+    except pa.ArrowException:
+        return False
+
+
+def _is_parsed(texts: pa.ChunkedArray) -> bool:
+    # A name that nobody can guess comes with each text: when it is found in each object that was read,
+    # and there are as many objects as texts, no text has closed its own and begun another.
+    name = f"tubeq{secrets.token_hex(8)}"
+    # Most texts are objects, and get it as their first item.
+    whole = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    whole = pc.and_(whole, pc.greater(pc.binary_length(texts), 2))
+    objects = texts.filter(whole)
+    named = pc.binary_replace_slice(objects, start=0, stop=1, replacement=f'\n{{"{name}":1,')
+    others = texts.filter(pc.invert(whole)) if len(objects) < len(texts) else texts.slice(0, 0)
+    # What goes on behind a comma goes on with an item in a list, and with a name in an object; no text
+    # goes on as both.
+    twice = pc.binary_join_element_wise(f'{{"{name}":1,"d":', others, ',"l":[', others, "]}\n", "")
+    several = pc.any(pc.match_substring_regex(texts, r"\n|\r")).as_py()
+    options = pj.ParseOptions(
+        explicit_schema=pa.schema([(name, pa.int8())]),
+        newlines_in_values=several,
+        unexpected_field_behavior="ignore",
+    )
+    chunks = [chunk for lines in (named, twice) for chunk in lines.chunks if len(chunk)]
+    return all(_has_objects(chunk, options) for chunk in chunks)
+
+
+def _has_objects(lines: pa.StringArray, options: pj.ParseOptions) -> bool:
+    """Whether each line is one object with the first of the columns."""
+    lengths = pc.binary_length(lines)
+    block = max(_BLOCK, 2 * pc.max(lengths).as_py())
+    _, offsets, texts = lines.buffers()
+    begin = pa.Array.from_buffers(pa.int32(), 1, [None, offsets], offset=lines.offset)[0].as_py()
+    found = pj.read_json(
+        pa.BufferReader(texts.slice(begin, pc.sum(lengths).as_py())),
+        read_options=pj.ReadOptions(block_size=block),
+        parse_options=options,
+    )
+    column = found.column(0)
+    return len(column) == len(lines) and not column.null_count

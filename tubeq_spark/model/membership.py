@@ -1,0 +1,205 @@
+"""Sessions and id slots as plain data: the members of each session, and whether its lease lasts.
+
+It also declares the methods that a session needs of its storage: the tables of a location, or a
+store in memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from tubeq_spark.model.states import due
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One queue object's newest heartbeat."""
+
+    session: str
+    member: str
+    epoch: int
+    seq: int
+    live: bool
+    lease_until: int | None
+    calls: Mapping[str, int] = field(default_factory=dict)
+
+    def alive(self, now_us: int, skew_us: int = 0) -> bool:
+        """Whether it may still be alive and hold its tasks."""
+        until = None if self.lease_until is None else self.lease_until + skew_us
+        return self.live and not due(until, now_us)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberName:
+    """What a queue object is called in the rows of its session.
+
+    The columns of the table are those of its first version, so the name tells where the queue object
+    is. One that an earlier version wrote is a uuid alone.
+
+    Attributes:
+        uuid: Its own, of which no other one is.
+        since_us: When it was made, by its clock.
+        pid: Its process.
+        host: Its host.
+    """
+
+    uuid: str
+    since_us: int | None = None
+    pid: int | None = None
+    host: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.uuid} {self.since_us} {self.pid} {self.host}"
+
+    @classmethod
+    def parse(cls, text: str) -> MemberName:
+        """What a row says."""
+        uuid, _, rest = text.partition(" ")
+        try:
+            since, pid, host = rest.split(" ", 2)
+            return cls(uuid, int(since), int(pid), host)
+        except ValueError:
+            return cls(uuid)
+
+
+@dataclass(slots=True)
+class SessionName:
+    """The session of a queue object: its own, until it joins another one."""
+
+    current: UUID
+
+    def __str__(self) -> str:
+        """The form in notes of the history."""
+        return str(self.current)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionView:
+    """All stored rows of one session."""
+
+    session: str
+    members: tuple[Member, ...]
+    dead_epoch: int
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of its newest members."""
+        return max((m.epoch for m in self.members), default=0)
+
+    def alive(self, now_us: int, skew_us: int = 0, epoch: int | None = None) -> bool:
+        """Whether any member of the epoch (the newest by default) is alive."""
+        epoch = self.epoch if epoch is None else epoch
+        return epoch > self.dead_epoch and any(
+            m.epoch == epoch and m.alive(now_us, skew_us) for m in self.members
+        )
+
+    def over(self, now_us: int, skew_us: int = 0) -> dict[str, int]:
+        """Owners (session and epoch) that are not alive, and the ends of their leases."""
+        leases: dict[int, int] = {}
+        for member in self.members:
+            leases[member.epoch] = max(leases.get(member.epoch, 0), member.lease_until or 0)
+        return {
+            f"{self.session}/{epoch}": until
+            for epoch, until in leases.items()
+            if not self.alive(now_us, skew_us, epoch)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SlotLease:
+    """The state of a slot: its holder, and the first tick that nobody has reserved."""
+
+    slot: int
+    holder: str | None
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The data of sessions and slots that a sweep needs.
+
+    Attributes:
+        sessions: By session.
+        beats: Heartbeats that newer ones have replaced, and those of sessions that have ended.
+        leases: Leases of numbers that later ones have replaced.
+        vacuums: When dead files of a tube (its id) or of the system tables (0) were last removed.
+        tried_vacuums: When that was last tried.
+        asked: Until when each queue object with a long statement has asked VACUUM to wait, at most, and
+            in how many rows.
+    """
+
+    sessions: Mapping[str, SessionView]
+    beats: int
+    leases: int
+    vacuums: Mapping[int, int]
+    tried_vacuums: Mapping[int, int]
+    asked: Mapping[str, tuple[int, int]]
+
+    def ended_asks(self, at_us: int) -> int:
+        """How many requests for a delay of VACUUM have ended by a time."""
+        return sum(rows for until, rows in self.asked.values() if until <= at_us)
+
+
+class SessionTable(Protocol):
+    """The storage for the members of sessions."""
+
+    def beat(self, member: Member, now_us: int) -> None:
+        """Write a member's newest row."""
+        ...
+
+    def renew(self, member: Member, now_us: int) -> bool:
+        """Write a member's row after its lease has ended, unless its epoch has a dead mark."""
+        ...
+
+    def views(self, session: str | None = None) -> dict[str, SessionView]:
+        """The stored rows of one session, or of all."""
+        ...
+
+    def mark_dead(self, session: str, epoch: int, now_us: int, skew_us: int) -> bool:
+        """Mark a session's epoch as dead if no member is alive; return whether it is marked."""
+        ...
+
+
+class VacuumTable(Protocol):
+    """Where the removal of dead files is asked to wait."""
+
+    def ask_to_wait(self, member: str, table: str, now_us: int, until_us: int) -> None:
+        """Ask sweeps to delay VACUUM of a table for a long statement."""
+        ...
+
+
+class SlotTable(Protocol):
+    """The storage for id slots."""
+
+    def lease(self, holder: str, now_us: int, horizon: int) -> SlotLease:
+        """Lease a free slot; its numbers begin at the returned bound."""
+        ...
+
+    def extend(self, lease: SlotLease, bound: int) -> SlotLease | None:
+        """Raise the bound of a slot; `None` if another producer has leased it."""
+        ...
+
+
+class HeldTasks(Protocol):
+    """The tasks that a queue object has taken."""
+
+    def any_at(self, now_us: int) -> bool:
+        """Whether any of them has a lease that has not ended."""
+        ...
+
+    def clear(self) -> None:
+        """Forget them, because the session was found dead."""
+        ...
+
+
+class LongStatements(Protocol):
+    """The running statements of a queue object."""
+
+    def longer_than(self, seconds: float) -> Iterable[str]:
+        """The tables of statements that have run for at least some time."""
+        ...

@@ -1,0 +1,110 @@
+"""Makes the errors that the real queue and the queue in memory share, with the same texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import (
+    InvalidOptionError,
+    NotTakenError,
+    QueueNotFoundError,
+    QueueStateError,
+    StoreError,
+    TaskNotFoundError,
+    TubeBusyError,
+    TubeExistsError,
+    TubeNotFoundError,
+)
+from tubeq_spark.model.states import QueueState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tubeq_spark.task import TaskState
+
+
+def require_running(state: QueueState) -> None:
+    """Refuse a verb outside RUNNING.
+
+    Raises:
+        QueueStateError: The queue is closed or closing.
+    """
+    if state is not QueueState.RUNNING:
+        said = {QueueState.ENDING: "is being closed", QueueState.WAITING: "was closed"}
+        msg = f"the queue {said.get(state, 'is not open yet')}"
+        raise QueueStateError(msg)
+
+
+def loss_without_repair() -> InvalidOptionError:
+    """The error for `accept_loss` without `repair`."""
+    return InvalidOptionError("accept_loss=True says how far to repair: it takes repair=True")
+
+
+def not_buried(task_id: int, state: TaskState) -> TaskNotFoundError:
+    """For a kick of a task that is not there to be kicked."""
+    return TaskNotFoundError(f"task {task_id} is {state.name.lower()}, not buried")
+
+
+def not_held(task_id: int) -> NotTakenError:
+    """The error for a holder's verb on a task that this session does not hold."""
+    return NotTakenError(
+        f"task {task_id} was not taken by this session, or its time to run has ended"
+    )
+
+
+def no_task(task_id: int) -> TaskNotFoundError:
+    """The error for other verbs on a missing task."""
+    return TaskNotFoundError(f"task {task_id} not found")
+
+
+def no_queue(place: object) -> QueueNotFoundError:
+    """The error for a location without a queue."""
+    return QueueNotFoundError(f"no queue at {place}")
+
+
+def was_forked(process: int, other: int, what: str) -> StoreError:
+    """The error in a forked process, which lacks the locks and threads of its parent.
+
+    Args:
+        process: Its id.
+        other: That of the one it was forked from.
+        what: What that one does.
+    """
+    return StoreError(
+        f"process {process} was forked from {other}, which {what}: "
+        "start workers by multiprocessing's spawn or forkserver"
+    )
+
+
+def no_tube(name: object) -> TubeNotFoundError:
+    """The error for an unknown tube name."""
+    return TubeNotFoundError(f"no tube named {name!r}")
+
+
+def was_dropped(name: str) -> TubeNotFoundError:
+    """The error for a verb on a dropped tube."""
+    return TubeNotFoundError(f"tube {name!r} was dropped")
+
+
+def has_taken_tasks(name: str) -> TubeBusyError:
+    """The error for a drop while tasks are taken."""
+    return TubeBusyError(f"tube {name!r} has taken tasks")
+
+
+def tube_exists(name: str, differences: Mapping[str, tuple[object, object]]) -> TubeExistsError:
+    """The error for a new tube whose name is used.
+
+    Args:
+        name: Of the tube that is there.
+        differences: What it has, and what was asked for, by option.
+    """
+    how = [f"with {of}={there!r}, not {new!r}" for of, (there, new) in differences.items()]
+    return TubeExistsError(f"tube {name!r} exists already{', ' if how else ''}{', '.join(how)}")
+
+
+def no_spark() -> StoreError:
+    """The error for a verb with DataFrames or streams without a Spark session."""
+    return StoreError(
+        "DataFrames and streams need a Spark session: open the queue with one, as Queue(spark, location); "
+        "without Spark there are put_arrow and take_arrow"
+    )

@@ -1,0 +1,196 @@
+"""Reports of sweeps, metrics and checks. Plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import datetime as dt
+    import uuid
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class TubeSweep:
+    """The result of a sweep in one tube.
+
+    Attributes:
+        readied: Delayed tasks made ready.
+        expired: Tasks removed because their ttl had ended.
+        released: Tasks released because a lease had ended or a session was dead.
+        folded: Tiny segments that were compacted into others.
+        removed: Rows that were removed: leftovers of earlier tubes of this name, and rows of
+            removed tasks that were kept for the change feed.
+        error: The error, if the sweep of this tube failed; the other tubes were swept.
+    """
+
+    readied: int = 0
+    expired: int = 0
+    released: int = 0
+    folded: int = 0
+    removed: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """The result of a sweep.
+
+    Attributes:
+        tubes: The result in each tube, by name.
+        dropped: Temporary tubes that were dropped because their sessions had ended.
+        vacuumed: Tubes whose dead files were removed; `""` stands for the system tables.
+    """
+
+    tubes: dict[str, TubeSweep] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
+    vacuumed: list[str] = field(default_factory=list)
+
+    @property
+    def changed(self) -> int:
+        """Number of tasks that were readied, expired or released."""
+        return sum(t.readied + t.expired + t.released for t in self.tubes.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether the sweep found nothing to do and only read."""
+        nothing = TubeSweep()
+        return not (self.dropped or self.vacuumed) and all(
+            tube == nothing for tube in self.tubes.values()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TubeMetrics:
+    """Metrics of one tube; ages are in seconds.
+
+    Attributes:
+        type: Name of its driver.
+        ready: Tasks that can be taken. This and the next three count effective states.
+        delayed: Tasks that wait for their delay to end.
+        taken: Tasks whose lease has not ended.
+        buried: Tasks that wait for a kick.
+        oldest_ready_age: Time since the oldest ready task was put; `None` if none is ready.
+        leases_ending: Leases of taken tasks that end within `ending_within` seconds.
+        unswept: Tasks whose state has changed by time and is not in the table yet.
+        unswept_age: Time since the first of these changes; `None` if there are none.
+        conflicts: How often this queue object lost a conflict on this tube and tried again.
+        calls: Number of tasks by verb, of all queue objects, as in `Queue.statistics`.
+        commits: Commits to the tube's table since it was created.
+        last_commit: Time of the newest commit, by the storage's clock.
+        log_commits: Commits since the last checkpoint of the log; `None` if the catalog does not
+            show the log.
+        files: Number of data files.
+        size_bytes: Their size.
+    """
+
+    type: str
+    ready: int
+    delayed: int
+    taken: int
+    buried: int
+    oldest_ready_age: float | None
+    leases_ending: int
+    unswept: int
+    unswept_age: float | None
+    conflicts: int
+    calls: Mapping[str, int] = field(hash=False)
+    commits: int
+    last_commit: dt.datetime | None
+    log_commits: int | None
+    files: int
+    size_bytes: int
+
+    @property
+    def total(self) -> int:
+        """All tasks."""
+        return self.ready + self.delayed + self.taken + self.buried
+
+
+@dataclass(frozen=True, slots=True)
+class QueueMetrics:
+    """Metrics of a queue.
+
+    Attributes:
+        at: The time, by the queue's clock (UTC).
+        tubes: Its tubes by their names, sorted.
+        conflicts: All conflicts that this queue object has lost, including those on system tables.
+    """
+
+    at: dt.datetime
+    tubes: dict[str, TubeMetrics] = field(hash=False)
+    conflicts: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """A queue object that keeps a session alive, or was to.
+
+    Attributes:
+        uuid: The session, as `Queue.session_uuid` of it.
+        member: The queue object; several may share a session.
+        host: The name of its host, as that host calls itself; `None`: an earlier version wrote it.
+        pid: Its process there; `None` as `host`.
+        since: When it was opened, by its own clock (UTC); `None` as `host`.
+        until: When its lease ends, unless a heartbeat renews it before (UTC); `None` is never.
+        holds: How many taken tasks the session has, in leases that last.
+        tubes: The same by the name of the tube.
+    """
+
+    uuid: uuid.UUID
+    member: str
+    host: str | None
+    pid: int | None
+    since: dt.datetime | None
+    until: dt.datetime | None
+    holds: int
+    tubes: Mapping[str, int] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A damaged, missing or unneeded file of a table.
+
+    Attributes:
+        table: The name of the table; for a tube, the tube's name.
+        tube: The tube; `None` for a system table.
+        kind: `commit` (a commit file is empty or cut), `hole` (a commit file is missing between
+            others), `checkpoint` (a checkpoint is empty, cut or not Parquet), `pointer`
+            (`_last_checkpoint` names no checkpoint that exists), `file` (a data file is missing,
+            empty, cut or not Parquet), `checksum` (the `.crc` file of Hadoop does not fit its
+            file), `leftover` (a file that no process will use), or `unreadable` (the system refuses
+            to read the file, or only Spark can).
+        path: The file.
+        message: A sentence about the damage and its repair.
+        loses: Whether its repair loses something and so needs `accept_loss`.
+        repaired: Whether it was repaired.
+        tasks: The known ids of lost tasks; the message says more.
+    """
+
+    table: str
+    tube: str | None
+    kind: str
+    path: str
+    message: str
+    loses: bool = False
+    repaired: bool = False
+    tasks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The result of `Queue.check`.
+
+    Attributes:
+        problems: All damage, including repaired damage.
+        tables: The names of the tables that were read.
+    """
+
+    problems: list[Damage] = field(default_factory=list, hash=False)
+    tables: list[str] = field(default_factory=list, hash=False)
+
+    @property
+    def sound(self) -> bool:
+        """Whether no damage was found, or all of it was repaired."""
+        return all(problem.repaired for problem in self.problems)

@@ -1,0 +1,138 @@
+"""The state machine of a task, and the states of a queue object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tubeq_spark.task import TaskState
+
+R, T, D, B = TaskState.READY, TaskState.TAKEN, TaskState.DELAYED, TaskState.BURIED
+DONE = TaskState.DONE
+
+#: Names of the call counters, which are the event names of `on_task_change` (peek never happens).
+EVENTS: Final = (
+    "ack", "bury", "delete", "kick", "peek", "put", "release", "take", "touch", "ttl", "ttr", "delay",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One transition of the state diagram.
+
+    Attributes:
+        event: The verb, or `ttl`, `ttr`, `delay` for what time does.
+        before: Effective states it starts from.
+        after: The states it may lead to.
+        by_holder: Only the session that holds the task may do it.
+    """
+
+    event: str
+    before: tuple[TaskState, ...]
+    after: tuple[TaskState, ...]
+    by_holder: bool = False
+
+
+TRANSITIONS: Final[dict[str, Transition]] = {
+    t.event: t
+    for t in (
+        Transition("put", (), (R, D)),
+        Transition("take", (R,), (T,)),
+        Transition("ack", (T,), (DONE,), by_holder=True),
+        Transition("release", (T,), (R, D, B), by_holder=True),
+        Transition("touch", (T,), (T,), by_holder=True),
+        Transition("bury", (R, T, D), (B,)),
+        Transition("kick", (B,), (R,)),
+        Transition("delete", (R, T, D, B), (DONE,)),
+        Transition("ttl", (R, B), (DONE,)),
+        Transition("ttr", (T,), (R, B)),
+        Transition("delay", (D,), (R,)),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """The meaning of `next_event` for a stored state.
+
+    Attributes:
+        event: What fires when `next_event` has come; `None`: the state does not wait for it.
+        becomes: The state after that.
+    """
+
+    event: str | None
+    becomes: TaskState
+
+
+#: The states that are stored. One with an event holds until its `next_event`; ttl cannot end it
+#: before. Done tasks are stored where the 1.5 dialect keeps them: nothing but ttl changes them.
+TIMERS: Final[dict[TaskState, Timer]] = {
+    R: Timer(None, R),
+    T: Timer("ttr", R),
+    D: Timer("delay", R),
+    B: Timer(None, B),
+    DONE: Timer(None, DONE),
+}
+
+
+def due(moment_us: int | None, now_us: int) -> bool:
+    """Whether a time is reached; `None`, never, is not."""
+    return moment_us is not None and moment_us <= now_us
+
+
+def effective(
+    state: TaskState,
+    next_event_us: int | None,
+    expires_us: int | None,
+    now_us: int,
+    *,
+    attempts: int = 0,
+    max_attempts: int | None = None,
+) -> TaskState | None:
+    """The effective state of a stored task at `now_us`.
+
+    Returns:
+        The state, or `None` when the task's life is over.
+    """
+    timer = TIMERS[state]
+    if timer.event is not None and not due(next_event_us, now_us):
+        return state
+    if expired(expires_us, now_us):
+        return None
+    if timer.event == "ttr":
+        return after_giving_back(attempts, max_attempts)
+    return timer.becomes
+
+
+def expired(expires_us: int | None, now_us: int) -> bool:
+    """Whether a task's ttl has ended, regardless of its lease and delay."""
+    return due(expires_us, now_us)
+
+
+def after_giving_back(attempts: int, max_attempts: int | None) -> TaskState:
+    """The state after a release or the end of a lease: ready, or buried by `max_attempts`."""
+    return B if max_attempts is not None and attempts >= max_attempts else R
+
+
+def diagram() -> str:
+    """The state diagram as Mermaid text; ARCHITECTURE.md shows it, and a test compares."""
+    names = {state: state.name.lower() for state in TaskState}
+    lines = ["stateDiagram-v2"]
+    for move in TRANSITIONS.values():
+        for before in move.before or (None,):
+            start = "[*]" if before is None else names[before]
+            for after in move.after:
+                end = "[*]" if after is DONE else names[after]
+                lines.append(f"    {start} --> {end}: {move.event}")
+    return "\n".join(lines)
+
+
+class QueueState(StrEnum):
+    """The state of a `Queue` object; verbs work only in RUNNING."""
+
+    INIT = "INIT"
+    STARTUP = "STARTUP"
+    RUNNING = "RUNNING"
+    ENDING = "ENDING"
+    WAITING = "WAITING"

@@ -1,0 +1,172 @@
+"""A task as it is stored: its row when it is new, and after what time has done to it."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tubeq_spark.model import json_payload
+from tubeq_spark.model.states import TIMERS, due, effective
+from tubeq_spark.model.times import from_us, seconds_from_us
+from tubeq_spark.task import Task, TaskState
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tubeq_spark.model.options import NewTask
+
+log = logging.getLogger(__name__)
+
+
+def of_ones_own(data: Any) -> Any:
+    """A copy of a payload with its own lists and dicts."""
+    if isinstance(data, dict):
+        return {key: of_ones_own(value) for key, value in data.items()}
+    return [of_ones_own(item) for item in data] if isinstance(data, list) else data
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A stored payload that Python cannot represent.
+
+    Attributes:
+        text: Its JSON text, as far as it is text; `None` for a typed payload.
+        reason: Why.
+    """
+
+    text: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTask:
+    """A stored row; times in microseconds, payload in stored form, or `Unreadable`."""
+
+    segment: int
+    task_id: int
+    state: TaskState
+    pri: int
+    utube: str | None
+    data: Any
+    created: int
+    ttl: int | None
+    ttr: int | None
+    next_event: int | None
+    expires_at: int | None
+    owner: str | None
+    attempts: int
+    take_id: int | None
+    #: The payload as `unreadable` decoded it, for whoever is handed it next: a program may change it.
+    _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
+
+    def held_by(self, owner: str, now_us: int) -> bool:
+        """Whether `owner` holds it under a lease that has not ended."""
+        return (
+            self.state is TaskState.TAKEN
+            and self.owner == owner
+            and not due(self.next_event, now_us)
+        )
+
+    def effective(self, now_us: int, max_attempts: int | None) -> TaskState | None:
+        """Its effective state; `None` if its ttl has ended."""
+        return effective(
+            self.state,
+            self.next_event,
+            self.expires_at,
+            now_us,
+            attempts=self.attempts,
+            max_attempts=max_attempts,
+        )
+
+    def seen_at(self, now_us: int, max_attempts: int | None) -> StoredTask | None:
+        """The row with its effective state; `None` if its ttl has ended."""
+        state = self.effective(now_us, max_attempts)
+        if state is None or state is self.state:
+            return None if state is None else self
+        return self.given_back(state)
+
+    def given_back(self, state: TaskState) -> StoredTask:
+        """The row in a state without a holder, in which only its ttl can end."""
+        return replace(self, state=state, next_event=self.expires_at, owner=None, take_id=None)
+
+    def unreadable(self) -> Unreadable | None:
+        """Why Python cannot represent its payload; `None` if it can."""
+        found = self._payload()
+        self._decoded[:] = [(self.data, found)]
+        return found if isinstance(found, Unreadable) else None
+
+    def _payload(self) -> Any:
+        with contextlib.suppress(IndexError):
+            stored, found = self._decoded.pop()
+            # Rows that were made of one another share this, with other payloads perhaps.
+            if stored is self.data:
+                return found
+        if not isinstance(self.data, str):
+            return of_ones_own(self.data)
+        try:
+            return json_payload.decode(self.data)
+        except json_payload.UnreadableError as error:
+            return Unreadable(self.data, str(error))
+
+    def task(self, state: TaskState | None = None) -> Task:
+        """The task for programs; an unreadable payload is its text, or `None`."""
+        data = self._payload()
+        if isinstance(data, Unreadable):
+            log.warning("the payload of task %d cannot be read: %s", self.task_id, data.reason)
+            data = data.text
+        created = from_us(self.created)
+        if created is None:  # never: the column is not null
+            created = dt.datetime.min.replace(tzinfo=dt.UTC)
+        return Task(
+            task_id=self.task_id,
+            state=self.state if state is None else state,
+            data=data,
+            pri=self.pri,
+            utube=self.utube,
+            ttl=seconds_from_us(self.ttl),
+            ttr=seconds_from_us(self.ttr),
+            created=created,
+            next_event=from_us(self.next_event),
+            attempts=self.attempts,
+        )
+
+
+def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
+    """The row of a new task with its segment and id; `data` is in stored form."""
+    return StoredTask(
+        segment=place[0],
+        task_id=place[1],
+        state=new.state,
+        pri=new.pri,
+        utube=new.utube,
+        data=data,
+        created=new.created,
+        ttl=new.ttl,
+        ttr=new.ttr,
+        next_event=new.next_event,
+        expires_at=new.expires_at,
+        owner=None,
+        attempts=0,
+        take_id=None,
+    )
+
+
+def time_events(
+    row: StoredTask, now_us: int, max_attempts: int | None
+) -> list[tuple[str, StoredTask]]:
+    """The events by time of a row that are not stored yet, each with the row after it."""
+    after = row.seen_at(now_us, max_attempts)
+    if after is row:
+        return []
+    events = []
+    event = TIMERS[row.state].event
+    if event is not None:
+        events.append((event, replace(row if after is None else after, state=TaskState.READY)))
+    if after is None:
+        events.append(("ttl", replace(row, state=TaskState.DONE)))
+    elif after.state is TaskState.BURIED:
+        events.append(("bury", after))
+    return events

@@ -1,0 +1,62 @@
+"""Moments and durations as whole microseconds, and how far clocks may differ."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+#: Microseconds in a second.
+US = 1_000_000
+#: A duration of a hundred years or more means "never ends", as in the reference implementation.
+FOREVER_S = 100 * 365 * 86400.0
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: Moments beyond the year 9000 are "never": Python and Spark both end with the year 9999.
+LAST_US = int((dt.datetime(9000, 1, 1, tzinfo=dt.UTC) - _EPOCH).total_seconds()) * US
+
+
+def to_us(moment: dt.datetime) -> int:
+    """Microseconds since 1970 of an aware datetime."""
+    delta = moment - _EPOCH
+    return (delta.days * 86400 + delta.seconds) * US + delta.microseconds
+
+
+def from_us(moment_us: int | None) -> dt.datetime | None:
+    """The aware UTC datetime of `moment_us`; `None` stays `None`."""
+    return None if moment_us is None else _EPOCH + dt.timedelta(microseconds=moment_us)
+
+
+def us_from_seconds(seconds: float | None) -> int | None:
+    """Whole microseconds of a duration; `None` for never and for a hundred years or more."""
+    if seconds is None or seconds >= FOREVER_S:
+        return None
+    return round(seconds * US)
+
+
+def seconds_from_us(duration_us: int | None) -> float | None:
+    """Seconds of a duration in microseconds; `None` stays `None`."""
+    return None if duration_us is None else duration_us / US
+
+
+def plus(moment_us: int | None, duration_us: int | None) -> int | None:
+    """Add a duration to a time (or a duration); the sum is `None`, never, if it is too large."""
+    if moment_us is None or duration_us is None:
+        return None
+    total = moment_us + duration_us
+    return None if total > LAST_US else total
+
+
+#: Seconds; a store tells its time in whole ones.
+_MOST = 1.0
+
+
+def told_drift(seconds: float | None) -> str | None:
+    """The message for a store's clock that differs from this host's by too much.
+
+    `None`: nothing, as that is not far, or is not known.
+    """
+    if seconds is None or abs(seconds) <= _MOST:
+        return None
+    way = "behind" if seconds > 0 else "ahead of"
+    return (
+        f"this host's clock is {abs(seconds):.0f} s or more {way} the store's: leases end at the wrong moment, "
+        "and stores refuse requests from 15 minutes on; let a time service set it"
+    )

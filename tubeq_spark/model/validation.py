@@ -1,0 +1,165 @@
+"""Checks of single arguments: every error names the argument, the value and the allowed values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import numbers
+import operator
+import re
+import uuid
+from typing import Any, NoReturn
+
+from tubeq_spark.errors import InvalidOptionError, SessionError
+
+#: The most that a column of type INT holds.
+_INT_MAX = 2**31 - 1
+PRI_MAX = _INT_MAX
+_TUBE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")
+
+
+def refuse(argument: str, value: Any, allowed: str) -> NoReturn:
+    """Raise the error for a bad value."""
+    msg = f"{argument}={value!r}: must be {allowed}"
+    raise InvalidOptionError(msg)
+
+
+def _integer(argument: str, value: Any, allowed: str) -> int:
+    if isinstance(value, bool):
+        refuse(argument, value, allowed)
+    try:
+        return operator.index(value)
+    except TypeError:
+        refuse(argument, value, allowed)
+
+
+def seconds(argument: str, value: Any) -> float:
+    """A duration: a finite number of seconds, >= 0."""
+    allowed = "a finite number of seconds, >= 0"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        refuse(argument, value, allowed)
+    try:
+        number = float(value)
+    except OverflowError:
+        # An integer too large for a float is a duration without end.
+        number = 1e300 if value == abs(value) else -1e300
+    if not math.isfinite(number) or number < 0:
+        refuse(argument, value, allowed)
+    return number
+
+
+def lease(argument: str, value: Any) -> float:
+    """A time to run: as `seconds`, but > 0."""
+    number = seconds(argument, value)
+    # Below half a microsecond it would be stored as 0.
+    if number < 1e-6:
+        refuse(argument, value, "a finite number of seconds, >= 0.000001")
+    return number
+
+
+def pri(argument: str, value: Any) -> int:
+    """A priority."""
+    allowed = f"a whole number from 0 (the highest) to {PRI_MAX}"
+    number = _integer(argument, value, allowed)
+    if not 0 <= number <= PRI_MAX:
+        refuse(argument, value, allowed)
+    return number
+
+
+def old_pri(argument: str, value: Any) -> int:
+    """A priority of the 1.5 dialect."""
+    allowed = "a whole number from 0 to 255 (the highest)"
+    number = _integer(argument, value, allowed)
+    if not 0 <= number <= 255:
+        refuse(argument, value, allowed)
+    return number
+
+
+def count(argument: str, value: Any, least: int = 0) -> int:
+    """A whole number, >= `least`."""
+    number = _integer(argument, value, f"a whole number >= {least}")
+    if number < least:
+        refuse(argument, value, f"a whole number >= {least}")
+    return number
+
+
+def attempts(argument: str, value: Any) -> int:
+    """Check `max_attempts`, which is compared with a column of type INT."""
+    allowed = f"a whole number from 1 to {_INT_MAX}"
+    number = _integer(argument, value, allowed)
+    if not 1 <= number <= _INT_MAX:
+        refuse(argument, value, allowed)
+    return number
+
+
+def boolean(argument: str, value: Any) -> bool:
+    """Check for True or False, and nothing else."""
+    if not isinstance(value, bool):
+        refuse(argument, value, "True or False")
+    return value
+
+
+def callback(argument: str, value: Any) -> None:
+    """Check a callback; `None` is none."""
+    if value is not None and not callable(value):
+        refuse(argument, value, "a function of (task, event), or None")
+
+
+def task_id(value: Any) -> int:
+    """Check a task id: any integer (an unknown id raises later)."""
+    return _integer("task_id", value, "a whole number (the task_id of a task)")
+
+
+def utube(value: Any) -> str:
+    """The name of a sub-queue: text; an int becomes its decimal text."""
+    allowed = "a str without lone surrogates, or an int"
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            refuse("utube", value, allowed)
+        return str(value)
+    return str(_integer("utube", value, allowed))
+
+
+def is_tube_name(name: Any) -> bool:
+    """Whether a tube could have this name."""
+    return isinstance(name, str) and _TUBE_NAME.fullmatch(name) is not None
+
+
+def tube_name(name: Any) -> str:
+    """The name of a new tube."""
+    if not is_tube_name(name):
+        refuse("name", name, "1 to 32 of A-Z, a-z, 0-9 and _, not starting with _")
+    return str(name)
+
+
+def text(argument: str, value: Any) -> str:
+    """A text that is not empty."""
+    if not isinstance(value, str) or not value:
+        refuse(argument, value, "a text that is not empty")
+    return value
+
+
+def moment(argument: str, value: Any) -> dt.datetime:
+    """A moment with a time zone."""
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        refuse(argument, value, "a timezone-aware datetime")
+    return value
+
+
+def session_uuid(value: Any) -> uuid.UUID:
+    """The uuid of a session, as UUID or text.
+
+    Raises:
+        SessionError: It is neither.
+    """
+    if isinstance(value, uuid.UUID):
+        return value
+    if isinstance(value, str):
+        try:
+            return uuid.UUID(value)
+        except ValueError:
+            pass
+    msg = f"session_uuid={value!r}: must be a uuid.UUID or its text form"
+    raise SessionError(msg)

@@ -1,0 +1,263 @@
+"""Checks the columns of an Arrow table that is put, and computes the stored columns.
+
+These are the rules of a put of single items (`options`) and of a DataFrame, applied to whole
+columns.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.model.arguments import PutRequest
+from tubeq_spark.model.json_payload import bad_texts
+from tubeq_spark.model.options import NewTask
+from tubeq_spark.model.times import FOREVER_S, US
+from tubeq_spark.model.validation import refuse
+from tubeq_spark.payloads.arrow_values import (
+    as_alike,
+    first_bad,
+    is_integer,
+    is_text,
+    lacking,
+    unreadable,
+    with_dicts,
+)
+from tubeq_spark.payloads.assignment import assigned
+from tubeq_spark.payloads.put_columns import (
+    ALLOWED,
+    JSON_ALLOWED,
+    LEAST,
+    MOST,
+    NOT_NULL_VALUES,
+    PYTHON_VALUES,
+    refuse_bad,
+    require_columns,
+    require_known,
+)
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tubeq_spark.model.options import TubeOptions
+
+#: A `pyarrow.Table`, or what has `__arrow_c_stream__` and becomes one.
+ArrowRows: TypeAlias = Any
+
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+#: Of a `NewTask`, in its order, all but its state.
+_NEW = ("created", "pri", "utube", "ttl", "ttr", "next_event", "expires_at")
+_DURATIONS = ("ttl", "ttr", "delay")
+
+
+def as_table(value: Any) -> pa.Table:
+    """Convert the given object to an Arrow table.
+
+    Raises:
+        InvalidOptionError: It is none, and nothing that becomes one.
+    """
+    if isinstance(value, pa.Table):
+        return value
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value])
+    if isinstance(value, pa.RecordBatchReader):
+        return value.read_all()
+    allowed = "a pyarrow.Table, or rows that Arrow can make one of"
+    if not hasattr(value, "__arrow_c_stream__"):
+        refuse("table", type(value), allowed)
+    try:
+        table = pa.table(value)
+    except (pa.ArrowException, TypeError, ValueError):
+        # A column by itself, mostly.
+        refuse("table", type(value), allowed)
+    # What pandas numbers its rows with.
+    index = [name for name in table.column_names if _PANDAS_INDEX.fullmatch(name)]
+    return table.drop_columns(index) if index else table
+
+
+@dataclass(frozen=True, slots=True)
+class PutTable:
+    """Checked rows.
+
+    Attributes:
+        size: How many rows there are.
+        data: Their payloads as they are stored: JSON texts, or structs of a schema's columns.
+        options: The columns of options that there are: `pri` as int32, durations as double seconds,
+            `utube` as text; NULL takes the tube's default.
+    """
+
+    size: int
+    data: pa.ChunkedArray
+    options: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
+
+    @property
+    def utubes(self) -> pa.ChunkedArray | None:
+        """The sub-queue of each row; `None` if all rows have the sub-queue without a name."""
+        return self.options.get("utube")
+
+    def columns(self, tube: TubeOptions, now_us: int) -> dict[str, Any]:
+        """The stored columns except id and segment; times in microseconds.
+
+        As `options.new_task` says: delay is added to the life; ttr follows the ttl as it was given.
+        """
+        life = self._given("ttl", tube.ttl)
+        delay = _microseconds(self._given("delay", tube.delay))
+        ttl = pc.add(_microseconds(life), delay)
+        ttr = _microseconds(pc.coalesce(self._given("ttr", tube.ttr), life))
+        delayed = pc.fill_null(pc.greater(delay, 0), fill_value=True)
+        now = pa.scalar(now_us, pa.int64())
+        states = (TaskState.DELAYED.value, TaskState.READY.value)
+        pri = self.options.get("pri")
+        default_pri = pa.scalar(tube.pri, pa.int32())
+        return {
+            "state": pc.if_else(delayed, *states),
+            "pri": pa.repeat(default_pri, self.size)
+            if pri is None
+            else pc.coalesce(pri, default_pri),
+            "utube": pa.nulls(self.size, pa.string()) if self.utubes is None else self.utubes,
+            "data": self.data,
+            "created": pa.repeat(now, self.size),
+            "ttl": ttl,
+            "ttr": ttr,
+            "next_event": pc.add(now, pc.if_else(delayed, delay, ttl)),
+            "expires_at": pc.add(now, ttl),
+        }
+
+    def request(self, tube: TubeOptions, now_us: int) -> PutRequest:
+        """The rows as tuples, for storage that keeps single rows."""
+        columns = self.columns(tube, now_us)
+        data = [with_dicts(value, self.data.type) for value in columns.pop("data").to_pylist()]
+        states = [TaskState(letter) for letter in columns.pop("state").to_pylist()]
+        values = [columns[name].to_pylist() for name in _NEW]
+        news = [
+            NewTask(created, state, *rest)
+            for state, created, *rest in zip(states, *values, strict=True)
+        ]
+        return PutRequest(news, data)
+
+    def _given(self, name: str, default: float | None) -> Any:
+        """The seconds of each row; NULL is unlimited."""
+        value = pa.scalar(default, pa.float64())
+        column = self.options.get(name)
+        return pa.repeat(value, self.size) if column is None else pc.coalesce(column, value)
+
+
+def _microseconds(seconds: Any) -> Any:
+    """`us_from_seconds` of a column."""
+    limited = pc.if_else(pc.less(seconds, FOREVER_S), seconds, pa.scalar(None, pa.float64()))
+    rounded = pc.round(pc.multiply(limited, float(US)), round_mode="half_to_even")
+    return rounded.cast(pa.int64())
+
+
+def checked(
+    table: pa.Table, payload: pa.StructType | None, options: frozenset[str], type_name: str
+) -> PutTable:
+    """Check the columns and the values of a table that is put.
+
+    Args:
+        table: What is put.
+        payload: The type of a typed payload; `None` is JSON text in a column `data`.
+        options: The columns of options that the tube's type has.
+        type_name: The type, for the message.
+
+    Raises:
+        InvalidOptionError: A column or a value is bad.
+    """
+    names = table.column_names
+    if len(set(names)) != len(names):
+        refuse("table columns", names, "names without repetition")
+    own = ["data"] if payload is None else [part.name for part in payload]
+    require_columns("table", names, own)
+    given = {name: _plain(table.column(name)) for name in names}
+    texts = {} if payload is not None else {"data": _texts(given["data"])}
+    typed = {} if payload is None else {p.name: assigned(given[p.name], p) for p in payload}
+    for name in names:
+        if name not in own:
+            require_known("table", name, {*own, *options}, type_name)
+            _require_option(name, given[name].type)
+    if payload is None:
+        data = texts["data"]
+        _refuse_rows("data", data, bad_texts, JSON_ALLOWED)
+    else:
+        for part in payload:
+            _require(typed[part.name], part)
+        data = _structs(typed, payload)
+    found = {name: _option(name, given[name]) for name in names if name not in own}
+    return PutTable(table.num_rows, data, found)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column decoded from its dictionary, which some programs use for texts."""
+    kind = column.type
+    return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    texts = as_alike(column, pa.string()) if is_text(column.type) else None
+    if texts is None:
+        refuse("table column data", str(column.type), "a string of JSON")
+    return texts
+
+
+def _require(column: pa.ChunkedArray, part: pa.Field) -> None:
+    """Refuse payload values that are missing or that no take could return."""
+    verdicts: tuple[tuple[Callable[[pa.ChunkedArray], int], str], ...] = (
+        (unreadable, PYTHON_VALUES),
+        (lambda rows: lacking(rows, part), NOT_NULL_VALUES),
+    )
+    for count, allowed in verdicts:
+        _refuse_rows(part.name, column, count, allowed)
+
+
+def _refuse_rows(
+    name: str, column: pa.ChunkedArray, count: Callable[[pa.ChunkedArray], int], allowed: str
+) -> None:
+    """Refuse a column some of whose rows are bad, and name the first of them."""
+    bad = count(column)
+    if bad:
+        row = first_bad(column, count)
+        refuse_bad("table", name, bad, f"{allowed}; the first is row {row}")
+
+
+def _structs(columns: Mapping[str, pa.ChunkedArray], payload: pa.StructType) -> pa.ChunkedArray:
+    table = pa.Table.from_arrays(list(columns.values()), names=list(columns))
+    chunks = [
+        pa.StructArray.from_arrays(batch.columns, fields=list(payload))
+        for batch in table.to_batches()
+    ]
+    return pa.chunked_array(chunks, payload)
+
+
+def _require_option(name: str, kind: pa.DataType) -> None:
+    number = is_integer(kind)
+    if name == "utube":
+        good = number or is_text(kind)
+    elif name in _DURATIONS:
+        good = number or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    else:
+        good = number
+    if not (good or pa.types.is_null(kind)):
+        refuse(f"table column {name}", str(kind), "a column of such options")
+
+
+def _option(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of options in one type, its values checked."""
+    if name == "utube":
+        texts = as_alike(column, pa.string()) if is_text(column.type) else column.cast(pa.string())
+        if texts is None:
+            refuse("table column utube", str(column.type), "a column of such options")
+        _refuse_rows(name, texts, unreadable, ALLOWED[name])
+        return texts
+    seconds = column.cast(pa.float64(), safe=False)
+
+    def outside(rows: pa.ChunkedArray) -> int:
+        bad = pc.or_(pc.less(rows, LEAST[name]), pc.greater(rows, MOST[name]))
+        return pc.sum(pc.or_(bad, pc.is_nan(rows))).as_py() or 0
+
+    _refuse_rows(name, seconds, outside, ALLOWED[name])
+    return column.cast(pa.int32()) if name == "pri" else seconds

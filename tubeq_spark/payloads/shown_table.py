@@ -1,0 +1,100 @@
+"""Tasks as a program sees them in an Arrow table, and those that it names when it settles a part of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tubeq_spark.errors import NotTakenError
+from tubeq_spark.model import validation
+from tubeq_spark.model.times import US
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Behind the payload. Stored in microseconds: the moment, and durations, which are shown in seconds.
+_AFTER = {
+    "pri": pa.int32(),
+    "utube": pa.string(),
+    "ttl": pa.float64(),
+    "ttr": pa.float64(),
+    "attempts": pa.int32(),
+    "created": pa.timestamp("us", "UTC"),
+}
+
+
+def shown_table(stored: pa.Table, order: Sequence[str], *, typed: bool) -> pa.Table:
+    """Tasks with durations in seconds, moments in UTC, and a typed payload in columns of its own.
+
+    Args:
+        stored: `task_id`, `data` and the other columns; durations and moments in microseconds.
+        order: The columns of the tube's order.
+        typed: Whether the payload has a schema.
+    """
+    stored = stored.sort_by([(name, "ascending") for name in order])
+    columns = [("task_id", stored.column("task_id").cast(pa.int64()))]
+    columns += _payload(stored.column("data"), typed=typed)
+    for name, kind in _AFTER.items():
+        column = stored.column(name)
+        if pa.types.is_floating(kind):
+            column = pc.divide(column.cast(pa.float64(), safe=False), float(US))
+        columns.append((name, column.cast(kind)))
+    # A schema may have columns of the same names, which the DataFrame shows twice, too.
+    return pa.Table.from_arrays([column for _, column in columns], [name for name, _ in columns])
+
+
+def _payload(data: pa.ChunkedArray, *, typed: bool) -> list[tuple[str, pa.ChunkedArray]]:
+    if not typed:
+        return [("data", data.cast(pa.string()))]
+    parts = pa.Table.from_arrays([data], ["data"]).flatten()
+    names = [part.name for part in data.type]
+    return list(zip(names, parts.columns, strict=True))
+
+
+#: A `pyarrow.Table` or what becomes one, with a column `task_id`; or any iterable of ids.
+Ids: TypeAlias = Any
+
+_ALLOWED = "rows with a column task_id of whole numbers, or ids of tasks"
+
+
+def named_ids(given: Any) -> set[int]:
+    """The ids in a table, in a column, or in any iterable.
+
+    Raises:
+        InvalidOptionError: There are none to be found in it.
+    """
+    column = _column(given)
+    if column is not None:
+        if not pa.types.is_integer(column.type):
+            validation.refuse("df", str(column.type), _ALLOWED)
+        return set(column.unique().to_pylist())
+    if isinstance(given, str | bytes | dict):
+        validation.refuse("df", type(given), _ALLOWED)
+    try:
+        ids = list(given)
+    except TypeError:
+        validation.refuse("df", type(given), _ALLOWED)
+    return {validation.task_id(task_id) for task_id in ids}
+
+
+def _column(given: Any) -> Any:
+    """The column of ids of a table that Arrow knows; `None` for other objects."""
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        return given
+    if isinstance(given, pa.RecordBatchReader):
+        given = given.read_all()
+    if not isinstance(given, pa.Table | pa.RecordBatch):
+        if not (hasattr(given, "columns") and hasattr(given, "__arrow_c_stream__")):
+            return None
+        given = pa.table(given)
+    names = given.schema.names
+    if names.count("task_id") != 1:
+        validation.refuse("df", names, _ALLOWED)
+    return given.column("task_id")
+
+
+def not_in_batch(ids: Iterable[Any]) -> NotTakenError:
+    """The error for tasks that are not in a batch."""
+    return NotTakenError(f"df names tasks that are not in the batch: {sorted(ids, key=str)[:5]}")

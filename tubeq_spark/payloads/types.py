@@ -1,0 +1,169 @@
+"""The types of a typed payload's columns, and which of them are NOT NULL."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+#: Up to these, each whole number is one of the floating point numbers, by their bits.
+WHOLE_MAX = {32: 2**24, 64: 2**53}
+#: Arrow's types by Delta's names.
+_ARROW = {
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "date": pa.date32(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "short": pa.int16(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+_SQL = {
+    pa.bool_(): "BOOLEAN",
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.date32(): "DATE",
+}
+_VALUES = {
+    pa.bool_(): "True or False",
+    pa.string(): "a text in UTF-8",
+    pa.binary(): "bytes",
+    pa.date32(): "a date without a time",
+}
+
+
+def arrow_struct(fields: Sequence[Mapping[str, Any]]) -> pa.StructType:
+    """Columns as an Arrow type, from Delta's schema."""
+    return pa.struct(
+        [pa.field(of["name"], _arrow(of["type"]), nullable=of["nullable"]) for of in fields]
+    )
+
+
+def _arrow(kind: Any) -> pa.DataType:
+    if isinstance(kind, str):
+        name, _, digits = kind.partition("(")
+        if name == "decimal":
+            return pa.decimal128(*map(int, digits.rstrip(")").split(",")))
+        if name in ("char", "varchar"):
+            return pa.string()
+        # What Arrow has none for is itself, and nothing else.
+        return _ARROW.get(name) or pa.opaque(pa.null(), kind, "spark")
+    if kind["type"] == "struct":
+        return arrow_struct(kind["fields"])
+    if kind["type"] == "map":
+        return pa.map_(_arrow(kind["keyType"]), _arrow(kind["valueType"]))
+    return pa.list_(_arrow(kind["elementType"]))
+
+
+def range_of(kind: pa.DataType) -> tuple[int, int]:
+    """The least and the greatest value of a type of whole numbers."""
+    half: int = 1 << (kind.bit_width - 1)
+    return -half, half - 1
+
+
+def sql_name(kind: pa.DataType) -> str:
+    """The DDL name of a type; the Arrow name if DDL has none."""
+    if pa.types.is_struct(kind):
+        return f"STRUCT<{', '.join(f'{part.name}: {sql_name(part.type)}' for part in kind)}>"
+    if pa.types.is_map(kind):
+        return f"MAP<{sql_name(kind.key_type)}, {sql_name(kind.item_type)}>"
+    if pa.types.is_list(kind):
+        return f"ARRAY<{sql_name(kind.value_type)}>"
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return "TIMESTAMP_NTZ" if kind.tz is None else "TIMESTAMP"
+    return _SQL.get(kind) or str(kind)
+
+
+def described(kind: pa.DataType) -> str:
+    """The name of a type and its allowed values, for messages."""
+    return f"{sql_name(kind)} ({_numbers(kind) or _others(kind)})"
+
+
+def _numbers(kind: pa.DataType) -> str | None:
+    if pa.types.is_integer(kind):
+        least, most = range_of(kind)
+        return f"a whole number from {least} to {most}"
+    if pa.types.is_floating(kind):
+        within = ", finite ones within its range" if kind.bit_width == 32 else ""
+        whole = f"a whole number up to {WHOLE_MAX[kind.bit_width]}"
+        return f"a floating point number{within}, or {whole}"
+    if pa.types.is_decimal(kind):
+        before, behind = kind.precision - kind.scale, kind.scale
+        digits = f"at most {before} digits before the point and {behind} behind it"
+        return f"a Decimal or a whole number, {digits}"
+    return None
+
+
+def _others(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        zone = "without" if kind.tz is None else "with"
+        return f"a moment {zone} a time zone, in years 1 to 9999, without parts of a microsecond"
+    if pa.types.is_map(kind):
+        return "a dict, no key NULL or twice"
+    if pa.types.is_list(kind):
+        return "a list"
+    if pa.types.is_struct(kind):
+        return f"a dict or Row of the columns {', '.join(part.name for part in kind)}"
+    return _VALUES.get(kind, "a value of this type")
+
+
+#: A comment or a name in quotes, in DDL.
+QUOTED = r"'(?:[^']|'')*'|`(?:[^`]|``)*`"
+#: Either of them, or what is looked for.
+_NOT_NULL = re.compile(rf"({QUOTED})|\s*\bNOT\s+NULL\b", re.IGNORECASE)
+
+
+def without_not_null(ddl: str) -> str:
+    """Columns in DDL, all of which may be NULL."""
+    return _NOT_NULL.sub(lambda found: found[1] or "", ddl)
+
+
+def asks_for_values(ddl: str) -> bool:
+    """Whether any of these columns is NOT NULL."""
+    return without_not_null(ddl) != ddl
+
+
+def with_required(payload: pa.StructType, fields: Sequence[Mapping[str, Any]]) -> pa.StructType:
+    """A payload's type with the columns not nullable that are NOT NULL in its DDL.
+
+    Args:
+        payload: The type, all nullable.
+        fields: The DDL's columns as Delta keeps them.
+    """
+    return pa.struct(
+        [
+            part.with_type(_required(part.type, field["type"])).with_nullable(field["nullable"])
+            for part, field in zip(payload, fields, strict=True)
+        ]
+    )
+
+
+def _required(kind: pa.DataType, of: Any) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return with_required(kind, of["fields"])
+    if pa.types.is_map(kind):
+        return pa.map_(
+            _required(kind.key_type, of["keyType"]), _required(kind.item_type, of["valueType"])
+        )
+    if pa.types.is_list(kind):
+        item = kind.value_field
+        return pa.list_(item.with_type(_required(item.type, of["elementType"])))
+    return kind

@@ -1,0 +1,163 @@
+"""Tells whose sessions are over: dead owners by their dead marks, and leases that have ended."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from typing import TYPE_CHECKING, Protocol
+
+from tubeq_spark.model.times import us_from_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tubeq_spark.config import QueueConfig
+    from tubeq_spark.model.membership import SessionTable, SessionView
+    from tubeq_spark.runtime.session import Session
+
+
+class _Judge(Protocol):
+    """The parts of a queue object that it needs."""
+
+    @property
+    def config(self) -> QueueConfig: ...
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def sessions(self) -> SessionTable: ...
+
+
+class DeadSessionJudge:
+    """Judges owners at one moment; the sessions are read once, when the first is judged."""
+
+    def __init__(
+        self, queue: _Judge, now_us: int, views: Mapping[str, SessionView] | None = None
+    ) -> None:
+        """Judge for a queue object.
+
+        Args:
+            queue: The queue object; its own session is alive.
+            now_us: The moment.
+            views: What is written about the sessions, if it was read already.
+        """
+        self._queue = queue
+        self._now_us = now_us
+        self._views = views
+        self._dead: set[str] = set()
+
+    def is_dead(self, owner: str) -> bool:
+        """Whether an owner (session and epoch) has the dead mark, or gets it now.
+
+        What was read may be old, and not know a session that has just begun. It only ever spares a
+        commit: who is not seen alive gets the mark by a statement that reads its session's rows in
+        its own transaction, or is alive. At most one commit.
+        """
+        queue = self._queue
+        if owner == queue.session.owner:
+            return False
+        if owner not in self._dead and self._is_marked(owner):
+            self._dead.add(owner)
+        return owner in self._dead
+
+    def _is_marked(self, owner: str) -> bool:
+        queue = self._queue
+        if self._views is None:
+            self._views = queue.sessions.views()
+        name, _, epoch_text = owner.partition("/")
+        epoch, view = int(epoch_text), self._views.get(name)
+        skew = us_from_seconds(queue.config.skew) or 0
+        if view is not None:
+            if epoch <= view.dead_epoch:
+                return True
+            if view.alive(self._now_us, skew, epoch):
+                return False
+        return queue.sessions.mark_dead(name, epoch, self._now_us, skew)
+
+
+#: For so long a session that has just begun may not be known, where a look for new ones is cheap.
+_YOUNG_US = 1_000_000
+
+
+class ExpiredSessionCache:
+    """What a queue object knows of the sessions of others; safe to use from many threads."""
+
+    def __init__(
+        self,
+        views: Callable[[], Mapping[str, SessionView]],
+        version: Callable[[], int | None],
+        own: Callable[[], str],
+        *,
+        interval_us: int,
+        skew_us: int,
+    ) -> None:
+        """Nothing was read yet.
+
+        Args:
+            views: Reads all sessions.
+            version: Tells the version of what `views` reads; `None` where that costs as much.
+            own: The owner that this queue object takes tasks for.
+            interval_us: Microseconds between two readings, at least, where no known lease has ended
+                and a look at the version costs as much as a reading; else it is a second.
+            skew_us: How far clocks may be apart.
+        """
+        self._views, self._version, self._own = views, version, own
+        self._interval_us, self._skew_us = interval_us, skew_us
+        self._lock = threading.Lock()
+        self._read_us: int | None = None
+        self._seen: int | None = None
+        #: The moment that the first of the known leases ends; `None`: never.
+        self._next_us: int | None = None
+        self._sessions: Mapping[str, SessionView] = {}
+        #: By tube: what was over when somebody looked whether it holds any of its tasks.
+        self._looked: dict[int, frozenset[tuple[str, int]]] = defaultdict(frozenset)
+
+    def owners(self, now_us: int) -> tuple[str, ...]:
+        """Owners whose leases have ended, as far as known; their tasks are ready."""
+        return tuple(sorted(owner for owner, _ in self._over(now_us)))
+
+    def are_new(self, tube: int, now_us: int) -> bool:
+        """Whether a session has ended whose tasks in a tube were not searched yet."""
+        return not self._over(now_us) <= self._looked[tube]
+
+    def looked(self, tube: int, now_us: int) -> None:
+        """Record that the tasks of ended sessions in a tube were released."""
+        self._looked[tube] = self._over(now_us)
+
+    def _over(self, now_us: int) -> frozenset[tuple[str, int]]:
+        """Ended owners with the ends of their leases; they may get a new lease."""
+        with self._lock:
+            if self._is_old(now_us):
+                self._read(now_us)
+            own = self._own()
+            return frozenset(
+                (owner, until)
+                for view in self._sessions.values()
+                for owner, until in view.over(now_us, self._skew_us).items()
+                if owner != own
+            )
+
+    def _is_old(self, now_us: int) -> bool:
+        if self._read_us is None or now_us < self._read_us:
+            return True
+        if self._next_us is not None and now_us >= self._next_us:
+            return True
+        age_us = now_us - self._read_us
+        if age_us < min(_YOUNG_US, self._interval_us):
+            return False
+        version = self._version()
+        return age_us >= self._interval_us if version is None else version != self._seen
+
+    def _read(self, now_us: int) -> None:
+        # Before: what is written meanwhile is read once more.
+        self._seen = self._version()
+        self._sessions = self._views()
+        self._read_us = now_us
+        ends = [
+            member.lease_until + self._skew_us
+            for view in self._sessions.values()
+            for member in view.members
+            if member.lease_until is not None and member.alive(now_us, self._skew_us)
+        ]
+        self._next_us = min(ends, default=None)

@@ -1,0 +1,59 @@
+"""Tells a waiting verb that another process has committed to its tube, by the next name in the log.
+
+On local files the name of the next version is known in advance. So a waiting verb can check many
+times a second whether this file exists, and reads the tube only after a commit that may matter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tubeq_spark.storage.durability.log_names import commit_file, versions_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+#: The beginning of a note, in any field of a commit.
+_OPERATION = re.compile(rb"tubeq operation=(\w+)")
+#: It stands in the first line.
+_BEGINNING = 1 << 16
+
+
+class Arrivals:
+    """Counts commits to a table, except those of certain operations, from the first call on."""
+
+    def __init__(self, log: Path, but: Collection[str]) -> None:
+        """Follow a log.
+
+        Args:
+            log: The directory of the log.
+            but: Operations that change nothing that is waited for.
+        """
+        self._log = log
+        self._but = {name.encode() for name in but}
+        self._last: int | None = None
+        self._count = 0
+
+    def count(self) -> int:
+        """The number of such commits; 0 if the log cannot be read.
+
+        It reads the names of the log at first, and then looks for one name at a time.
+        """
+        with suppress(OSError):
+            if self._last is None:
+                names = os.listdir(self._log)  # noqa: PTH208  (names are enough)
+                self._last = max(versions_of(names), default=-1)
+            while os.path.exists(commit_file(self._log, self._last + 1)):  # noqa: PTH110
+                self._last += 1
+                self._count += self._matters(self._last)
+        return self._count
+
+    def _matters(self, version: int) -> bool:
+        with open(commit_file(self._log, version), "rb") as file:  # noqa: PTH123  (as its siblings)
+            found = _OPERATION.search(file.read(_BEGINNING))
+        # Of others nobody knows.
+        return found is None or found[1] not in self._but

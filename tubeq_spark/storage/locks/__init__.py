@@ -1,0 +1,1 @@
+"""What keeps writers of a table apart: threads, processes and JVMs."""

@@ -1,0 +1,285 @@
+"""The JVM that commits for a process: the note of it beside a lock file, and the wait for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.storage.outcome import Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tubeq_spark.clock import Clock
+
+log = logging.getLogger(__name__)
+
+#: How the name of the note ends.
+NOTE_SUFFIX = ".committing"
+#: Seconds between two looks whether another process's JVM is gone, and how long it is waited for.
+_LOOK, _PATIENCE = 0.05, 30.0
+
+
+def wait_for_other_jvm(
+    committer: Callable[[], Committer | None], note: CommitterFile, wall: Clock, here: Processes
+) -> bool:
+    """Wait until no other JVM can be committing; returns whether a statement may be running in our own.
+
+    Raises:
+        StoreError: It may still be running there when nobody waits any longer.
+    """
+    left = note.read()
+    if left is None:
+        return False
+    own = committer()
+    if own is not None and left.is_same(own):
+        return True
+    until = wall.monotonic() + _PATIENCE
+    if not left.is_gone(here):
+        log.warning("%s: %s may still be committing: waiting for its end", note.path, left)
+    while not left.is_gone(here):
+        if wall.monotonic() >= until:
+            msg = (
+                f"{left} may still be committing for a client that was killed or interrupted, and "
+                f"would overwrite what others commit; nothing was written. End that process; if "
+                f"it has ended, or runs no statement of this table, remove {note.path}"
+            )
+            raise StoreError(msg)
+        wall.sleep(_LOOK)
+    note.clear()
+    return False
+
+
+def write_note(note: CommitterFile, committer: Committer) -> None:
+    """Note who may be committing from now on.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    try:
+        note.write(committer)
+    except OSError as error:
+        msg = f"{note.path} cannot be written, so nothing is committed: {reason_of(error)}"
+        raise StoreError(msg) from error
+
+
+def is_answered(error: Exception) -> bool:
+    """Whether a statement that raised is known to have ended."""
+    if isinstance(error, TubeqError):
+        return not isinstance(error, CommitUnknownError)
+    return outcome_of(error) is not Outcome.LOST
+
+
+_PROC = Path("/proc")
+#: Places in /proc/<pid>/stat behind the name, which may hold anything.
+_STATE, _THREADS, _STARTED = 0, 17, 19
+_DEAD = frozenset("ZXx")
+_PS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The scope in which a process id is unique.
+
+    Attributes:
+        name: What the host is called.
+        machine: The id of its installation; empty where there is none.
+        boot: The system's id since it was started; empty where there is none.
+        namespace: Of process ids: a container has one of its own; empty where there is none.
+    """
+
+    name: str
+    machine: str = ""
+    boot: str = ""
+    namespace: str = ""
+
+
+class Processes(Protocol):
+    """The operating system's interface for processes."""
+
+    def host(self) -> Host:
+        """The scope of this process."""
+        ...
+
+    def started(self, pid: int) -> str | None:
+        """The start time of a process, in any form; `None` if it does not run.
+
+        A process that has ended does not run, also if its exit code was not read yet (a zombie).
+        """
+        ...
+
+    def command(self, pid: int) -> str:
+        """The command line of a process, with blanks between its arguments; empty if unknown."""
+        ...
+
+
+class _LinuxProcesses:
+    def host(self) -> Host:
+        machine = _text(Path("/etc/machine-id")).strip()
+        boot = _text(_PROC / "sys/kernel/random/boot_id").strip()
+        try:
+            namespace = str((_PROC / "self/ns/pid").readlink())
+        except OSError:
+            namespace = ""
+        return Host(platform.node(), machine, boot, namespace)
+
+    def started(self, pid: int) -> str | None:
+        fields = _text(_PROC / str(pid) / "stat").rpartition(")")[2].split()
+        if len(fields) <= _STARTED:
+            return None
+        # Where only the first thread has ended the others go on, under the state of the dead.
+        if fields[_STATE] in _DEAD and int(fields[_THREADS]) <= 1:
+            return None
+        return fields[_STARTED]
+
+    def command(self, pid: int) -> str:
+        return _text(_PROC / str(pid) / "cmdline").replace("\0", " ").strip()
+
+
+class _PosixProcesses:
+    """The interface without /proc, such as on macOS."""
+
+    def host(self) -> Host:
+        return Host(platform.node())
+
+    def started(self, pid: int) -> str | None:
+        state, _, started = self._ps(pid, "stat=,lstart=").partition(" ")
+        return None if not state or state[0] in _DEAD else started.strip()
+
+    def command(self, pid: int) -> str:
+        return self._ps(pid, "command=")
+
+    @staticmethod
+    def _ps(pid: int, columns: str) -> str:
+        # Its dates are in the language of the user.
+        environment = os.environ | {"LC_ALL": "C"}
+        result = subprocess.run(  # noqa: S603  (no text of others)
+            ["/bin/ps", "-ww", "-o", columns, "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=_PS_SECONDS,
+            check=False,
+        )
+        return result.stdout.strip()
+
+
+def _text(file: Path) -> str:
+    """The contents of a file; empty if it does not exist."""
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def processes() -> Processes:
+    """The processes of this host."""
+    return _LinuxProcesses() if (_PROC / "self" / "stat").exists() else _PosixProcesses()
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """A JVM that may be committing.
+
+    Attributes:
+        application: The id of its Spark application, where the process id alone does not tell which
+            JVM is meant: it may be in a container of its own.
+        pid: Its process id; `None` when it could not be asked.
+        host: Where the process id means something; `None` when it is not visible from where it was
+            noted, as that of a Connect server in a container of its own.
+        started: When the process was started.
+    """
+
+    application: str
+    pid: int | None = None
+    host: Host | None = None
+    started: str | None = None
+
+    def is_same(self, other: Committer) -> bool:
+        """Whether both are the same JVM, in which Delta itself detects conflicts."""
+        if self.pid is None or self.pid != other.pid:
+            return self == other
+        if self.host is not None and other.host is not None:
+            return (self.host, self.started) == (other.host, other.started)
+        # A JVM whose context was stopped and started again has a new name.
+        return self.application == other.application
+
+    def is_gone(self, here: Processes) -> bool:
+        """Whether it has certainly ended; a JVM that cannot be seen may be alive."""
+        if self.pid is None or self.host is None:
+            return False
+        noted, host = self.host, here.host()
+        if noted.boot and host.boot and noted.boot != host.boot:
+            # The host was started anew, or it is another one; without its id nobody can tell.
+            return bool(host.machine) and (noted.machine, noted.name) == (host.machine, host.name)
+        if (noted.boot, noted.namespace) != (host.boot, host.namespace):
+            return False
+        if not host.boot and noted != host:
+            return False
+        return here.started(self.pid) != self.started
+
+    def __str__(self) -> str:
+        """Its name in messages."""
+        process = "an unknown process" if self.pid is None else f"process {self.pid}"
+        return process if self.host is None else f"{process} on {self.host.name}"
+
+
+#: Replaces a note that cannot be read.
+_UNKNOWN = Committer("")
+
+
+class CommitterFile:
+    """The note of one table; read and written by whoever has the table's lock file."""
+
+    def __init__(self, file: Path) -> None:
+        """Use a file, which may not exist yet."""
+        self.path = file
+
+    def read(self) -> Committer | None:
+        """The JVM that may be committing; `None` if none is."""
+        try:
+            text = self.path.read_text(errors="replace")
+        except FileNotFoundError:
+            return None
+        if not text:
+            return None
+        try:
+            known = json.loads(text)
+            host = known.pop("host")
+            return Committer(**known, host=None if host is None else Host(**host))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return _UNKNOWN
+
+    def write(self, committer: Committer) -> None:
+        """Note the JVM that may be committing from now on."""
+        text = json.dumps(asdict(committer)).encode()
+        # One write: a process that is killed has written all of it or nothing.
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        try:
+            os.write(file, text)
+        finally:
+            os.close(file)
+
+    def is_cleared(self) -> bool:
+        """Note that no JVM is committing; return whether that could be written."""
+        try:
+            self.clear()
+        except OSError:
+            log.warning("%s cannot be cleared: others wait for this process's JVM", self.path)
+            return False
+        return True
+
+    def clear(self) -> None:
+        """Note that no JVM is committing."""
+        # Somebody may have removed it, as the error that names it says.
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(self.path, 0)

@@ -1,0 +1,346 @@
+"""Table locks for writers: a lock between threads of a process, a lock file between processes.
+
+Hadoop's rename on a local file system overwrites. So two processes could both commit the same
+version, and one of them would lose its tasks without an error. Therefore every write to a `file:`
+table holds the table's lock file.
+
+Python holds the lock file, but a JVM may make the commit, and it may live longer than its Python.
+So while a statement runs, a note beside the lock file names the JVM that may be committing. A
+process that finds the note of another JVM waits until that JVM has ended. A commit by the process
+that holds the lock file ends with this process, so it needs no note.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.errors import CommitUnknownError, StoreError, TubeqError
+from tubeq_spark.model.durability import Durability
+from tubeq_spark.storage.disk import using
+from tubeq_spark.storage.durability.commit_file import damaged
+from tubeq_spark.storage.durability.recovery import recover
+from tubeq_spark.storage.durability.sync_mark import MARK_SUFFIX
+from tubeq_spark.storage.durability.synced_log import synced_log_of
+from tubeq_spark.storage.durability.whole_log import EVERY, fault_in
+from tubeq_spark.storage.locks.committer import (
+    NOTE_SUFFIX,
+    CommitterFile,
+    is_answered,
+    processes,
+    wait_for_other_jvm,
+    write_note,
+)
+from tubeq_spark.storage.locks.lock_file import TURN_SUFFIX, LockFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tubeq_spark.clock import Clock
+    from tubeq_spark.storage.durability.sync_mark import Place
+    from tubeq_spark.storage.durability.synced_log import SyncedLog
+    from tubeq_spark.storage.locks.committer import Committer, Processes
+
+#: How the name of a table's lock file ends.
+LOCK_SUFFIX = ".lock"
+#: A thread that has waited for so many seconds, for one that found the storage silent, does not try itself.
+_LONG = 5.0
+
+
+class TableLock:
+    """The lock of all writers of this process to one table; it also wakes waiting takes."""
+
+    def __init__(
+        self,
+        lock_file: Path | None,
+        wall: Clock | None = None,
+        here: Processes | None = None,
+        synced: SyncedLog | None = None,
+    ) -> None:
+        """Guard a table.
+
+        Args:
+            lock_file: Keeps out other processes where storage does not.
+            wall: Real time by default.
+            here: What runs on this host, as the system tells by default.
+            synced: Its log, which is synced after commits; `None`: the storage is durable by itself.
+        """
+        #: Its log on the disk; `None`: the storage is durable by itself.
+        self.synced = synced
+        #: The boot and mount at the last look at what a power cut has left of the table.
+        self._seen_on: Place | None = None
+        self._threads = threading.RLock()
+        self._wall = SystemClock() if wall is None else wall
+        self._file = None if lock_file is None else LockFile(lock_file, self._wall)
+        self._note = (
+            None if lock_file is None else CommitterFile(lock_file.with_suffix(NOTE_SUFFIX))
+        )
+        self._here = processes() if here is None else here
+        #: How often the thread that is in has entered.
+        self._entered = 0
+        #: How often something was committed.
+        self._commits = 0
+        #: Whether a statement that was left in this JVM may still be running.
+        self._is_left = False
+        self._changes = 0
+        #: The time and the error of the last holder that got no answer from the storage.
+        self._silent: tuple[float, TubeqError] | None = None
+        #: Last task id that this process gave out, whichever queue object asked.
+        self.last_id = -1
+        #: Ids of tubes of this name that this process knows to be dropped.
+        self.dropped: set[int] = set()
+
+    @contextmanager
+    def writing(
+        self,
+        committer: Callable[[], Committer | None],
+        prepare: Callable[[], None] = lambda: None,
+    ) -> Iterator[None]:
+        """Hold the table lock, between threads and, if needed, between processes of this host.
+
+        Args:
+            committer: Tells the JVM that is going to commit; `None`: this process does it itself.
+            prepare: Called while another process holds it and this one is next; it may raise nothing.
+
+        Raises:
+            StoreError: Another JVM may be committing, and did not end while it was waited for; the
+                lock file cannot be used; or the storage was silent to a thread that this one has waited for.
+        """
+        began = self._wall.monotonic()
+        with self._threads:
+            if self._file is None or self._note is None:
+                with self._hearing(began):
+                    yield
+                return
+            with self._held(self._file, prepare):
+                if not self._entered:
+                    with using(self._note.path):
+                        self._is_left = wait_for_other_jvm(
+                            committer, self._note, self._wall, self._here
+                        )
+                self._entered += 1
+                try:
+                    yield
+                finally:
+                    self._entered -= 1
+
+    @contextmanager
+    def _hearing(self, began: float) -> Iterator[None]:
+        """Record for waiting threads whether a block gets no answer from the storage.
+
+        Each would wait for its own time-out after all those before it.
+
+        Raises:
+            StoreError: This thread has waited for one that found it silent.
+        """
+        silent = self._silent
+        if silent is not None and silent[0] > began and silent[0] - began > _LONG:
+            msg = f"nothing was written, as the verb before this one had no answer: {silent[1]}"
+            raise StoreError(msg, passes=True) from silent[1]
+        try:
+            yield
+        except (StoreError, CommitUnknownError) as error:
+            if error.passes:
+                self._silent = (self._wall.monotonic(), error)
+            raise
+
+    @staticmethod
+    @contextmanager
+    def _held(file: LockFile, prepare: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the lock file for a block; errors of the block stay unchanged."""
+        with using(file.path):
+            file.acquire(prepare)
+        try:
+            yield
+        finally:
+            file.release()
+
+    @contextmanager
+    def committing(
+        self,
+        committer: Callable[[], Committer | None],
+        is_known: Callable[[Exception], bool] | None = None,
+    ) -> Iterator[Callable[[], None]]:
+        """Run a statement under the lock, with a note that its JVM may be committing.
+
+        A statement that ends without an answer may still run in its JVM. The note stays until the
+        JVM has ended, or until somebody removes it by hand.
+
+        Args:
+            committer: Tells the JVM that is going to commit; `None`: this process does it itself.
+            is_known: Whether an error of the block tells that the statement has ended; what Spark
+                itself answers by default.
+
+        Yields:
+            What the block calls as soon as the statement has ended: however the block ends then.
+
+        Raises:
+            StoreError: The note cannot be written, the table cannot be written to the disk, or its log is
+                damaged; the statement was not run.
+        """
+        if self.synced is not None:
+            self.synced.require_trust()
+            self._require_whole_log(self.synced.log)
+        who = None if self._note is None or self._is_left else committer()
+        if self._note is None or who is None:
+            yield lambda: None
+            return
+        write_note(self._note, who)
+        ended = threading.Event()
+        try:
+            yield ended.set
+            ended.set()
+        except Exception as error:
+            if (is_known or is_answered)(error):
+                ended.set()
+            raise
+        finally:
+            # A remaining note makes others wait for our JVM, but does not concern us.
+            if not ended.is_set() or not self._note.is_cleared():
+                self._is_left = True
+
+    def _require_whole_log(self, directory: Path) -> None:
+        """Refuse to commit to an incomplete log; after a refusal it is checked again.
+
+        Raises:
+            DamagedFileError: A commit file is missing or empty.
+        """
+        if self._commits % EVERY == 0:
+            with suppress(OSError):
+                fault = fault_in(directory)
+                if fault is not None:
+                    raise damaged(*fault)
+        self._commits += 1
+
+    @contextmanager
+    def changing(self, committer: Callable[[], Committer | None]) -> Iterator[None]:
+        """Hold the table lock for statements that need no read before them.
+
+        Raises:
+            StoreError: They could not be run, or what they have committed may not be on the disk.
+        """
+        with self.writing(committer), self.committing(committer):
+            yield
+            self.settle()
+
+    @contextmanager
+    def mending(self) -> Iterator[None]:
+        """Hold the table lock for a repair of its log.
+
+        Raises:
+            StoreError: Another JVM may be committing, or the table cannot be written to the disk.
+        """
+        with self.writing(lambda: None):
+            if self.synced is not None:
+                self.synced.require_trust()
+            yield
+            self._commits = 0
+            self.settle()
+
+    def settle(self) -> None:
+        """Sync commits to the disk as far as durability asks for it; the lock is held.
+
+        Raises:
+            SyncError: It may not be there.
+        """
+        if self.synced is not None:
+            self.synced.settle()
+
+    def flush(self) -> None:
+        """Sync all commits to the disk, before files are removed because of the log.
+
+        Raises:
+            OSError: It may not be there.
+        """
+        if self.synced is not None:
+            self.synced.flush()
+
+    def recover(self, durability: Durability) -> None:
+        """Begin to use the table; repair it first after a power cut.
+
+        Args:
+            durability: What is promised for it from now on, at the least.
+        """
+        if self.synced is None or self._file is None:
+            return
+        self.synced.require(durability)
+        with self._threads:
+            place = self.synced.place()
+            if self._seen_on != place:
+                # The known state belongs to an earlier mount.
+                self.synced.forget()
+                with using(self.synced.log):
+                    recover(self.synced, self._file.holding)
+                self._seen_on = place
+
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether this lock excludes all other writers of the table."""
+        return self._file is not None and not self._is_left
+
+    @property
+    def changes(self) -> int:
+        """A counter that grows when this process may have made a task ready or freed capacity."""
+        return self._changes
+
+    def wake_takes(self) -> None:
+        """Wake this process's waiting takes."""
+        self._changes += 1
+
+
+_table_locks: dict[tuple[str, str], TableLock] = {}
+_table_locks_guard = threading.Lock()
+
+
+def table_lock_of(
+    uri: str,
+    name: str,
+    directory: Path | None,
+    durability: Durability = Durability.NONE,
+    table: str | None = None,
+    *,
+    as_it_is: bool = False,
+) -> TableLock:
+    """Return the lock of a table: one object for each process.
+
+    The first that asks looks whether a power cut has left the table as it must not be read.
+
+    Args:
+        uri: Resolved location of the queue.
+        name: The table.
+        directory: Where lock files go; `None` when the storage is safe by itself.
+        durability: What is to be promised for the table, at the least.
+        table: The name of the table's directory, beside that of lock files; by default the table's.
+        as_it_is: Whether the caller looks at the table by itself.
+
+    Raises:
+        StoreError: The directory or the table cannot be used.
+    """
+    with _table_locks_guard:
+        table_lock = _table_locks.get((uri, name))
+        if table_lock is None:
+            lock_file = synced = None
+            if directory is not None:
+                with using(directory):
+                    directory.mkdir(parents=True, exist_ok=True)
+                lock_file = directory / f"{name}{LOCK_SUFFIX}"
+                synced = synced_log_of(directory.parent / (table or name))
+            table_lock = _table_locks[uri, name] = TableLock(lock_file, synced=synced)
+    if not as_it_is:
+        table_lock.recover(durability)
+    elif table_lock.synced is not None:
+        table_lock.synced.require(durability)
+    return table_lock
+
+
+def remove_lock_files(name: str, directory: Path) -> None:
+    """Remove the files of a table's lock from a wrong directory.
+
+    Raises:
+        OSError: They cannot be removed.
+    """
+    for suffix in (LOCK_SUFFIX, NOTE_SUFFIX, TURN_SUFFIX, MARK_SUFFIX):
+        (directory / f"{name}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,246 @@
+"""What the client of an object store is told, how its requests are repeated, and how far its clock is off."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import random
+import re
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from typing import TYPE_CHECKING, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.model.backoff import Backoff
+from tubeq_spark.storage.location import local_directory
+from tubeq_spark.storage.native import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from email.message import Message
+
+    from tubeq_spark.clock import Clock
+
+#: How each store's own names begin, in options and in the environment.
+_STORE = re.compile(r"^(?:aws|azure|google)_")
+#: Without that. Names that are left out here are no mistake, unless they resemble one of these.
+_NAMES = (
+    "allow_http allow_invalid_certificates connect_timeout max_retries pool_idle_timeout proxy_url "
+    "retry_timeout timeout user_agent "
+    "access_key_id bucket bucket_name conditional_put copy_if_not_exists default_region endpoint "
+    "endpoint_url imdsv1_fallback metadata_endpoint region request_payer role_arn role_session_name "
+    "s3_express secret_access_key server_side_encryption session_token skip_signature sse_kms_key_id "
+    "token unsigned_payload virtual_hosted_style_request web_identity_token_file "
+    "access_key account_key account_name bearer_token client_id client_secret container_name "
+    "federated_token_file master_key msi_endpoint object_id sas_key sas_token storage_access_key "
+    "storage_account_key storage_account_name storage_client_id storage_client_secret "
+    "storage_sas_key storage_sas_token storage_tenant_id storage_token storage_use_emulator tenant_id "
+    "use_azure_cli use_emulator use_fabric_endpoint "
+    "application_credentials base_url service_account service_account_key service_account_path"
+)
+_KNOWN = _NAMES.split()
+#: From where on a name is taken for another one.
+_ALIKE = 0.85
+
+
+def plain(name: str) -> str:
+    """The name of an option without the store's part."""
+    return _STORE.sub("", name.lower())
+
+
+def misspelt(names: Iterable[str]) -> str | None:
+    """Names of options that are probably misspelt; `None` if none are."""
+    found = []
+    for name in names:
+        if plain(name) in _KNOWN:
+            continue
+        alike = difflib.get_close_matches(plain(name), _KNOWN, n=1, cutoff=_ALIKE)
+        if alike:
+            prefix = _STORE.match(name.lower())
+            meant = (prefix[0] if prefix else "") + alike[0]
+            found.append(f"{name!r} (is {meant.upper() if name.isupper() else meant!s} meant?)")
+    return None if not found else f"storage_options has an unknown name: {', '.join(found)}"
+
+
+#: The library's options: how often its client repeats a request that failed, and how long one request and all
+#: its repetitions take. That client has no limit for a pause within an answer (`read_timeout` came later),
+#: so the limit of a request has to be one. The client asks for the rest of an answer that came too slowly.
+_RETRIES, _TIMEOUT, _RETRY_TIMEOUT = "max_retries", "timeout", "retry_timeout"
+_SECONDS_BY_DEFAULT = 30
+_DEFAULTS = {
+    _TIMEOUT: "5s",
+    "connect_timeout": "5s",
+    _RETRY_TIMEOUT: f"{_SECONDS_BY_DEFAULT}s",
+}
+#: The engine repeats several requests together, of which one fails again sooner: by default only time ends that.
+_RETRIES_BY_DEFAULT = 1_000
+#: Bytes from which on a commit has time to send its data: the seconds of one request, and one more a megabyte.
+LARGE = 4_000_000
+_SECONDS = 20
+_PART = re.compile(r"([0-9]+)\s*([a-z]+)\s*")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONG_UNITS = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m"} | {
+    "msec": "ms",
+    "millis": "ms",
+    "minute": "m",
+    "minutes": "m",
+    "hr": "h",
+    "hour": "h",
+    "hours": "h",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The number and the seconds of repetitions of requests after errors that pass."""
+
+    retries: int
+    seconds: float
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Patience:
+        """What the options say; as they are by default where the library will refuse them."""
+        named = {plain(name): value for name, value in options.items()}
+        wanted = _seconds(named.get(_RETRY_TIMEOUT, ""))
+        retries = named.get(_RETRIES, "")
+        return cls(
+            int(retries) if retries.isdecimal() else _RETRIES_BY_DEFAULT,
+            wanted or _SECONDS_BY_DEFAULT,
+        )
+
+
+def given(options: Mapping[str, str], name: str) -> bool:
+    """Whether a program has set an option of the client, also in the environment."""
+    return name in {plain(key) for key in options} or name in {
+        plain(key) for key in os.environ if plain(key) != key.lower()
+    }
+
+
+def to_read(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options for requests that may be repeated; missing time limits are added."""
+    if local_directory(path) is not None:
+        return dict(options)
+    limits = {name: value for name, value in _DEFAULTS.items() if not given(options, name)}
+    return limits | dict(options)
+
+
+def to_commit(path: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The options for requests that only the engine may repeat, after a check."""
+    if local_directory(path) is not None:
+        return dict(options)
+    kept = {
+        name: value for name, value in to_read(path, options).items() if plain(name) != _RETRIES
+    }
+    return kept | {_RETRIES: "0"}
+
+
+def to_write(path: str, options: Mapping[str, str], size: int) -> dict[str, str] | None:
+    """The options for a commit with much data; `None` if those of `to_commit` are enough."""
+    if size < LARGE or local_directory(path) is not None or given(options, _TIMEOUT):
+        return None
+    return to_commit(path, options) | {_TIMEOUT: f"{_SECONDS + size // 1_000_000}s"}
+
+
+def _seconds(text: str) -> float | None:
+    """Parse a duration such as `1m 30s`; `None` if it is not one."""
+    parts = _PART.findall(text)
+    if not parts or _PART.sub("", text).strip():
+        return None
+    units = [_UNITS.get(_LONG_UNITS.get(unit, unit)) for _, unit in parts]
+    return sum(int(n) * (u or 0.0) for (n, _), u in zip(parts, units, strict=True)) or None
+
+
+#: Seconds to wait for the answer, and the precision of its moment.
+_PATIENCE, _PRECISION = 1.0, 1.0
+#: A region as Amazon names them; nothing else becomes part of a host's name.
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+
+def endpoint(location: str, options: Mapping[str, str]) -> str | None:
+    """The address of the store of a location; `None` if unknown, or behind a proxy."""
+    given = {plain(name): value for name, value in {**_environment(), **options}.items()}
+    if "proxy_url" in given:
+        return None
+    named = given.get("endpoint_url") or given.get("endpoint")
+    if named is not None:
+        return named if named.startswith(("http://", "https://")) else None
+    place = urlsplit(location)
+    if place.scheme in {"s3", "s3a"}:
+        region = given.get("region") or given.get("default_region") or "us-east-1"
+        return f"https://s3.{region}.amazonaws.com" if _NAME.fullmatch(region) else None
+    if place.scheme in {"abfs", "abfss"}:
+        host = (place.hostname or "").lower()
+        return f"https://{host}" if host.endswith(".core.windows.net") else None
+    return "https://storage.googleapis.com" if place.scheme in {"gs", "gcs"} else None
+
+
+def drift(url: str, clock: Clock | None = None) -> float | None:
+    """Seconds by which a store's clock is ahead at least; negative if behind; `None` if unknown.
+
+    Args:
+        url: Its address.
+        clock: This host's, by default the system's.
+    """
+    clock = SystemClock() if clock is None else clock
+    asked = clock.now().timestamp()
+    headers = _headers(url)
+    answered = clock.now().timestamp()
+    date = None if headers is None else headers["Date"]
+    if date is None:
+        return None
+    with suppress(ValueError, TypeError):
+        # The header has whole seconds, and was written at some moment between these two.
+        said = parsedate_to_datetime(date).timestamp()
+        return max(said - answered, 0.0) or min(said + _PRECISION - asked, 0.0)
+    return None
+
+
+def _headers(url: str) -> Message | None:
+    try:
+        with urlopen(Request(url, method="HEAD"), timeout=_PATIENCE) as answer:  # noqa: S310
+            found: Message = answer.headers
+            return found
+    except HTTPError as error:
+        error.close()
+        return error.headers
+    except (URLError, OSError, HTTPException, ssl.SSLError, ValueError):
+        return None
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+
+
+T = TypeVar("T")
+_CLOCK = SystemClock()
+
+
+def patiently(call: Callable[[], T], patience: Patience) -> T:
+    """Run a repeatable request, and again after errors that pass."""
+    for wait in waits(patience):
+        try:
+            return call()
+        except Exception as error:
+            if wait is None or not errors.may_pass(error):
+                raise
+        sleep(wait)
+    raise AssertionError  # never: the last wait is `None`
+
+
+def waits(patience: Patience) -> Iterator[float | None]:
+    """The waits after failures; `None` after the last one."""
+    began = _CLOCK.monotonic()
+    backoff = Backoff(patience.retries + 1, patience.seconds, first=0.1, most=2.0)
+    yield from backoff.waits(lambda: _CLOCK.monotonic() - began, random.random)
+    yield None
+
+
+def sleep(seconds: float) -> None:
+    """Wait, in real time."""
+    _CLOCK.sleep(seconds)

@@ -1,0 +1,308 @@
+"""Checks the payload's columns of a DataFrame, and gives them the types that they are stored in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from tubeq_spark.errors import InvalidOptionError
+from tubeq_spark.model.validation import refuse
+from tubeq_spark.payloads.assignment import misfit
+from tubeq_spark.payloads.put_columns import (
+    FIRST_US,
+    LAST_US,
+    NOT_IN_NAMES,
+    NOT_NULL_VALUES,
+    PYTHON_VALUES,
+)
+from tubeq_spark.payloads.types import WHOLE_MAX, arrow_struct, described, range_of
+from tubeq_spark.storage.location import identifier
+from tubeq_spark.storage.spark.quoting import bigint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+class Check(NamedTuple):
+    """A condition that the values of a column must not fulfil, with its message.
+
+    Attributes:
+        column: Its name.
+        is_bad: An SQL condition, never NULL.
+        allowed: What it must be, for the message.
+    """
+
+    column: str
+    is_bad: str
+    allowed: str
+
+
+def require_assignable(given: T.StructType, payload: T.StructType) -> None:
+    """Refuse columns of a type whose values the payload cannot store.
+
+    Raises:
+        InvalidOptionError: There is one; its name, its type and the payload's are told.
+    """
+    kinds, wanted = _kinds(given), _kinds(payload)
+    for field in payload:
+        reason = misfit(kinds[field.name], wanted[field.name], field.name)
+        if reason is not None:
+            shown, stored = (s[field.name].dataType.simpleString() for s in (given, payload))
+            msg = f"df column {field.name}={shown!r}: must be {stored}; {reason}"
+            raise InvalidOptionError(msg)
+
+
+def _kinds(columns: T.StructType) -> Mapping[str, pa.DataType]:
+    return {part.name: part.type for part in arrow_struct(columns.jsonValue()["fields"])}
+
+
+def without_void(df: DataFrame, payload: T.StructType) -> DataFrame:
+    """Give NULL columns without a type the payload's types."""
+    kinds = {
+        field.name: _filled(df.schema[field.name].dataType, field.dataType) for field in payload
+    }
+    return _cast(
+        df, {name: kind for name, kind in kinds.items() if kind != df.schema[name].dataType}
+    )
+
+
+def as_stored(df: DataFrame, payload: T.StructType) -> DataFrame:
+    """Cast the checked payload of a DataFrame to the stored types."""
+    kinds = {field.name: field.dataType for field in payload}
+    return _cast(
+        df,
+        {
+            name: kind
+            for name, kind in kinds.items()
+            if kind.simpleString() != df.schema[name].dataType.simpleString()
+        },
+    )
+
+
+def _cast(df: DataFrame, kinds: Mapping[str, T.DataType]) -> DataFrame:
+    columns = {name: F.col(identifier(name)).cast(kind) for name, kind in kinds.items()}
+    return df.withColumns(columns) if columns else df
+
+
+def _filled(given: T.DataType, wanted: T.DataType) -> T.DataType:
+    """A type whose parts without a type are taken from another type."""
+    if isinstance(given, T.NullType):
+        return wanted
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return T.ArrayType(_filled(given.elementType, wanted.elementType), given.containsNull)
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        key = _filled(given.keyType, wanted.keyType)
+        return T.MapType(key, _filled(given.valueType, wanted.valueType), given.valueContainsNull)
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        pairs = zip(given.fields, wanted.fields, strict=True)
+        return T.StructType(
+            [T.StructField(a.name, _filled(a.dataType, b.dataType), a.nullable) for a, b in pairs]
+        )
+    return given
+
+
+def payload_checks(given: T.StructType, payload: T.StructType) -> list[Check]:
+    """The checks of each row's payload; the column types are already accepted."""
+    kinds, checks = _kinds(payload), []
+    for field in payload:
+        value, kind = identifier(field.name), given[field.name].dataType
+        conditions = (
+            (_is_lost(kind, field.dataType, value), described(kinds[field.name])),
+            (_is_unreadable(field.dataType, value), PYTHON_VALUES),
+            (_lacks_one(field, value), NOT_NULL_VALUES),
+        )
+        checks += [Check(field.name, is_bad, allowed) for is_bad, allowed in conditions if is_bad]
+    return checks
+
+
+# -- values that another type does not hold ---------------------------------------------------
+
+
+def _is_lost(given: T.DataType, wanted: T.DataType, value: str, depth: int = 0) -> str | None:
+    """The condition for values that a cast would change; `None` if it changes none."""
+    if isinstance(given, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return _any_is_lost(given.elementType, wanted.elementType, value, depth)
+    if isinstance(given, T.MapType) and isinstance(wanted, T.MapType):
+        return _either(
+            _any_is_lost(given.keyType, wanted.keyType, f"map_keys({value})", depth),
+            _any_is_lost(given.valueType, wanted.valueType, f"map_values({value})", depth),
+        )
+    if isinstance(given, T.StructType) and isinstance(wanted, T.StructType):
+        pairs = zip(given.fields, wanted.fields, strict=True)
+        return _either(
+            *(
+                _is_lost(a.dataType, b.dataType, f"{value}.{identifier(a.name)}", depth)
+                for a, b in pairs
+            )
+        )
+    kept = None if given == wanted else _is_kept(given, wanted, value)
+    return None if kept is None else f"coalesce(NOT ({kept}), FALSE)"
+
+
+def _any_is_lost(given: T.DataType, wanted: T.DataType, values: str, depth: int) -> str | None:
+    name = f"v{depth}"
+    is_bad = _is_lost(given, wanted, name, depth + 1)
+    return None if is_bad is None else f"coalesce(exists({values}, {name} -> {is_bad}), FALSE)"
+
+
+def _is_kept(given: T.DataType, wanted: T.DataType, value: str) -> str | None:
+    """The condition that a cast keeps a number unchanged; `None` if it always does."""
+    if isinstance(wanted, T.IntegralType):
+        return _is_whole(given, *range_of(_kinds(T.StructType().add("n", wanted))["n"]), value)
+    if isinstance(wanted, (T.FloatType, T.DoubleType)):
+        bits = 32 if isinstance(wanted, T.FloatType) else 64
+        if isinstance(given, T.IntegralType):
+            return _is_whole(given, -WHOLE_MAX[bits], WHOLE_MAX[bits], value)
+        endless = "CAST('Infinity' AS DOUBLE)"
+        stored = f"CAST(CAST({value} AS FLOAT) AS DOUBLE)"
+        return None if bits == 64 else f"abs({stored}) != {endless} OR abs({value}) = {endless}"
+    if isinstance(wanted, T.DecimalType):
+        there = f"try_cast({value} AS {wanted.simpleString()})"
+        return f"try_cast({there} AS {given.simpleString()}) <=> {value}"
+    return None
+
+
+def _is_whole(given: T.DataType, least: int, most: int, value: str) -> str:
+    """The condition that a number is an integer within bounds."""
+    if isinstance(given, T.IntegralType):
+        return f"CAST({value} AS BIGINT) BETWEEN {least} AND {most}"
+    if isinstance(given, T.DecimalType):
+        return f"{value} BETWEEN {least}BD AND {most}BD AND floor({value}) = {value}"
+    number = f"CAST({value} AS DOUBLE)"
+    return f"{number} >= {least}D AND {number} < {most + 1}D AND rint({number}) = {number}"
+
+
+# -- values that cannot be handed out ---------------------------------------------------------
+
+
+def is_no_text(value: str) -> str:
+    """The condition for a text that is not UTF-8."""
+    # Spark's strings are any bytes: CAST(X'FF' AS STRING) is one.
+    return f"coalesce(NOT is_valid_utf8({value}), FALSE)"
+
+
+def _is_unreadable(kind: T.DataType, value: str, depth: int = 0) -> str | None:
+    """The condition for values that Python cannot represent; `None` if it can represent all."""
+    if isinstance(kind, T.ArrayType):
+        return _any_is_unreadable(kind.elementType, value, depth)
+    if isinstance(kind, T.MapType):
+        # Two numbers may be one FLOAT.
+        single = isinstance(kind.keyType, T.FloatType)
+        keys = f"map_keys({value})"
+        keys = f"CAST({keys} AS ARRAY<FLOAT>)" if single else keys
+        return _either(
+            f"coalesce(size(array_distinct({keys})) < size({keys}), FALSE)",
+            _any_is_unreadable(kind.keyType, keys, depth),
+            _any_is_unreadable(kind.valueType, f"map_values({value})", depth),
+        )
+    if isinstance(kind, T.StructType):
+        fields = [(field.dataType, f"{value}.{identifier(field.name)}") for field in kind.fields]
+        return _either(*(_is_unreadable(of, field, depth) for of, field in fields))
+    return _is_no_python_value(kind, value)
+
+
+def _lacks_one(field: T.StructField, value: str, depth: int = 0) -> str | None:
+    """The condition for a missing value in a NOT NULL column; `None` if it has none."""
+    within = _lacks_within(field.dataType, value, depth)
+    return within if field.nullable else _either(f"{value} IS NULL", within)
+
+
+def _lacks_within(kind: T.DataType, value: str, depth: int) -> str | None:
+    if isinstance(kind, T.StructType):
+        parts = [_lacks_one(f, f"{value}.{identifier(f.name)}", depth) for f in kind.fields]
+        lacks = _either(*parts)
+        return None if lacks is None else f"({value} IS NOT NULL AND {lacks})"
+    if isinstance(kind, T.ArrayType):
+        values, of = value, kind.elementType
+    elif isinstance(kind, T.MapType):
+        values, of = f"map_values({value})", kind.valueType
+    else:
+        return None
+    lacks = _lacks_within(of, f"v{depth}", depth + 1)
+    return None if lacks is None else f"coalesce(exists({values}, v{depth} -> {lacks}), FALSE)"
+
+
+def _is_no_python_value(kind: T.DataType, value: str) -> str | None:
+    if isinstance(kind, T.StringType):
+        return is_no_text(value)
+    if isinstance(kind, T.TimestampType):
+        span = f"{bigint(FIRST_US)} AND {bigint(LAST_US)}"
+        return f"coalesce(unix_micros({value}) NOT BETWEEN {span}, FALSE)"
+    if isinstance(kind, (T.DateType, T.TimestampNTZType)):
+        return f"coalesce(year({value}) NOT BETWEEN 1 AND 9999, FALSE)"
+    return None
+
+
+def _any_is_unreadable(kind: T.DataType, values: str, depth: int) -> str | None:
+    name = f"v{depth}"
+    is_bad = _is_unreadable(kind, name, depth + 1)
+    return None if is_bad is None else f"coalesce(exists({values}, {name} -> {is_bad}), FALSE)"
+
+
+def _either(*conditions: str | None) -> str | None:
+    found = [condition for condition in conditions if condition is not None]
+    return f"({' OR '.join(found)})" if found else None
+
+
+def payload_ddl(ddl: str) -> str:
+    """The DDL of a payload's columns with Spark's types.
+
+    Raises:
+        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+    """
+    return payload_struct(ddl).toDDL()
+
+
+def payload_fields(ddl: str) -> list[dict[str, Any]]:
+    """A payload's columns in Delta's schema, from the DDL of a tube."""
+    return cast("list[dict[str, Any]]", payload_struct(ddl).jsonValue()["fields"])
+
+
+def payload_struct(ddl: str) -> T.StructType:
+    """The type of a payload's columns.
+
+    Raises:
+        InvalidOptionError: It is no DDL, or of columns that no Delta table has.
+    """
+    try:
+        struct = T.StructType.fromDDL(ddl)
+    except PySparkException as error:
+        msg = f"schema={ddl!r}: must be the DDL of the payload's columns, such as 'url STRING'"
+        raise InvalidOptionError(msg) from error
+    if not isinstance(struct, T.StructType) or not struct.fields:
+        refuse("schema", ddl, "the DDL of at least one column")
+    bad = _not_storable(struct)
+    if bad is not None:
+        refuse("schema", ddl, f"columns that a Delta table can have, not {bad}")
+    return struct
+
+
+def _not_storable(kind: T.DataType) -> str | None:
+    """The part of a type that a Delta table cannot have; `None` if none is known."""
+    # Named here and not above: Spark 3, which is refused, must get as far as that and lacks one.
+    if isinstance(
+        kind,
+        (T.NullType, T.CalendarIntervalType, T.DayTimeIntervalType, T.YearMonthIntervalType),
+    ):
+        return kind.simpleString()
+    names = [field.name for field in kind.fields] if isinstance(kind, T.StructType) else []
+    for name in names:
+        if [other.lower() for other in names].count(name.lower()) > 1:
+            return f"two of the name {name!r}"
+        if NOT_IN_NAMES.intersection(name):
+            return f"one of the name {name!r}"
+    return next((bad for part in _parts(kind) if (bad := _not_storable(part))), None)
+
+
+def _parts(kind: T.DataType) -> list[T.DataType]:
+    if isinstance(kind, T.ArrayType):
+        return [kind.elementType]
+    if isinstance(kind, T.MapType):
+        return [kind.keyType, kind.valueType]
+    return [field.dataType for field in kind.fields] if isinstance(kind, T.StructType) else []

@@ -1,0 +1,211 @@
+"""Counts the tasks of tubes by state and age, and those that have come to their end."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tubeq_spark.clock import SystemClock
+from tubeq_spark.storage.arrow.arrays import empty
+from tubeq_spark.storage.ended import RENEWALS, said_read, told_total
+from tubeq_spark.storage.expression import Micros, all_of, at, case, literal, row
+from tubeq_spark.storage.query import Select, Union, collected, count, count_if, least
+from tubeq_spark.storage.statement import Append
+from tubeq_spark.storage.tables import predicates
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from tubeq_spark.storage.ended import EndedLog, EndedNote
+    from tubeq_spark.storage.engine import Engine
+    from tubeq_spark.storage.tables.tube_table import TubeTable
+
+#: Tubes that one query counts: each is a scan of its own in the plan.
+_COUNTED_TOGETHER = 25
+_ROW = row()
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Measurements of the tasks of a tube.
+
+    Attributes:
+        states: How many, by the letter of the effective state.
+        oldest_ready_us: When the oldest ready task was put.
+        leases_ending: Leases that end soon.
+        unswept: Tasks whose state has changed by time and is not written yet.
+        unswept_since_us: When the first of these changed.
+        owners: Who holds tasks, in ended leases too.
+        until_us: The first moment at which time alone changes any of it; `None` is never.
+    """
+
+    states: Mapping[str, int]
+    oldest_ready_us: int | None
+    leases_ending: int
+    unswept: int
+    unswept_since_us: int | None
+    owners: frozenset[str]
+    until_us: int | None
+
+
+def depth(
+    engine: Engine,
+    table: TubeTable,
+    now_us: int,
+    soon_us: int,
+    max_attempts: int | None,
+    over: Collection[str] = (),
+) -> Depth:
+    """Measure a tube's tasks by one aggregate over narrow columns.
+
+    Args:
+        engine: The seam to Spark.
+        table: The tube.
+        now_us: The moment.
+        soon_us: Leases that end by then count as ending.
+        max_attempts: Of the tube.
+        over: Owners whose sessions are over: what they hold is ready.
+    """
+    due, is_taken = predicates.is_due(now_us), _ROW.state == TaskState.TAKEN.value
+    ending = all_of(
+        is_taken,
+        _ROW.next_event > at(now_us),
+        _ROW.next_event <= at(soon_us),
+    )
+    columns = {
+        "state": predicates.effective_state(now_us, max_attempts, over=over),
+        "n": count(),
+        "oldest": Micros(least(_ROW.created)),
+        "ending": count_if(ending),
+        "due": count_if(due),
+        "since": Micros(least(case((due, predicates.due_at())))),
+        "next": Micros(least(case((~due, predicates.due_at())))),
+        "enters": Micros(least(case((_ROW.next_event > at(soon_us), _ROW.next_event)))),
+        # What a session holds that is over may end at the end of its life, too.
+        "ends": Micros(least(case((is_taken & (_ROW.expires_at > at(now_us)), _ROW.expires_at)))),
+        "owners": collected(case((is_taken, _ROW.owner))),
+    }
+    found = engine.rows(Select(table.name, columns, table.mine(), by=["state"], skips=()))
+    moments = [each[name] for each in found for name in ("next", "ends")]
+    moments += [each["enters"] - (soon_us - now_us) for each in found if each["enters"] is not None]
+    return Depth(
+        {each["state"]: each["n"] for each in found if each["state"] is not None},
+        next((each["oldest"] for each in found if each["state"] == "r"), None),
+        sum(each["ending"] for each in found),
+        sum(each["due"] for each in found),
+        min((each["since"] for each in found if each["since"] is not None), default=None),
+        frozenset(owner for each in found for owner in each["owners"]),
+        min((moment for moment in moments if moment is not None), default=None),
+    )
+
+
+def counts(
+    engine: Engine,
+    tubes: Sequence[tuple[TubeTable, int | None]],
+    now_us: int,
+    over: Collection[str] = (),
+) -> dict[int, dict[str, int]]:
+    """Count tasks by the letter of their effective state, in one query for many tubes.
+
+    Args:
+        engine: The seam to Spark.
+        tubes: Their tables, each with the tube's `max_attempts`.
+        now_us: The moment.
+        over: Owners whose sessions are over: what they hold is ready.
+
+    Returns:
+        The counts by the tube's id.
+    """
+    found: dict[int, dict[str, int]] = {table.id: {} for table, _ in tubes}
+    for first in range(0, len(tubes), _COUNTED_TOGETHER):
+        some = tubes[first : first + _COUNTED_TOGETHER]
+        for each in engine.rows(Union([_counting(*tube, now_us, over) for tube in some])):
+            if each["state"] is not None:
+                found[each["tube"]][each["state"]] = each["n"]
+    return found
+
+
+def _counting(
+    table: TubeTable, max_attempts: int | None, now_us: int, over: Collection[str]
+) -> Select:
+    columns = {
+        "tube": literal(table.id),
+        "state": predicates.effective_state(now_us, max_attempts, over=over),
+        "n": count(),
+    }
+    return Select(table.name, columns, table.mine(), by=["state"], skips=())
+
+
+log = logging.getLogger(__name__)
+
+
+class EndedTasks:
+    """Counts the ended tasks of one tube."""
+
+    def __init__(
+        self, engine: Engine, table: TubeTable, fresh: Callable[[], int], kept_days: float
+    ) -> None:
+        """Read the log of a tube's table.
+
+        Args:
+            engine: The engine.
+            table: The tube.
+            fresh: Makes numbers that were never used.
+            kept_days: For how long Delta remembers what was written under an application id.
+        """
+        self._kept_days = kept_days
+        self._engine = engine
+        self._table = table
+        self._fresh = fresh
+
+    def count(self) -> int:
+        """The number of ended tasks."""
+        found = self._engine.tables.ended_log(self._table.name, self._table.id)
+        return found.native + self._told(found)
+
+    def sum(self) -> Append | None:
+        """The commit that adds up the notes; `None` if there are no new ones.
+
+        As the total of the notes up to a version is one number, it does not matter who writes it, nor how
+        often: what is not greater than what is there is not written.
+        """
+        found = self._engine.tables.ended_log(self._table.name, self._table.id, for_sum=True)
+        version = RENEWALS * self._told(found)
+        if version <= found.told_version:
+            is_old = found.told_at_ms is not None and found.told_at_ms < self._renewed_before()
+            if not (found.told and is_old):
+                return None
+            version = found.told_version + 1
+        return Append(
+            self._table.name,
+            # Spark wants a column that is no partition, too.
+            empty(pa.schema([(name, pa.int64()) for name in ("segment", "tube")])),
+            self._fresh(),
+            (told_total(self._table.id), version),
+            user_metadata=said_read(self._table.id, found.version),
+            is_total=True,
+        )
+
+    def _renewed_before(self) -> float:
+        """Whether Delta will soon forget a total of that time, in milliseconds."""
+        return (SystemClock().now().timestamp() - self._kept_days * 86_400 / 2) * 1_000
+
+    def _told(self, found: EndedLog) -> int:
+        return found.told + sum(map(self._ended_by, found.notes))
+
+    def _ended_by(self, note: EndedNote) -> int:
+        if note.removed_in_feed is not None:
+            gone = (row().segment == note.removed_in_feed) & (row().tube == -self._table.id)
+            rows = self._engine.rows(Select(self._table.name, {"n": count()}, gone))
+            return int(rows[0]["n"])
+        if note.count is None:
+            log.warning(
+                "version %d of %s does not say how many tasks it has ended",
+                note.version,
+                self._table.name,
+            )
+        return note.count or 0

@@ -1,0 +1,188 @@
+"""Keeps a tube's table small, empties it, and adds up the tasks that Spark's commits have ended."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.model import refusals
+from tubeq_spark.model.changes import Every, Move, Older, Remove
+from tubeq_spark.model.segments import within
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.statement import SettleRow
+from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.expire import end_due
+
+if TYPE_CHECKING:
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.rows import SegmentSpan
+    from tubeq_spark.storage.statement import Affected, Statement
+
+_MOST_SEGMENTS = 100_000
+
+
+def truncate(ctx: TubeContext) -> None:
+    """Delete all tasks of the first read, also those that others move meanwhile.
+
+    What time had ended by then is written down first, and counts as expired.
+    """
+    now_us = ctx.queue.now_us()
+    while end_due(ctx, now_us).total:
+        pass
+    newest: int | None = None
+    while True:
+
+        def attempt(bound: int | None = newest) -> Plan[tuple[bool, int | None]]:
+            spans = ctx.segment_reader.segments_up_to(bound, _MOST_SEGMENTS)
+            if not spans:
+                return Plan(None, lambda _: (False, bound))
+            last = max(span.last for span in spans) if bound is None else bound
+
+            def finish(_affected: Affected) -> tuple[bool, int | None]:
+                ctx.queue.held_tasks.forget([span.segment for span in spans])
+                return True, last
+
+            return Plan(_truncation(ctx, spans, last), finish)
+
+        more, newest = ctx.queue.loop.run("truncate", ctx.table_lock, attempt)
+        if not more:
+            break
+    ctx.table_lock.wake_takes()
+
+
+def _truncation(ctx: TubeContext, spans: list[SegmentSpan], bound: int) -> Statement:
+    whole = [
+        s for s in spans if s.last <= bound and not (s.in_lease_segment and ctx.table.change_feed)
+    ]
+    if whole:
+        return ctx.writer.delete_segments([span.segment for span in whole])
+    # Only segments that hold later tasks, too: what was taken meanwhile. And with a change feed all
+    # lease segments: their rows, deleted, would be acks.
+    lease_segments = [span.segment for span in spans if span.in_lease_segment]
+    gone, *fresh = ctx.queue.session.segments(1 + len(lease_segments))
+    changes = [(Older(bound, taken=True), Remove(gone)), (Older(bound), Remove())]
+    rows = [SettleRow(span.segment, None) for span in spans]
+    moves = dict(zip(lease_segments, fresh, strict=True))
+    return replace(ctx.writer.settle(rows, changes, moves), ended=None)
+
+
+def drain(ctx: TubeContext) -> None:
+    """Delete everything unless a task is taken.
+
+    Raises:
+        TubeBusyError: One is, in a lease that lasts.
+    """
+
+    def attempt() -> Plan[None]:
+        now_us = ctx.queue.now_us()
+        if ctx.reader.counts(now_us, ctx.max_attempts).get(TaskState.TAKEN.value):
+            raise refusals.has_taken_tasks(ctx.record.name)
+        return Plan(ctx.writer.drain(now_us), lambda _: None)
+
+    ctx.queue.loop.run("drop", ctx.table_lock, attempt)
+
+
+def sum_ended(ctx: TubeContext) -> None:
+    """Add up the notes of a tube. At most one commit, none if there are no new ones.
+
+    The notes of a tube that this engine must not write wait for a sweep of the other one.
+    """
+    # Most tubes have none, which is seen without the lock.
+    if not ctx.queue.loop_without_retry.is_allowed or ctx.ended.sum() is None:
+        return
+
+    def attempt() -> Plan[None]:
+        return Plan(ctx.ended.sum(), lambda _: None)
+
+    try:
+        ctx.queue.loop_without_retry.run("sum_ended", ctx.table_lock, attempt)
+    except ConflictError:
+        # Another sweep has added them up, or the next one will.
+        return
+
+
+log = logging.getLogger(__name__)
+
+#: Segments at the head of the queue that a compaction leaves to the takes.
+_HEAD = 4
+#: Number of versions between two checks whether to compact.
+_EVERY = 16
+#: A segment with more bytes is not tiny, and a compaction merges at most this many bytes.
+_TINY_BYTES, _MOST_BYTES = 256 << 10, 16 << 20
+
+
+def is_worth_compacting(ctx: TubeContext, tiny: int) -> bool:
+    """Whether this number of tiny segments is too many."""
+    return tiny - _HEAD > ctx.queue.config.fold_segments
+
+
+def compact(ctx: TubeContext) -> int:
+    """Move the rows of many tiny segments without taken tasks into one.
+
+    Returns:
+        How many segments went. At most one commit; a compaction that meets a rival gives up.
+    """
+    config = ctx.queue.config
+
+    def attempt() -> Plan[int]:
+        tiny = _tiny(ctx)[_HEAD:]
+        if len(tiny) <= config.fold_segments:
+            return Plan(None, lambda _: 0)
+        dest = ctx.queue.session.segments(1)[0]
+        statement = ctx.writer.settle_segments(tiny, (Every(), Move(dest)))
+
+        def finish(_affected: Affected) -> int:
+            return len(tiny)
+
+        return Plan(statement, finish)
+
+    try:
+        return ctx.queue.loop_without_retry.run("fold", ctx.table_lock, attempt)
+    except ConflictError:
+        return 0
+
+
+def _tiny(ctx: TubeContext) -> list[int]:
+    """Segments that are worth merging, in the order of their tasks.
+
+    Large payloads are not compacted: rewriting them costs more than a separate file.
+    """
+    config, tables = ctx.queue.config, ctx.queue.engine.tables
+    few = ctx.segment_reader.tiny_segments(config.fold_rows, config.segment_rows)
+    sizes = tables.segment_bytes(ctx.table.name, few) if few else {}
+    return within([(segment, sizes.get(segment, 0)) for segment in few], _TINY_BYTES, _MOST_BYTES)
+
+
+def compact_at_times(ctx: TubeContext) -> None:
+    """Compact after a verb that made a segment, on engines that count small files cheaply.
+
+    Whoever committed one version in so many looks. What fails here is left to a sweep.
+    """
+    tables, rows = ctx.queue.engine.tables, ctx.queue.config.fold_rows
+    try:
+        if is_worth_compacting(ctx, tables.small_files(ctx.table.name, rows, _TINY_BYTES, _EVERY)):
+            compact(ctx)
+    except TubeqError:
+        log.warning("tube %s was not compacted", ctx.record.name, exc_info=True)
+
+
+def remove_leftovers(ctx: TubeContext) -> int:
+    """Remove rows of dropped tubes of this name, and gone rows.
+
+    Returns:
+        How many rows. At most one commit.
+    """
+
+    def attempt() -> Plan[int]:
+        segments = ctx.segment_reader.leftover_segments()
+        if not segments:
+            return Plan(None, lambda _: 0)
+        if ctx.table.change_feed:
+            # Rows of ended tasks: notes have their segments, not their number.
+            sum_ended(ctx)
+        statement = ctx.writer.delete_segments(segments)
+        return Plan(statement, lambda affected: affected.deleted)
+
+    return ctx.queue.loop.run("leftovers", ctx.table_lock, attempt)

@@ -1,0 +1,238 @@
+"""Renews the leases of a slow take, and undoes a take that would be out of order.
+
+A lease counts from the take's decision, and the commit takes time. So after the commit a take reads
+the clock. If less than most of a ttr is left, it renews its leases by one more guarded commit
+(`outlast`), before the tasks are returned. If it is interrupted before that, the tasks belong to
+the session until their leases end. If another commit has written that the leases ended, and may
+have taken the tasks, the guard fails; then the take reads which tasks remain, and renews their
+leases. The session's own lease must last, too: if the session is dead, the take releases all of its
+tasks.
+
+If other commits moved tasks away between the read and the statement, and these tasks are still
+ready, the taken tasks would come before them. The take releases its tasks (`give_back`) and starts
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeVar
+
+from tubeq_spark.errors import TubeqError
+from tubeq_spark.model.changes import Event, Every, GiveBack, Lapsed, Remove, Renew
+from tubeq_spark.model.lease_times import NewLease
+from tubeq_spark.model.states import QueueState
+from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.task import TaskState
+from tubeq_spark.verbs.subqueue_locks import free_held
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.statement import Affected
+
+log = logging.getLogger(__name__)
+T = TypeVar("T", LeasedBatch, TakenRows)
+#: How often leases are renewed before the tasks are given back instead.
+_RENEWALS = 3
+
+
+def new_lease(ctx: TubeContext, owner: str) -> NewLease:
+    """The leases for a statement that will be committed next."""
+    return NewLease(owner, ctx.queue.now_us(), ctx.headroom.expected_us)
+
+
+def outlast(ctx: TubeContext, batches: Sequence[T | None]) -> list[T | None]:
+    """Make sure that new leases last: usually no commit, one if the take was slow.
+
+    Returns:
+        For each call what it may have; `None` where others have it by now, or it never had any.
+    """
+    calls = list(batches)
+    taken = [batch for batch in batches if batch is not None]
+    if not taken:
+        return calls
+    owner = taken[0].lease.owner
+    ctx.headroom.took(ctx.queue.now_us() - min(batch.lease.at_us for batch in taken))
+    try:
+        for _ in range(_RENEWALS):
+            if not _is_held(ctx, owner):
+                return [None] * len(calls)
+            now_us = ctx.queue.now_us()
+            late = [
+                i
+                for i, batch in enumerate(calls)
+                if batch is not None and not batch.is_fresh(now_us)
+            ]
+            if not late:
+                return calls
+            renewed = _renew(ctx, owner, [batch for i in late if (batch := calls[i]) is not None])
+            for i, batch in zip(late, renewed, strict=True):
+                calls[i] = batch
+    except TubeqError:
+        # It has landed or not; a lease that lasts is one in either case.
+        lasting = [_if_lasts(ctx, batch) for batch in calls]
+        if all(batch is None for batch in lasting):
+            raise
+        log.warning("tube %s: leases were not renewed", ctx.record.name, exc_info=True)
+        return lasting
+    return [_if_lasts(ctx, batch) for batch in calls]
+
+
+def _if_lasts(ctx: TubeContext, batch: T | None) -> T | None:
+    if batch is None or batch.lasts(ctx.queue.now_us()):
+        return batch
+    try:
+        give_up(ctx, batch)
+    except TubeqError:
+        log.warning("tube %s: tasks are held that nobody has", ctx.record.name, exc_info=True)
+    return None
+
+
+def _is_held(ctx: TubeContext, owner: str) -> bool:
+    """Whether the session of the taken tasks is alive; at most one commit, or two."""
+    if ctx.queue.state is not QueueState.RUNNING:
+        return True  # The queue was closed meanwhile; closing releases the tasks that it finds.
+    return ctx.queue.session.hold() == owner
+
+
+def _renew(ctx: TubeContext, owner: str, batches: list[T]) -> list[T | None]:
+    """Renew the leases of all tasks that these calls still hold: one commit."""
+    began_us = ctx.queue.now_us()
+    first, lost = True, False
+
+    def attempt() -> Plan[list[T | None]]:
+        nonlocal first, lost
+        places: list[tuple[T | None, list[int]]] = [(batch, batch.segments) for batch in batches]
+        if not first:
+            # A rule of all lease segments: a statement that takes a row out of one moves all the
+            # others.
+            lost = True
+            places = [batch.found(ctx) for batch in batches]
+        first = False
+        return _renewal(ctx, owner, places)
+
+    renewed = ctx.queue.loop.run("renew", ctx.table_lock, attempt)
+    ctx.headroom.renewed(ctx.queue.now_us() - began_us)
+    if lost:
+        renewed = [_in_order(ctx, batch) for batch in renewed]
+    return renewed
+
+
+def _renewal(
+    ctx: TubeContext, owner: str, places: Sequence[tuple[T | None, list[int]]]
+) -> Plan[list[T | None]]:
+    lease = NewLease(owner, ctx.queue.now_us(), ctx.headroom.last_us)
+    gone, *fresh = ctx.queue.session.segments(1 + len(places))
+    moves = {s: to for (_, segments), to in zip(places, fresh, strict=True) for s in segments}
+    if not moves:
+        return Plan(None, lambda _: [None] * len(places))
+    # What has neither a lease nor a life left is gone for everybody; no renewal brings it back.
+    statement = ctx.writer.settle_segments(
+        moves, (Lapsed(lease.at_us), Remove(gone, Event("ttl"))), (Every(), Renew(moves, lease))
+    )
+
+    def finish(affected: Affected) -> list[T | None]:
+        removed = ctx.reader.count_in(gone) if ctx.table.change_feed else affected.deleted
+        results = [
+            None if batch is None else batch.renewed(ctx, to, lease, statement.clauses)
+            for (batch, _), to in zip(places, fresh, strict=True)
+        ]
+        if removed:
+            ctx.count("ttl", removed)
+            _free(
+                ctx,
+                {take_id for batch, _ in places if batch is not None for take_id in batch.take_ids},
+            )
+        return results
+
+    return Plan(statement, finish)
+
+
+def out_of_order(ctx: TubeContext, take_ids: Sequence[int], owner: str, now_us: int) -> bool:
+    """Undo a take that moved fewer tasks than chosen, if it has skipped a ready one.
+
+    Tasks that others have taken, deleted or buried do not matter. But tasks that a sweep or a
+    compaction has moved come before the taken ones: for a single consumer the order is exact.
+
+    Args:
+        ctx: The tube.
+        take_ids: Where the tasks are: the lease segments that the take has just made.
+        owner: Who took them.
+        now_us: The moment that they were chosen for: what became ready since then is later.
+
+    Returns:
+        Whether the take was undone.
+    """
+    if not ctx.reader.is_behind(take_ids, now_us, ctx.max_attempts):
+        return False
+    give_back(ctx, take_ids, owner)
+    return True
+
+
+def _in_order(ctx: TubeContext, batch: T | None) -> T | None:
+    """The remaining tasks of a take, unless some of the others are ready again."""
+    if batch is None:
+        return None
+    if not ctx.reader.is_behind(batch.segments, batch.lease.at_us, ctx.max_attempts):
+        return batch
+    give_up(ctx, batch)
+    return None
+
+
+def give_up(ctx: TubeContext, batch: LeasedBatch | TakenRows) -> int:
+    """Undo a take before it returns, with its utube locks; returns the number of tasks."""
+    count = give_back(ctx, batch.take_ids, batch.lease.owner)
+    _free(ctx, batch.take_ids)
+    return count
+
+
+def give_back(ctx: TubeContext, take_ids: Collection[int], owner: str) -> int:
+    """Undo a take before it returns, as if its tasks were never taken. One commit.
+
+    Stopped before it, their leases end. Others may have ended them first: then there is nothing to do.
+
+    Returns:
+        How many tasks it gave back.
+    """
+
+    def attempt() -> Plan[int]:
+        segments = [
+            s for take_id in sorted(take_ids) for s in ctx.reader.lease_segments_of(take_id, owner)
+        ]
+        segments = list(dict.fromkeys(segments))
+        if not segments:
+            return Plan(None, lambda _: 0)
+        dest = ctx.queue.session.segments(1)[0]
+        undone = GiveBack(dest, TaskState.READY, untaken=True, event=Event("release"))
+        statement = ctx.writer.settle_segments(segments, (Every(), undone))
+        return Plan(statement, lambda affected: affected.total)
+
+    return ctx.queue.loop.run("give_back", ctx.table_lock, attempt)
+
+
+def give_back_unknown(ctx: TubeContext, lease_segments: Collection[int], owner: str) -> bool:
+    """Undo a take whose commit is unknown, if it is found now.
+
+    Args:
+        ctx: The tube.
+        lease_segments: Those that the take was to make.
+        owner: Who took.
+
+    Returns:
+        Whether it was found. Commits: that of `give_back`, with sub-queues one more; else none.
+    """
+    take_ids = ctx.reader.take_ids_of(lease_segments, owner)
+    if not take_ids:
+        return False
+    log.warning("tube %s: what an unknown take has taken is given back", ctx.record.name)
+    give_back(ctx, take_ids, owner)
+    _free(ctx, take_ids)
+    return True
+
+
+def _free(ctx: TubeContext, take_ids: Collection[int]) -> None:
+    for take_id in take_ids:
+        free_held(ctx, take_id, whole=False)

@@ -1,0 +1,320 @@
+"""Locks sub-queues before their tasks are taken, frees them afterwards, and shares them out among calls."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tubeq_spark.errors import ConflictError, TubeqError
+from tubeq_spark.model.times import US
+from tubeq_spark.storage.commit_loop import Plan
+from tubeq_spark.storage.durability.commit_file import DamagedFileError
+from tubeq_spark.storage.statement import SubqueueShare
+from tubeq_spark.task import TaskState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from tubeq_spark.model.arguments import TakeRequest
+    from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.tube_types import OrderPosition
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.rows import SubqueueHead, UtubeLock
+
+log = logging.getLogger(__name__)
+#: A queue object that sees a lock for the first time leaves it alone for this many times
+#: `claim_grace`.
+_UNSEEN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class LockStates:
+    """All utube locks of a tube, grouped by whether tasks have their take ids.
+
+    Attributes:
+        live: Those under which tasks are stored as taken. Whether their leases last is not asked:
+            clocks differ, and a touch that was decided before the end may still come.
+        fresh: Those without tasks that are left to their takers, who may be about to have some.
+        orphans: Those without tasks that are anybody's.
+        has_ended: Whether all leases of one of the live have ended and nobody has written that down.
+    """
+
+    live: list[UtubeLock]
+    fresh: list[UtubeLock]
+    orphans: list[UtubeLock]
+    has_ended: bool
+
+
+def lock_states(ctx: TubeContext, now_us: int) -> LockStates:
+    """Read all utube locks. No commit."""
+    everything = ctx.utube_locks.all()
+    stored = _stored_under(ctx, everything, now_us)
+    live = [lock for lock in everything if (lock.take_id, lock.utube) in stored]
+    empty = [lock for lock in everything if (lock.take_id, lock.utube) not in stored]
+    # Where locks keep us apart no taker is between its two commits.
+    fresh = set() if ctx.table_lock.is_exclusive else _fresh(ctx, empty, now_us)
+    return LockStates(
+        live,
+        [lock for lock in empty if lock.take_id in fresh],
+        [lock for lock in empty if lock.take_id not in fresh],
+        any(stored.values()),
+    )
+
+
+def _stored_under(
+    ctx: TubeContext, everything: Sequence[UtubeLock], now_us: int
+) -> dict[tuple[int, str | None], bool]:
+    """What is stored as taken under some locks, and whether all its leases have ended.
+
+    A lock whose tasks may be in a data file that cannot be read has some, as far as anybody knows.
+    """
+    try:
+        return ctx.subqueue_reader.stored_under({lock.take_id for lock in everything}, now_us)
+    except DamagedFileError:
+        stored = dict[tuple[int, str | None], bool]()
+    for lock in everything:
+        try:
+            stored |= ctx.subqueue_reader.stored_under([lock.take_id], now_us)
+        except DamagedFileError:
+            stored[lock.take_id, lock.utube] = False
+    return stored
+
+
+def _fresh(ctx: TubeContext, empty: Sequence[UtubeLock], now_us: int) -> set[int]:
+    """The take ids of fresh locks without tasks, which others leave alone for a while.
+
+    A taker commits its tasks some time after its lock, and how long after depends on the storage:
+    the time counts from when this queue object first saw the lock. One that sees it for the first
+    time, as a sweep that runs once does, goes by the moment that the taker began, which is long
+    before the lock could be seen, and leaves it that much longer.
+    """
+    grace = round(ctx.queue.config.claim_grace * US)
+    for take_id in set(ctx.sightings).difference(lock.take_id for lock in empty):
+        ctx.sightings.pop(take_id, None)
+    fresh = set()
+    for lock in empty:
+        seen = ctx.sightings.setdefault(lock.take_id, now_us)
+        if now_us < min(seen + grace, lock.taken_at + _UNSEEN * grace):
+            fresh.add(lock.take_id)
+    return fresh
+
+
+def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[UtubeLock]:
+    """Fence these take ids, so that no take with one of them can commit. One commit.
+
+    Returns:
+        Those that are orphans still: their taker did not come first.
+    """
+    if not orphans:
+        return []
+    pairs = [(orphan.take_id, orphan.utube) for orphan in orphans]
+    ctx.queue.loop.run(
+        "burn",
+        ctx.table_lock,
+        lambda: Plan(ctx.subqueue_writer.fence(pairs, now_us), lambda _: None),
+    )
+    stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
+    return [orphan for orphan in orphans if (orphan.take_id, orphan.utube) not in stored]
+
+
+def acquire(
+    ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
+) -> int:
+    """Lock sub-queues, each with a take id and the orphan that it replaces. One commit.
+
+    Returns:
+        How many it got: fewer than were wanted when others locked the rest first, none when it met
+        another commit.
+    """
+    operation_id = ctx.queue.session.segments(1)[0]
+    statement = ctx.utube_locks.acquire(wanted, owner, now_us, operation_id)
+    table_lock = ctx.utube_locks.table_lock
+    plan = Plan(statement, lambda affected: affected.total)
+    try:
+        return ctx.queue.loop_without_retry.run("claim", table_lock, lambda: plan)
+    except ConflictError:
+        return 0
+
+
+def free_locks(
+    ctx: TubeContext,
+    take_ids: Collection[int],
+    utubes: Collection[str | None] | None = None,
+    *,
+    whole: bool = True,
+) -> None:
+    """Remove utube locks whose tasks were given back or never taken. One commit.
+
+    What fails leaves orphans: the tasks are given back all the same.
+
+    Args:
+        ctx: The tube.
+        take_ids: The takes that made them.
+        utubes: Their sub-queues, where they are known.
+        whole: Whether all locks of these takes go, or those of `utubes` only.
+    """
+    if not take_ids:
+        return
+
+    def attempt() -> Plan[None]:
+        operation_id = ctx.queue.session.segments(1)[0]
+        if whole or utubes is None:
+            statement = ctx.utube_locks.free_all(take_ids, utubes, operation_id)
+        else:
+            statement = ctx.utube_locks.free(take_ids, utubes, operation_id)
+        return Plan(statement, lambda _: None)
+
+    try:
+        ctx.queue.loop.run("free", ctx.utube_locks.table_lock, attempt)
+    except TubeqError:
+        log.warning("utube locks of %s are left to others", ctx.record.name, exc_info=True)
+
+
+def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> None:
+    """Free the sub-queues of tasks that were just given back or removed.
+
+    Args:
+        ctx: The tube.
+        rows: The tasks as they were.
+        whole: Whether nothing is left of any of their takes.
+    """
+    if not ctx.driver.subqueues:
+        return
+    taken = [row for row in rows if row.state is TaskState.TAKEN and row.take_id is not None]
+    pairs = {(row.take_id, row.utube) for row in taken if row.take_id is not None}
+    if whole:
+        _free_pairs(ctx, pairs, whole=True)
+    else:
+        free_ended(ctx, pairs)
+
+
+def held_in(ctx: TubeContext, segments: Collection[int]) -> set[tuple[int, str | None]]:
+    """Take id and sub-queue of taken tasks in some segments, before their leases are ended."""
+    if not ctx.driver.subqueues or not segments:
+        return set()
+    return ctx.subqueue_reader.taken_in(segments)
+
+
+def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
+    """Remove those of these locks that have no tasks. One commit, or none.
+
+    Their takes have landed, so no take id need be fenced. What is stored in an ended lease counts:
+    a touch that was decided before its end could still come.
+    """
+    if pairs:
+        try:
+            stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
+        except DamagedFileError:
+            log.warning("utube locks of %s stay", ctx.record.name, exc_info=True)
+            return
+        _free_pairs(ctx, pairs - stored, whole=False)
+
+
+def _free_pairs(ctx: TubeContext, pairs: set[tuple[int, str | None]], *, whole: bool) -> None:
+    if pairs:
+        take_ids, utubes = {take_id for take_id, _ in pairs}, {utube for _, utube in pairs}
+        free_locks(ctx, take_ids, utubes, whole=whole)
+
+
+def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
+    """Free the sub-queues that a take no longer holds, after some of its tasks were released."""
+    if not ctx.driver.subqueues:
+        return
+    if whole:
+        free_locks(ctx, [take_id])
+        return
+    try:
+        stored = ctx.subqueue_reader.taken_under([take_id])
+    except DamagedFileError:
+        log.warning("utube locks of %s stay", ctx.record.name, exc_info=True)
+        return
+    everything = ctx.utube_locks.all()
+    left = [t for t in everything if t.take_id == take_id and (take_id, t.utube) not in stored]
+    if left:
+        free_locks(ctx, [take_id], [lock.utube for lock in left], whole=False)
+
+
+def free_orphans(ctx: TubeContext, now_us: int) -> None:
+    """Remove utube locks without tasks. Two commits, none if all have tasks."""
+    if not ctx.driver.subqueues:
+        return
+    orphans = fence(ctx, lock_states(ctx, now_us).orphans, now_us)
+    _free_pairs(ctx, {(lock.take_id, lock.utube) for lock in orphans}, whole=False)
+
+
+@dataclass(frozen=True)
+class AcquiredSubqueues:
+    """Locked sub-queues, distributed among some calls.
+
+    Attributes:
+        owner: Who holds them.
+        now_us: The moment that the sub-queues were chosen for.
+        take_ids: The take id of each call; `None` for one that found nothing.
+        kept: Take ids of sub-queues that were held already.
+        quotas: For each call: how many tasks of each sub-queue.
+        whole: Whether that is all that these sub-queues have.
+        alone: Whether one call has it all, nobody held a sub-queue, and no other had ready tasks.
+    """
+
+    owner: str
+    now_us: int
+    take_ids: list[int | None]
+    kept: Mapping[str | None, int]
+    quotas: list[dict[str | None, int]]
+    whole: bool
+    alone: bool
+
+    @property
+    def used_take_ids(self) -> list[int]:
+        """The used take ids."""
+        return [take_id for take_id in self.take_ids if take_id is not None]
+
+    @property
+    def quota(self) -> dict[str | None, int]:
+        """The number of tasks of each sub-queue; no sub-queue is in two calls."""
+        return {utube: n for quotas in self.quotas for utube, n in quotas.items()}
+
+    @cached_property
+    def lease_segment_of(self) -> dict[str | None, int]:
+        """The lease segment for the tasks of each sub-queue."""
+        pairs = zip(self.take_ids, self.quotas, strict=True)
+        return {u: take_id for take_id, quotas in pairs if take_id is not None for u in quotas}
+
+    @cached_property
+    def take_id_of(self) -> dict[str | None, int]:
+        """The take id of each sub-queue: its existing one, or its new lease segment."""
+        fresh = self.lease_segment_of
+        return fresh | {u: take_id for u, take_id in self.kept.items() if u in fresh}
+
+
+def shared_out(
+    heads: list[SubqueueHead], requests: Sequence[TakeRequest]
+) -> list[dict[str | None, int]]:
+    """Distribute sub-queues in the order of their first tasks; each goes to one call only."""
+    left = iter(heads)
+    quotas: list[dict[str | None, int]] = []
+    for call in requests:
+        quota: dict[str | None, int] = {}
+        room = call.count
+        while room > 0:
+            head = next(left, None)
+            if head is None:
+                break
+            quota[head.utube] = min(call.per_utube, head.count, room)
+            room -= quota[head.utube]
+        quotas.append(quota)
+    return quotas
+
+
+def shares_of(
+    places: Iterable[tuple[str | None, OrderPosition]], acquired: AcquiredSubqueues
+) -> list[SubqueueShare]:
+    """The shares of a take: of each sub-queue everything up to its last position."""
+    last: dict[str | None, OrderPosition] = {}
+    for utube, position in places:
+        if utube not in last or position > last[utube]:
+            last[utube] = position
+    take_id_of = acquired.take_id_of
+    return [SubqueueShare(utube, position, take_id_of[utube]) for utube, position in last.items()]
