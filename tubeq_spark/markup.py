@@ -1,4 +1,10 @@
-"""Escapes other people's text, for HTML and for terminals, and writes small tables."""
+"""Escapes other people's text, for HTML and for terminals, and writes small tables.
+
+Whatever is not made by `tag` is escaped, so that no place can forget it.
+
+Payloads, names of sub-queues and hosts, and texts of errors may hold what moves the cursor, hides lines or
+turns the direction of text around.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Removes files that no kept version needs, and checks tables for damage."""
+"""Removes files that no kept version of a table needs, and the directories that they leave.
+
+No verb depends on it, and it gives up if another commit comes first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Chooses what runs the row verbs of a queue and of its tubes: the native engine where it is safe, else Spark."""
+"""Chooses what runs the row verbs of a queue and of its tubes: the native engine where it is safe, else Spark.
+
+A commit of the native engine removes rows and adds rows. Delta's change feed would not show which
+of them are the same task, and a stream of changes would report a take as a put.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One pass over all tubes: writes down timeouts, frees what dead sessions hold, removes rows that newer ones have replaced."""
+"""One pass over all tubes: writes down timeouts, frees what dead sessions hold, removes rows that newer ones have replaced.
+
+No verb depends on it, and it gives up if another commit comes first.
+"""
 
 from __future__ import annotations
 

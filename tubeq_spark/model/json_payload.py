@@ -1,4 +1,10 @@
-"""Encodes payloads as JSON text, one or a column of them, and refuses values that would not come back equal."""
+"""Encodes payloads as JSON text, one or a column of them, and refuses values that would not come back equal.
+
+Arrow's parser reads all texts at once: objects directly, other values as a value of an object and
+as an item of a list. Only some texts that are also valid JSON for Python, but might not come back
+equal, are checked one by one: those with surrogates that may be unpaired, numbers that may be too
+large, or nesting that may be too deep. If Arrow's parser fails, every text is checked by itself.
+"""
 
 from __future__ import annotations
 

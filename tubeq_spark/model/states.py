@@ -1,4 +1,9 @@
-"""The state machine of a task, and the states of a queue object."""
+"""The state machine of a task, and the states of a queue object.
+
+These tables are pure data and functions. The verbs, the MERGE conditions (rendered by
+`storage.tables.predicates`), the sweeper, the tests and the diagram in ARCHITECTURE.md all use
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Moments and durations as whole microseconds, and how far clocks may differ."""
+"""Moments and durations as whole microseconds, and how far clocks may differ.
+
+All code inside the package counts in microseconds since 1970 (UTC). Only public functions have
+seconds and datetimes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The types of a typed payload's columns, and which of them are NOT NULL."""
+"""The types of a typed payload's columns, and which of them are NOT NULL.
+
+A table with NOT NULL columns would refuse rows that are not tasks: tombstones, fences, the sequence
+of a capacity. So the table is created without NOT NULL, and each put checks its rows.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Tells whose sessions are over: dead owners by their dead marks, and leases that have ended."""
+"""Tells whose sessions are over: dead owners by their dead marks, and leases that have ended.
+
+If a session is known to live until some time, its lease cannot end before that, so it is not read
+again until then. A session that has just begun is not known yet. So the sessions are read again
+when a known lease has ended, and otherwise once in `interval`, if anything was written meanwhile.
+"""
 
 from __future__ import annotations
 

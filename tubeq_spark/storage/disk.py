@@ -1,4 +1,9 @@
-"""Files and directories of this host: written to the disk, removed when empty, and what the system says of them."""
+"""Files and directories of this host: written to the disk, removed when empty, and what the system says of them.
+
+Each put and each take makes a segment with its directory, and VACUUM leaves the empty directory.
+The number of a segment is never used again, so nobody writes to an old directory. Tombstones of
+drops are in segment 0, whose directory stays.
+"""
 
 from __future__ import annotations
 

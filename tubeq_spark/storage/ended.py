@@ -1,4 +1,15 @@
-"""How many tasks commits bring to their end, and what the log of a tube's table tells of them."""
+"""How many tasks commits bring to their end, and what the log of a tube's table tells of them.
+
+A commit of the native engine has the new total in a `txn` action of Delta: it is written with the
+commit or not at all, checkpoints keep it, and a snapshot has it without a read. In a MERGE of Spark
+such an action would conflict with other commits. So its note has the number of ended tasks, and a
+sweep adds these numbers to a separate total. Both totals have the tube's id in their names, so they
+begin at zero in a table that is used for a new tube of the same name.
+
+A note of a commit of Spark counts until a sweep has added it to the total of the notes. The commit
+of the sweep says up to which version it has read the notes. That may be a version before its own,
+because others commit meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""A location that was opened: where it really is, and which programs may commit there."""
+"""A location that was opened: where it really is, and which programs may commit there.
+
+On S3 a commit of Spark goes through a table of DynamoDB (or is not safe at all), and a commit of
+the native engine uses a conditional put. Neither sees the other, so one would overwrite the other.
+On such storage the location records at its creation which engine commits to it. Local files have
+the lock file, and other object stores refuse to overwrite a version, for both engines.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""process: gives a tube's tasks to a handler at each tick of a streaming query."""
+"""process: gives a tube's tasks to a handler at each tick of a streaming query.
+
+All state is in the tube: tasks that a handler did not finish are held until their lease ends, or
+released. A restarted query, with or without its checkpoint, goes on from there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""A task as Tarantool 1.5 had it: its fields, its order, and the names of states and calls."""
+"""A task as Tarantool 1.5 had it: its fields, its order, and the names of states and calls.
+
+Tarantool 1.5 takes tasks by (ipri, pri): an internal priority that `urgent` and `requeue` set, and
+the program's own from 0 to 255, higher first. In this dialect the rank is normally 0, below 0 after
+`urgent` and above 0 after `requeue`. The column `pri` contains both, as `rank * 256 + 255 -
+priority`. So a task always keeps its id and its priority, and tubes are still in the order (pri,
+task_id). Tasks that other verbs put with a `pri` of 0 to 255 are between the urgent and the
+requeued tasks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Chooses what a take takes: what comes first in the order, as rows or as segments of which only counts were read."""
+"""Chooses what a take takes: what comes first in the order, as rows or as segments of which only counts were read.
+
+Ended leases are written first, by a separate commit, so that their tasks are back in their places
+in the order.
+
+Both classes have the same methods, so a take is one algorithm for single tasks and for batches: how
+many tasks there are, in which segments, and the result of a call after the statement has moved
+them. The result are the chosen tasks, or, if other commits moved some of them first, the rows that
+are read back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,12 @@
-"""Keeps a tube's table small, empties it, and adds up the tasks that Spark's commits have ended."""
+"""Keeps a tube's table small, empties it, and adds up the tasks that Spark's commits have ended.
+
+A compaction reads the segments, and one statement moves or removes their rows. If it is interrupted
+before the statement, nothing has changed. No other verb depends on it, and it gives up if another
+commit comes first.
+
+The sum of ended tasks is one append without rows, which conflicts only with another sum. If it is interrupted before
+the append, the next sum adds up the notes; after it, they are in the total.
+"""
 
 from __future__ import annotations
 

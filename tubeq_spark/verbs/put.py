@@ -1,4 +1,17 @@
-"""put, put_many and put_arrow: insert new tasks, into segments that no other put uses."""
+"""put, put_many and put_arrow: insert new tasks, into segments that no other put uses.
+
+put: reserve ids (a commit only when the range of the slot is used up), one insert-only MERGE. If
+it is interrupted before the MERGE, only ids are lost; after it, the tasks are there. On the native
+engine a put sometimes merges tiny segments, by a separate commit after it. Other commits do not
+affect a put, because only it uses the numbers of its segments. In a tube with a capacity it first
+reads the number of stored tasks, and starts again if another put commits in between.
+
+put_arrow: check all columns and values, count the rows by sub-queue, then the steps of `put_rows`. Ids
+follow the order of the rows.
+
+put_rows, for put_df and put_arrow: check that the tube still exists (only before an append, which does not read a tombstone),
+reserve ids, one statement. If it is interrupted before the statement, only ids are lost.
+"""
 
 from __future__ import annotations
 

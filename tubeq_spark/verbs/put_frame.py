@@ -1,4 +1,14 @@
-"""put_df: a DataFrame of any size becomes tasks in one commit, and is never collected."""
+"""put_df: a DataFrame of any size becomes tasks in one commit, and is never collected.
+
+Steps: one counting pass (rows and bad values of each partition), a check that the tube still
+exists, reserve ids, one append (with a key, or as a batch of a stream, under Delta's transaction
+id). Ids follow the order of partitions. If a DataFrame has another number of rows when it is
+written than when it is counted, the put fails, so ids never overlap. The append does not read the
+tombstone of a drop that commits between the check and the append. Its rows are then dropped with
+the tube, as if they had been put just before.
+
+These are expressions that the executors evaluate; the driver has only counts.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Locks sub-queues before their tasks are taken, frees them afterwards, and shares them out among calls."""
+"""Locks sub-queues before their tasks are taken, frees them afterwards, and shares them out among calls.
+
+take: fence the take ids of orphans among the chosen sub-queues and read them again, lock the
+sub-queues, *then* read their first tasks, then take these. To give tasks back: change the tube
+first; then the verb that finds no task left under the take id removes the lock, by its take id. An
+interruption leaves at most an orphan, a lock without tasks. The next take of that sub-queue takes
+it over, and a sweep removes it.
+"""
 
 from __future__ import annotations
 

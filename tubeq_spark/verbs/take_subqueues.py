@@ -1,4 +1,16 @@
-"""Takes in tubes with sub-queues: lock them first, then take; one holder at a time for each, strictly in order."""
+"""Takes in tubes with sub-queues: lock them first, then take; one holder at a time for each, strictly in order.
+
+Steps: make sure of the session's lease, choose free sub-queues by their first tasks, fence orphans
+among them, lock them (a commit to `_tubeq_taken_utubes`), read their first tasks again, one MERGE
+that takes these. An exchange acks in the same MERGE. The sub-queues that it continues stay locked, and it frees the
+others afterwards. If it is interrupted before the MERGE, locks without tasks are left; after it,
+the locks of the sub-queues that are not continued.
+
+Between the lock and the MERGE of the take no other take takes from these sub-queues, unless the
+take id was fenced; then the MERGE fails, the sub-queues are freed, and the take starts again. If
+the MERGE moves only some of several tasks of a sub-queue, because a compaction or a sweep moved
+others, these tasks are released first.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Reads a commit file of a log as a whole, and refuses one of which something is missing."""
+"""Reads a commit file of a log as a whole, and refuses one of which something is missing.
+
+A crash, a full disk or a copy may leave a commit file empty or cut. A line that is cut in the
+middle is not JSON. If the file is cut at the end of a line, the rest looks like a complete commit,
+which may remove rows without adding their replacements. So the first line of our commits says how
+much follows.
+"""
 
 from __future__ import annotations
 

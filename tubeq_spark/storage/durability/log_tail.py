@@ -1,4 +1,8 @@
-"""Reads the end of a log as a power cut may leave it, and judges which versions can be read."""
+"""Reads the end of a log as a power cut may leave it, and judges which versions can be read.
+
+A version is complete if its commit and all commits before it can be read, and if each file of the
+table at this version exists in full length. A file that a later version has removed may be missing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Looks through the names in a log before a commit: none may be missing; and moves files where no reader looks."""
+"""Looks through the names in a log before a commit: none may be missing; and moves files where no reader looks.
+
+A commit after a hole would fill it, and the commits behind the hole would count again. Spark reads
+an empty commit as one without changes. The native engine also checks the contents of the commits
+that it reads.
+"""
 
 from __future__ import annotations
 

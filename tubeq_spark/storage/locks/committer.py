@@ -1,4 +1,9 @@
-"""The JVM that commits for a process: the note of it beside a lock file, and the wait for its end."""
+"""The JVM that commits for a process: the note of it beside a lock file, and the wait for its end.
+
+Python holds the lock file, and releases it at the moment when Python is killed. Its JVM lives for a
+while longer, a Spark Connect server for as long as it likes, and a statement that runs there still
+commits. So the next holder of the lock must know whether another JVM may still be committing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Tells which processes read a location's logs by Spark, and which statements run for long."""
+"""Tells which processes read a location's logs by Spark, and which statements run for long.
+
+Spark lists a table's log and reads the listed files when it plans a statement, which may take long.
+So a queue object that returns DataFrames, or whose verbs Spark runs, holds a shared lock on a file
+until it is closed. A process that wants to shorten a log tries to get this lock exclusively. The
+system releases the lock when a process ends in any way.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What the client of an object store is told, how its requests are repeated, and how far its clock is off."""
+"""What the client of an object store is told, how its requests are repeated, and how far its clock is off.
+
+The library does not expose headers. So the store's clock is read by a separate request, without
+credentials: a refusal has the header, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Writes to Delta tables of a program's own, kept apart as the queue keeps its own."""
+"""Writes to Delta tables of a program's own, kept apart as the queue keeps its own.
+
+It is for tables of programs, not of the queue. A write to such a table may take as long as the work
+whose results it stores, so threads must not wait for each other; within one JVM Delta itself
+detects their conflicts. The lock file and the note beside it are those of a `TableLock`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""Reads the history of a table: its commits by what they say of themselves, and the tasks that they have ended."""
+"""Reads the history of a table: its commits by what they say of themselves, and the tasks that they have ended.
+
+A history without metrics (`spark.databricks.delta.history.metricsEnabled=false`, or a DELETE of
+files without statistics) tells that a statement succeeded, but not how many rows it changed. This
+module reads the version of the statement and the one before it. It reads only narrow columns, but
+that is still much, so it is used only after lost answers.
+
+No query of Delta shows transaction ids of applications, so this module reads the files of the log:
+the last checkpoints first, then the commits. If a catalog does not show the directory of a table,
+only the history is left: notes, as far back as it is kept.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks the payload's columns of a DataFrame, and gives them the types that they are stored in."""
+"""Checks the payload's columns of a DataFrame, and gives them the types that they are stored in.
+
+It has the rules of `payloads.values` for types, and as SQL conditions for values.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""A tube as DataFrames in the program's session, and the feed of its changes."""
+"""A tube as DataFrames in the program's session, and the feed of its changes.
+
+Delta's change feed shows each row before and after a change, but not the reason: an ack and a
+delete, or a touch and a mere move, look the same. So in a tube with a change feed each statement
+writes its events to the column `change`, and NULL for a mere move. The feed is read row by row,
+without state:
+
+- an inserted row is a put, an updated row has the noted events;
+- a deleted row that was taken is an ack; other deleted rows are no events. So acks are still mostly
+  deletions of a whole partition, which read and write no rows;
+- other verbs that remove a task write it to a segment of *gone* rows, with the negated id of its
+  tube, as for fences, so that no verb sees them; a sweep removes these segments.
+
+Events by time that were not written before are noted together with the next event: "delay take".
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Remembers what was read of a tube: where its head is, and what holds until the next commit."""
+"""Remembers what was read of a tube: where its head is, and what holds until the next commit.
+
+A look at all segments (narrow columns only) remembers the first place in the order of each. The next
+reads ask for tasks up to a place that enough tasks lie before, so that file statistics skip all
+later segments. The place bounds what is read, not where: tasks that came before it meanwhile are
+seen. Where too few are found the segments up to there have been taken from, and those that follow are
+read; then the hint is made anew, and in the end everything is read.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Writes the next version of a log, as a whole and only where it is not there yet; the last part of a disk is kept."""
+"""Writes the next version of a log, as a whole and only where it is not there yet; the last part of a disk is kept.
+
+The reserve: a take, an ack and a heartbeat also write to the disk; on a completely full disk no task could be
+processed any more. So a put is refused while some space is still left.
+"""
 
 from __future__ import annotations
 

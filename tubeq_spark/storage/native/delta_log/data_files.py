@@ -1,4 +1,9 @@
-"""Writes rows into files of a table, one a partition, with the statistics by which they are skipped."""
+"""Writes rows into files of a table, one a partition, with the statistics by which they are skipped.
+
+If a column has values but no bounds, Arrow's dataset takes the bounds for NULL and finds no row of
+the file, whether or not the NULLs are counted. So a long text gets shortened bounds, as Spark and
+the library write them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""Reads a log: where it begins, and from one version to the next."""
+"""Reads a log: where it begins, and from one version to the next.
+
+A log grows at its end, by one file for each commit, and others shorten it at its beginning, before
+a checkpoint, while it is read. So a version is the newest one if the next version does not exist
+and, read after that, the version itself still exists. If it does not, the log is read again from
+its beginning.
+
+It lists the log once. `_last_checkpoint` is only a hint for other readers: it may be older than the
+log, or name a missing file.
+"""
 
 from __future__ import annotations
 
