@@ -1,4 +1,4 @@
-"""Assigns Arrow columns to the columns of a typed payload, by the rules of `payload_values`."""
+"""Assigns Arrow columns to the columns of a typed payload, by the rules of `payloads.values`."""
 
 from __future__ import annotations
 

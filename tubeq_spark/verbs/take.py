@@ -1,9 +1,9 @@
 """take: move the next tasks, in order, to a lease segment, where this session holds them.
 
 Steps: make sure of the session's lease (at most one commit, usually none), choose the tasks, one
-MERGE that moves them. Tubes with sub-queues (`take_subqueues`) and without (`take_in_order`) choose
+MERGE that moves them. Tubes with sub-queues (`take_subqueues`) and without (`choose`) choose
 tasks in different ways. Takes of single tasks and of batches read different data of the tasks
-(`chosen_tasks`). If a take is interrupted before the MERGE, nothing has changed. After it, the
+(`choose`). If a take is interrupted before the MERGE, nothing has changed. After it, the
 tasks belong to the session until their ttr or the session ends.
 
 If another take commits between the choice and the MERGE, fewer rows match, because segments only

@@ -1,4 +1,4 @@
-"""Conditions over a tube's rows, made from the tables of `lifecycle`."""
+"""Conditions over a tube's rows, made from the tables of `model.states`."""
 
 from __future__ import annotations
 
