@@ -232,6 +232,27 @@ CASES = (
         "at",
     ),
     Case(
+        "renew",
+        lambda b: b.taken("ab"),
+        lambda b, ids: letters(b.tube._renew(ids[:1])),
+        "a",
+        "at bt",
+    ),
+    Case(
+        "give_back",
+        lambda b: b.taken("ab"),
+        lambda b, ids: letters(b.tube._give_back(ids[1:])),
+        "b",
+        "at br",
+    ),
+    Case(
+        "kick_many",
+        lambda b: [b.tube.bury(task_id).task_id for task_id in b.taken("ab")],
+        lambda b, ids: letters(b.tube.kick_many(ids[1:])),
+        "b",
+        "a! br",
+    ),
+    Case(
         "kick",
         lambda b: [b.tube.bury(task_id) for task_id in b.taken("a")],
         lambda b, _: b.tube.kick(1),

@@ -882,3 +882,45 @@ def test_create_tube_if_not_exists_when_a_rival_creates_it_first_is_the_same_tub
 
     mine.put("a")
     assert names(rival[0].take_many(2)) == "a"
+
+
+# -- the loop of workers ------------------------------------------------------------------------------
+
+
+@pytest.mark.without_spark
+def test_renew_when_a_rival_deletes_one_of_the_tasks_refuses_all(world: World) -> None:
+    ids = taken(world, "ab")
+
+    with (
+        world.probe.interrupted("decided", "renew", lambda: world.rival.delete(ids[0])),
+        pytest.raises(NotTakenError),
+    ):
+        world.tube._renew(ids)
+
+    assert names(world.tube._renew(ids[1:])) == "b"
+    assert names([world.tube.ack(ids[1])]) == "b"
+    assert world.stored() == ""
+
+
+@pytest.mark.without_spark
+def test_renew_when_a_rival_deletes_another_task_of_the_lease_segment_renews(world: World) -> None:
+    ids = taken(world, "ab")
+
+    with world.probe.interrupted("decided", "renew", lambda: world.rival.delete(ids[1])):
+        assert names(world.tube._renew(ids[:1])) == "a"
+
+    assert world.stored() == "at"
+    assert names([world.tube.ack(ids[0])]) == "a"
+
+
+@pytest.mark.without_spark
+def test_give_back_when_a_rival_has_ended_the_lease_refuses(world: World) -> None:
+    ids = taken(world, "ab")
+
+    with (
+        world.probe.interrupted("decided", "give_back", world.rival.release_all),
+        pytest.raises(NotTakenError),
+    ):
+        world.tube._give_back(ids[1:])
+
+    assert world.stored() == "ar br"

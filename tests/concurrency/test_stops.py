@@ -96,7 +96,13 @@ def taken_long_ago(world: World, letters: str) -> None:
 
 
 def buried(world: World, letters: str) -> None:
-    world.rival.bury_many(put(world, letters))
+    bury_all(world, letters)
+
+
+def bury_all(world: World, letters: str) -> list[int]:
+    ids = put(world, letters)
+    world.rival.bury_many(ids)
+    return ids
 
 
 def batch_of(world: World, letters: str) -> Batch:
@@ -222,6 +228,28 @@ CASES = (
         lambda w, i: w.tube.touch(i[0], 100),
         ("at bt", "at bt"),
         swept="at br",
+    ),
+    Case(
+        "renew_part_of_a_lease_segment",
+        lambda w: taken(w, "ab"),
+        lambda w, i: w.tube._renew(i[:1]),
+        ("at bt", "at bt"),
+        swept="ar",
+        then=ack_the_rest,
+    ),
+    Case(
+        "give_back_part_of_a_lease_segment",
+        lambda w: taken(w, "abc"),
+        lambda w, i: w.tube._give_back(i[1:]),
+        ("at bt ct", "at br cr"),
+        then=lambda w, i: w.tube.ack(i[0]),
+        swept="br cr",
+    ),
+    Case(
+        "kick_many",
+        lambda w: bury_all(w, "abc"),
+        lambda w, i: w.tube.kick_many(i[1:]),
+        ("a! b! c!", "a! br cr"),
     ),
     Case(
         "bury_what_another_holds",
