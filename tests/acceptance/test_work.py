@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from tests.acceptance.support import WAIT, calls, counts, data_of
 from tubeq_spark import Bury, FailedTasks, InvalidOptionError, PutItem, QueueStateError, TaskState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.acceptance.support import InBackground, NewTube, Session
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
@@ -145,6 +148,19 @@ def test_work_when_a_handler_raises_bury_buries_its_task_at_once(new_tube: NewTu
 
     assert (report.done, report.failed, report.buried) == (0, 1, 1)
     assert attempts(tube, TaskState.BURIED) == {"bad": 1}
+
+
+def test_work_when_a_handler_exits_its_task_has_failed(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put_many(range(3))
+
+    def handle(task: Task) -> None:
+        if task.data == 1:
+            sys.exit(1)
+
+    report = tube.work(handle, idle=0)
+
+    assert (report.done, report.failed) == (2, 1)
 
 
 def test_work_when_errors_bury_buries_what_fails(new_tube: NewTube) -> None:
@@ -301,6 +317,51 @@ def test_work_when_a_task_was_lost_counts_it_as_nothing(
     assert (report.done, report.failed, report.buried) == (0, 0, 0)
 
 
+def test_work_when_a_task_that_was_taken_ahead_is_lost_does_not_begin_it(
+    other: Queue,
+    new_tube: NewTube,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tube = new_tube("fifottl", ttr=30)
+    ids = [task.task_id for task in tube.put_many(range(12))]
+    seen: list[int] = []
+
+    def handle(task: Task) -> None:
+        seen.append(task.data)
+        if task.data == 5:
+            other[tube.name].delete_many(ids[6:])
+            clock.advance(20)
+            # The loop tells of each one, and forgets them after the last.
+            wait_until(lambda: "was lost" in caplog.text and not grows(lambda: caplog.text))
+
+    report = tube.work(handle, idle=0)
+
+    assert (seen, report.done) == ([0, 1, 2, 3, 4, 5], 6)
+
+
+def test_work_when_leases_end_while_the_process_is_paused_begins_no_other_task(
+    queue: Queue, other: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=30)
+    tube.put_many(range(12))
+    seen: list[int] = []
+    rivals: list[int] = []
+
+    def handle(task: Task) -> None:
+        seen.append(task.data)
+        if task.data == 5 and not rivals:
+            clock.advance(31)
+            rivals.extend(t.data for t in other[tube.name].take_many(12))
+
+    tube.work(handle, idle=0)
+
+    # The loop may have taken some of them once more before the rival.
+    begun = seen[seen.index(5) + 1 :]
+    assert not set(begun) & set(rivals)
+    assert sorted({*begun, *rivals} | {*range(5)}) == [*range(12)]
+
+
 # -- its end -----------------------------------------------------------------------------------------
 
 
@@ -415,6 +476,13 @@ def test_work_when_an_argument_is_bad_refuses_it_and_takes_nothing(
         tube.work(**{"handler": lambda _: None, "idle": 0} | bad)
 
     assert counted(queue, tube, "ready") == 1
+
+
+def grows(text: Callable[[], str]) -> bool:
+    """Whether a text becomes longer within half a second."""
+    before = text()
+    threading.Event().wait(0.5)
+    return text() != before
 
 
 def wait_until(condition: Any) -> None:

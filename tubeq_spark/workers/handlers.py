@@ -58,11 +58,14 @@ class Outcome:
 
     done: list[Task] = field(default_factory=list)
     failed: list[Failure] = field(default_factory=list)
+    #: Not begun, because their leases had ended by then.
+    lost: list[Task] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
         """Add what became of other tasks."""
         self.done += other.done
         self.failed += other.failed
+        self.lost += other.lost
 
 
 def is_async(handler: Handler) -> bool:
@@ -97,37 +100,60 @@ class Calls:
         self._handler: Any = handler
         self._single = single
         self._time_limit = time_limit
+        #: Whether a task is held still; another consumer may have one whose lease has ended.
+        self.is_held: Callable[[Task], bool] = lambda _: True
 
     def call(self, tasks: Sequence[Task]) -> Outcome:
         """Call the handler; of tasks that it fails at as a whole, find those that it fails at."""
+        held, found = self._held(tasks)
+        if not held:
+            return found
         try:
-            result = self._handler(self._argument(tasks))
-        except Exception as error:  # noqa: BLE001  (whatever the handler fails with is its own)
-            return self._parts(error, tasks) or self._each(tasks)
-        return _outcome(tasks, result)
+            result = self._handler(self._argument(held))
+        except BaseException as error:  # noqa: BLE001  (a handler that exits must not end its thread)
+            found.add(self._parts(error, held) or self._each(held))
+        else:
+            found.add(_outcome(held, result))
+        return found
 
     async def call_async(self, tasks: Sequence[Task]) -> Outcome:
         """The same for a coroutine function; a call that takes too long is cancelled."""
+        held, found = self._held(tasks)
+        if not held:
+            return found
         limit = asyncio.timeout(self._time_limit)
         try:
             async with limit:
-                result = await self._handler(self._argument(tasks))
-        except Exception as raised:  # noqa: BLE001  (whatever the handler fails with is its own)
-            error: Exception = raised
+                result = await self._handler(self._argument(held))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as raised:  # noqa: BLE001  (a handler that exits must not end the event loop)
+            error: BaseException = raised
             if limit.expired():
                 error = TimeoutError(f"it took longer than {self._time_limit:g} s")
-            found = self._parts(error, tasks)
-            if found is None:
-                found = Outcome()
-                for half in _halves(tasks):
+            parts = self._parts(error, held)
+            if parts is None:
+                for half in _halves(held):
                     found.add(await self.call_async(half))
-            return found
-        return _outcome(tasks, result)
+            else:
+                found.add(parts)
+        else:
+            found.add(_outcome(held, result))
+        return found
+
+    def _held(self, tasks: Sequence[Task]) -> tuple[Sequence[Task], Outcome]:
+        """The tasks that may be begun, and an outcome with the others."""
+        held = [task for task in tasks if self.is_held(task)]
+        found = Outcome()
+        if len(held) < len(tasks):
+            ids = {task.task_id for task in held}
+            found.lost += [task for task in tasks if task.task_id not in ids]
+        return held, found
 
     def _argument(self, tasks: Sequence[Task]) -> Task | list[Task]:
         return tasks[0] if self._single else list(tasks)
 
-    def _parts(self, error: Exception, tasks: Sequence[Task]) -> Outcome | None:
+    def _parts(self, error: BaseException, tasks: Sequence[Task]) -> Outcome | None:
         """What an error says of the tasks; `None`: one of several was bad, and it is not known which."""
         if isinstance(error, FailedTasks):
             return _outcome(tasks, error)

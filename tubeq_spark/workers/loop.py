@@ -113,7 +113,8 @@ class Loop:
         #: How many are taken ahead: twice as many as have ended while the last commit was made.
         self._size = 0
         #: When there was a task last, and before when not to look for one, to take one, to renew leases.
-        self._seen = self._next_look = self._resumes = self._next_renewal = clock.monotonic()
+        self._seen = self._next_look = self._resumes = clock.monotonic()
+        self._next_ack = self._next_renewal = self._seen
         self._counts = {"done": 0, "failed": 0, "buried": 0}
 
     def run(self) -> WorkReport:
@@ -149,11 +150,14 @@ class Loop:
     def _collect(self) -> None:
         self._pool.woken.clear()
         for outcome in self._pool.ended():
-            for task in [*outcome.done, *(failure.task for failure in outcome.failed)]:
-                self._in_hand.pop(task.task_id, None)
-            self._done += outcome.done
-            self._failed += outcome.failed
-            self._counts["failed"] += len(outcome.failed)
+            done = [task for task in outcome.done if self._is_current(task)]
+            failed = [failure for failure in outcome.failed if self._is_current(failure.task)]
+            lost = [task for task in outcome.lost if self._is_current(task)]
+            for task in [*done, *(failure.task for failure in failed), *lost]:
+                del self._in_hand[task.task_id]
+            self._done += done
+            self._failed += failed
+            self._counts["failed"] += len(failed)
             self._seen = self._clock.monotonic()
 
     def _settle(self, wanted: int) -> None:
@@ -164,15 +168,34 @@ class Loop:
             if self._retries.pause:
                 self._resumes = self._clock.monotonic() + self._retries.pause
                 self._retries.pause, wanted = 0.0, 0
-        ended = len(self._done) // self._limits.batch
-        self._size = min(max(2 * ended, self._size // 2), self._limits.ahead)
+        if self._clock.monotonic() < self._next_ack:
+            return
+        self._size = min(max(2 * len(self._done), self._size // 2), self._limits.ahead)
         if self._done:
             acked, self._done, taken = self._source.finish(self._done, wanted)
             self._counts["done"] += len(acked)
+            if self._done:
+                # The storage fails for a moment, or rivals come first.
+                self._next_ack = self._clock.monotonic() + LOOK
             if wanted:
                 self._took(taken, wanted)
         elif wanted:
             self._took(self._source.take(wanted), wanted)
+
+    def is_held(self, task: Task) -> bool:
+        """Whether a task's lease lasts still, as far as this loop knows."""
+        newest = self._in_hand.get(task.task_id)
+        if newest is None or newest.attempts != task.attempts:
+            return False
+        return newest.next_event is None or newest.next_event > self._clock.now()
+
+    def _is_current(self, task: Task) -> bool:
+        """Whether a call was about what this loop holds: a task that was lost may be held again by now."""
+        newest = self._in_hand.get(task.task_id)
+        if newest is not None and newest.attempts == task.attempts:
+            return True
+        log.warning("task %d was lost at attempt %d: its lease ended", task.task_id, task.attempts)
+        return False
 
     # -- what comes next ---------------------------------------------------------------------
 
@@ -248,6 +271,9 @@ class Loop:
         wanted = self._most
         tasks = self._source.take(wanted, waits)
         self._took(tasks, wanted)
+        if not tasks:
+            # A storage that fails answers sooner.
+            self._clock.sleep(max(0.0, now + waits - self._clock.monotonic()))
         return bool(tasks) or idle is None or self._clock.monotonic() - self._seen < idle
 
     def _wait_for_calls(self) -> None:

@@ -61,6 +61,8 @@ def work(  # noqa: PLR0913  (the contract)
         with ends.on_signals():
             source = Source(tube, per_utube, retries)
             clock = ctx.queue.clock
-            return Loop(source, pool, retries, ends, limits, clock, ears or Ears()).run()
+            loop = Loop(source, pool, retries, ends, limits, clock, ears or Ears())
+            calls.is_held = loop.is_held
+            return loop.run()
     finally:
         pool.close()
