@@ -57,8 +57,8 @@ FAULTS = (
     Fault(
         "a take ignores priorities",
         "storage/tables/tube_reader.py",
-        "return self.read(where, self._table.order, limit, expected)",
-        'return self.read(where, ["task_id"], limit, expected)',
+        "return self.read(where, self._table.order, limit, expected, skips=())",
+        'return self.read(where, ["task_id"], limit, expected, skips=())',
     ),
     Fault(
         "a take hands out delayed tasks",
