@@ -38,6 +38,9 @@ def dies_at_first(task):
     if task.data == "bad" and task.attempts == 1:
         os.kill(os.getpid(), signal.SIGKILL)
 
+def fails(task):
+    raise ValueError("\x1b[31mno address")
+
 def waits(task):
     note(task)
     while not Path("go").exists():
@@ -108,6 +111,18 @@ def test_work_when_there_is_nothing_ends_with_1(place: Path, queue: Queue) -> No
     code, result = ended(started(place, "job:note", "--idle", "0"))
 
     assert (code, result["done"]) == (1, 0)
+
+
+def test_work_when_a_call_fails_says_of_which_task_and_why(place: Path, queue: Queue) -> None:
+    task = queue["jobs"].put("a")
+
+    process = started(place, "job:fails", "--idle", "0")
+    out, err = process.communicate(timeout=WAIT)
+
+    assert (process.returncode, json.loads(out)["failed"]) == (0, 1)
+    (note,) = [json.loads(line)["note"] for line in err.splitlines()]
+    assert note.startswith(f"task {task.task_id} failed at attempt 1: ValueError: ")
+    assert "\x1b" not in err
 
 
 @pytest.mark.parametrize("function", ["job", "job:nothing", "nomodule:f", "job:os"])

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tubeq_spark.task import Task
+    from tubeq_spark.workers.handlers import Failure
     from tubeq_spark.workers.loop import WorkReport
     from tubeq_spark.workers.processes import Overdue
 
@@ -86,7 +87,7 @@ def work(
             from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
             from tubeq_spark.workers.start import work as run  # noqa: PLC0415
 
-            ears = Ears(_teller(call))
+            ears = Ears(_teller(call), failed=_failure_teller(call))
             _show(call, tube, run(queue.tube(tube), handler, stop=None, ears=ears, **options))
 
 
@@ -123,6 +124,17 @@ def _teller(call: Call) -> Callable[[WorkReport], None]:
         if report.seconds - told >= _TELL:
             told = report.seconds
             call.tell(_sentence(report))
+
+    return tell
+
+
+def _failure_teller(call: Call) -> Callable[[Failure], None]:
+    """What tells of each task that failed, and why."""
+
+    def tell(failure: Failure) -> None:
+        task, reason = failure.task, failure.reason
+        why = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+        call.tell(f"task {task.task_id} failed at attempt {task.attempts}: {why}")
 
     return tell
 
@@ -219,4 +231,5 @@ def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: i
             # It is killed by its parent, and must not end anything in between.
             threading.Event().wait()
 
-        tell(run(queue.tube(tube), handler, stop=stop, ears=Ears(tell, overdue), **options))
+        ears = Ears(tell, _failure_teller(call), overdue)
+        tell(run(queue.tube(tube), handler, stop=stop, ears=ears, **options))

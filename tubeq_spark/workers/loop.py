@@ -75,11 +75,13 @@ class Ears:
 
     Attributes:
         progress: Called with what was done so far, a few times a second.
+        failed: Called with each task that a handler failed at.
         overdue: Called with the tasks of calls that have run for too long, and all others in hand. It ends the
             process.
     """
 
     progress: Callable[[WorkReport], object] = lambda _: None
+    failed: Callable[[Failure], object] = lambda _: None
     overdue: Callable[[Sequence[Task], Sequence[Task]], object] = lambda *_: None
 
 
@@ -158,6 +160,8 @@ class Loop:
             self._done += done
             self._failed += failed
             self._counts["failed"] += len(failed)
+            for failure in failed:
+                self._ears.failed(failure)
             self._seen = self._clock.monotonic()
 
     def _settle(self, wanted: int) -> None:
