@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Before", "versions_of"]
 
-#: Seconds that commits are dated inexactly: they tell milliseconds, and by another clock than journals.
-_INEXACT = 0.003
+#: Seconds that commits are dated inexactly: they tell milliseconds, and by another clock than journals, which a
+#: time server makes faster or slower.
+_INEXACT = 0.01
 
 
 @dataclass(slots=True)
@@ -36,12 +37,14 @@ class Before:
     Attributes:
         versions: When each version was committed, by table, by the clock of journals.
         looked: When that was looked at: whatever was committed before is among it.
+        since: What the clock of commits was ahead of that of journals then.
         cut: When the power was cut.
         left: The newest version that the cut left, by table.
     """
 
     versions: dict[str, dict[int, float]]
     looked: float
+    since: float
     cut: float = 0.0
     left: dict[str, int] = field(default_factory=dict)
 
@@ -49,12 +52,14 @@ class Before:
     def look(cls, location: Path) -> Before:
         """Look at the logs; the cut is to follow at once."""
         looked = time.monotonic()
-        versions = versions_of(location)
-        return cls(versions, looked, time.monotonic())
+        since = time.time() - time.monotonic()
+        versions = versions_of(location, since)
+        return cls(versions, looked, since, time.monotonic())
 
     def look_again(self, location: Path) -> None:
         """Look what is left; what was committed later does not count."""
-        now = versions_of(location)
+        # By the clocks as they were: later they may be some milliseconds more apart.
+        now = versions_of(location, self.since)
         self.left = {
             table: max((v for v, at in now.get(table, {}).items() if at <= self.cut), default=-1)
             for table in self.versions
@@ -92,9 +97,13 @@ class Before:
 _TABLES = tuple(tube.name for tube in TUBES)
 
 
-def versions_of(location: Path) -> dict[str, dict[int, float]]:
-    """When each version in the logs of all tables was committed, by the clock of journals."""
-    since = time.time() - time.monotonic()
+def versions_of(location: Path, since: float) -> dict[str, dict[int, float]]:
+    """When each version in the logs of all tables was committed, by the clock of journals.
+
+    Args:
+        location: The queue.
+        since: What the clock of commits is ahead of that.
+    """
     return {
         table.name: {
             int(file.stem): at / 1000 - since
