@@ -1,8 +1,7 @@
-"""Failed tasks: after which delay they are tried again, and which text is kept of an error."""
+"""The delay after which a failed task is tried again."""
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,6 @@ from tubeq_spark.model import validation
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Characters of an error that are kept.
-MOST_TEXT = 4_000
 #: Beyond this exponent each delay is the longest one.
 _STEPS = 1_000
 
@@ -63,11 +60,3 @@ class Backoff:
                 break
             delay *= self.factor
         return min(delay, self.most) * (1 + self.jitter * (2 * uniform() - 1))
-
-
-def error_text(error: BaseException | str) -> str:
-    """The text that is kept of an error: of an exception its traceback, of which the end says most."""
-    if isinstance(error, str):
-        return error[:MOST_TEXT]
-    text = "".join(traceback.format_exception(error)).strip()
-    return text if len(text) <= MOST_TEXT else f"…{text[-MOST_TEXT + 1 :]}"
