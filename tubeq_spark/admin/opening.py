@@ -63,9 +63,6 @@ def make_context(
     notes = VacuumNotes(engine, table, loop, table_lock, source)
     requests = VacuumRequests(notes, tally.running)
     session = Session(sessions, slots, clock, config, counters, name, held_tasks, requests)
-    if engines.name == "memory" and not isinstance(clock, SystemClock):
-        # A heart beats in real time, and the test alone says how much of its own has passed.
-        session.stop()
     unknown = UnknownTakes(clock)
     lapsed = ExpiredSessionCache(
         sessions.views,
