@@ -5,6 +5,7 @@
   for all programs; `BadUseError` is for what its user can mend; `note` says such sentences, and
   `open_spark` gives the session, embedded or of a Connect server, and `quiet_loggers` keeps its log
   of failed statements to those who ask for it;
+- `load_function` imports a function of the program's user, by its name `module:function`;
 - `start_ticking` starts a streaming query that calls a function at each tick, on a session of which
   `is_classic` is true (a Spark Connect server runs it in a process of its own);
 - `reason_of` says in one line what an error is, of Spark's with its cause;
@@ -19,6 +20,7 @@ from __future__ import annotations
 from tubeq_spark.cli.program import (
     BadUseError,
     ExitCode,
+    load_function,
     note,
     open_spark,
     quiet_loggers,
@@ -36,6 +38,7 @@ __all__ = [
     "ExitCode",
     "how_to_install",
     "is_classic",
+    "load_function",
     "note",
     "open_spark",
     "printable",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -17,12 +18,15 @@ from tubeq_spark.model.error_text import how_to_install, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from typing import Any
 
     from pyspark.sql import SparkSession
 
 __all__ = [
     "BadUseError",
     "ExitCode",
+    "load_function",
     "note",
     "note_json",
     "open_spark",
@@ -83,6 +87,33 @@ def report_error(
     sys.stderr.write(printable(trace, "\n"))
     note(name, sentence)
     return code
+
+
+def load_function(name: str, folder: Path) -> Callable[..., Any]:
+    """Import a function of a program's user.
+
+    Args:
+        name: `module:function`.
+        folder: Where modules are looked for first.
+
+    Raises:
+        BadUseError: There is no such function, or its module cannot be imported.
+    """
+    module_name, colon, function_name = name.partition(":")
+    if not (module_name and colon and function_name):
+        msg = f"{name!r} is no handler: must be module:function"
+        raise BadUseError(msg)
+    sys.path.insert(0, str(folder.resolve()))
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        msg = f"the module of {name!r} cannot be imported: {reason_of(error)}"
+        raise BadUseError(msg) from error
+    function: Callable[..., Any] | None = getattr(module, function_name, None)
+    if not callable(function):
+        msg = f"{module_name} has no function {function_name}"
+        raise BadUseError(msg)
+    return function
 
 
 def note(name: str, sentence: str) -> None:

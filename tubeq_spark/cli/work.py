@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -13,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.exit_codes import BadUseError
 from tubeq_spark.cli.names import TubeName
-from tubeq_spark.cli.program import ExitCode
+from tubeq_spark.cli.program import ExitCode, load_function
 from tubeq_spark.errors import NotTakenError
 
 if TYPE_CHECKING:
@@ -69,7 +67,7 @@ def work(
     """
     call: Call = ctx.obj
     with call.answering():
-        handler = _loaded(function)
+        handler = load_function(function, Path.cwd())
     options: dict[str, Any] = {
         "threads": threads,
         "batch": batch,
@@ -89,24 +87,6 @@ def work(
 
             ears = Ears(_teller(call), failed=_failure_teller(call))
             _show(call, tube, run(queue.tube(tube), handler, stop=None, ears=ears, **options))
-
-
-def _loaded(function: str) -> Any:
-    """The function that MODULE:FUNCTION names.
-
-    Raises:
-        BadUseError: There is none.
-    """
-    module, _, name = function.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
-        msg = f"{function!r} is no MODULE:FUNCTION that can be imported: {error}"
-        raise BadUseError(msg) from error
-    return found
 
 
 def _cancels(handler: Any) -> bool:
