@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.programs import environment
+from tests.waiting import until
 from tubeq_spark import Queue
 
 if TYPE_CHECKING:
@@ -89,15 +89,6 @@ def seen(place: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def wait_for(condition: Any) -> None:
-    """Wait until something is so."""
-    for _ in range(int(WAIT * 20)):
-        if condition():
-            return
-        threading.Event().wait(0.05)
-    pytest.fail("it did not come to be")
-
-
 def test_work_in_one_process_does_all_tasks(place: Path, queue: Queue) -> None:
     queue["jobs"].put_many(range(30))
 
@@ -168,7 +159,7 @@ def test_work_when_terminated_finishes_what_is_in_hand(
 ) -> None:
     queue["jobs"].put_many(range(20))
     process = started(place, "job:waits", "--processes", processes)
-    wait_for(lambda: len(seen(place)) == int(processes))
+    until(lambda: len(seen(place)) == int(processes))
 
     process.send_signal(signal.SIGTERM)
     (place / "go").touch()
@@ -183,11 +174,11 @@ def test_work_when_terminated_finishes_what_is_in_hand(
 def test_work_when_its_parent_is_killed_ends(place: Path, queue: Queue) -> None:
     queue["jobs"].put_many(range(4))
     process = started(place, "job:waits", "--processes", "2")
-    wait_for(lambda: len(seen(place)) == 2)
+    until(lambda: len(seen(place)) == 2)
 
     os.kill(process.pid, signal.SIGKILL)
     (place / "go").touch()
     process.communicate(timeout=WAIT)
 
-    wait_for(lambda: queue.statistics("jobs")["tasks"]["taken"] == 0)
+    until(lambda: queue.statistics("jobs")["tasks"]["taken"] == 0)
     assert not [session for session in queue.sessions() if session.uuid != queue.session_uuid]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.acceptance.support import WAIT, calls, counts, data_of
+from tests.waiting import until
 from tubeq_spark import Bury, FailedTasks, InvalidOptionError, PutItem, QueueStateError, TaskState
 
 if TYPE_CHECKING:
@@ -289,7 +290,7 @@ def test_work_when_a_handler_outlasts_the_ttr_keeps_its_task(
         for _ in range(10):
             before = tube.peek(task.task_id).next_event
             clock.advance(20)
-            wait_until(lambda before=before: tube.peek(task.task_id).next_event != before)
+            until(lambda before=before: tube.peek(task.task_id).next_event != before)
         ends.append(tube.peek(task.task_id))
         assert other[tube.name].take(0) is None
 
@@ -333,7 +334,7 @@ def test_work_when_a_task_that_was_taken_ahead_is_lost_does_not_begin_it(
             other[tube.name].delete_many(ids[6:])
             clock.advance(20)
             # The loop tells of each one, and forgets them after the last.
-            wait_until(lambda: "was lost" in caplog.text and not grows(lambda: caplog.text))
+            until(lambda: "was lost" in caplog.text and not grows(lambda: caplog.text))
 
     report = tube.work(handle, idle=0)
 
@@ -379,7 +380,7 @@ def test_work_when_stopped_finishes_what_is_in_hand_and_gives_back_the_rest(
     working = in_background(tube.work, handle, threads=2, stop=stop)
     assert begun.wait(WAIT)
     stop.set()
-    wait_until(lambda: counted(queue, tube, "taken") <= 2)
+    until(lambda: counted(queue, tube, "taken") <= 2)
     go_on.set()
 
     assert working.result(WAIT).done == 2
@@ -483,12 +484,3 @@ def grows(text: Callable[[], str]) -> bool:
     before = text()
     threading.Event().wait(0.5)
     return text() != before
-
-
-def wait_until(condition: Any) -> None:
-    """Wait until something that other threads do is so."""
-    for _ in range(int(WAIT * 100)):
-        if condition():
-            return
-        threading.Event().wait(0.01)
-    pytest.fail("it did not come to be")

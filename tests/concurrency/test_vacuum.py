@@ -13,12 +13,11 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.concurrency.support import FOR_EVER, WAIT, on_another_host
+from tests.waiting import until
 from tubeq_spark import Queue, QueueConfig
 from tubeq_spark.storage.locks.table_lock import TableLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark import Tube
@@ -83,14 +82,6 @@ class HeldPut:
         assert self._thread is not None
         self._thread.join(WAIT)
         assert not self._thread.is_alive()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for what comes in real time."""
-    end = time.monotonic() + WAIT
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def make_old(*files: Path) -> None:

@@ -1,0 +1,23 @@
+"""How tests wait for other threads and processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["until"]
+
+#: Seconds; on a machine that others use anything may take long.
+_WAIT = 120.0
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for what comes in real time."""
+    end = time.monotonic() + _WAIT
+    while not holds():
+        assert time.monotonic() < end, "it did not come to be"
+        threading.Event().wait(0.02)
