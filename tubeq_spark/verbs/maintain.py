@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import SegmentSpan
     from tubeq_spark.storage.statement import Affected, Statement
 
+log = logging.getLogger(__name__)
+
 _MOST_SEGMENTS = 100_000
 
 
@@ -110,8 +112,6 @@ def sum_ended(ctx: TubeContext) -> None:
         # Another sweep has added them up, or the next one will.
         return
 
-
-log = logging.getLogger(__name__)
 
 #: Segments at the head of the queue that a compaction leaves to the takes.
 _HEAD = 4

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.tables.tube_table import TubeTable
 
+log = logging.getLogger(__name__)
+
 #: Tubes that one query counts: each is a scan of its own in the plan.
 _COUNTED_TOGETHER = 25
 _ROW = row()
@@ -138,9 +140,6 @@ def _counting(
         "n": count(),
     }
     return Select(table.name, columns, table.mine(), by=["state"], skips=())
-
-
-log = logging.getLogger(__name__)
 
 
 class EndedTasks:

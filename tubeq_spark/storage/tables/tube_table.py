@@ -78,7 +78,6 @@ class TubeTable:
         return (of.pri < small(position.pri)) | ((of.pri == small(position.pri)) & near)
 
 
-_ROW = row()
 #: The columns that a selection reads of its rows; a tube with sub-queues tells them apart by `utube`, too.
 SELECTED = named("segment", "pri", "task_id", "state", "ttr")
 
