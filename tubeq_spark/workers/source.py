@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Errors that may pass: the loop goes on, and tries again later.
+_OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
+
 
 class Source:
     """One tube, as a loop of work uses it. For one thread."""
@@ -35,7 +38,7 @@ class Source:
         """Take up to so many tasks; none where the storage fails for a moment, or rivals come first."""
         try:
             return self._tube.take_many(count, timeout=timeout, per_utube=self._per_utube)
-        except (ConflictError, CommitUnknownError, StoreError) as error:
+        except _OF_STORAGE as error:
             _require_passing(error)
             log.warning("%s: no task was taken: %s", self._tube.name, error)
             return []
@@ -55,35 +58,28 @@ class Source:
                 taken = []
                 self._tube.ack_many(ids)
         except NotTakenError:
-            return (*self._finish_each(done), [])
-        except (ConflictError, CommitUnknownError, StoreError) as error:
+            if len(done) == 1:
+                return self._acked_before(done[0]), [], []
+            # Not all are held any more: each for itself.
+            parts = [self.finish([task], 0) for task in done]
+            acked = [task for part, _, _ in parts for task in part]
+            return acked, [task for _, part, _ in parts for task in part], []
+        except _OF_STORAGE as error:
             _require_passing(error)
             log.warning("%s: %d tasks are not acked yet: %s", self._tube.name, len(ids), error)
             if isinstance(error, CommitUnknownError):
-                self._perhaps |= set(ids)
+                self._perhaps.update(ids)
             return [], list(done), []
+        self._perhaps.difference_update(ids)
         return list(done), [], taken
 
-    def _finish_each(self, done: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-        """Ack tasks one by one, since not all are held any more."""
-        acked, later = [], []
-        for task in done:
-            try:
-                self._tube.ack(task.task_id)
-            except NotTakenError:
-                if task.task_id in self._perhaps:
-                    acked.append(task)
-                else:
-                    log.warning("task %d was lost: its lease ended before its ack", task.task_id)
-            except (ConflictError, CommitUnknownError, StoreError) as error:
-                _require_passing(error)
-                later.append(task)
-                if isinstance(error, CommitUnknownError):
-                    self._perhaps.add(task.task_id)
-            else:
-                acked.append(task)
-            self._perhaps.discard(task.task_id) if task not in later else None
-        return acked, later
+    def _acked_before(self, task: Task) -> list[Task]:
+        """A task that is not held any more, if an ack without an answer has removed it."""
+        if task.task_id not in self._perhaps:
+            log.warning("task %d was lost: its lease ended before its ack", task.task_id)
+            return []
+        self._perhaps.remove(task.task_id)
+        return [task]
 
     def fail(self, failures: Sequence[Failure]) -> tuple[int, list[Failure]]:
         """Release tasks that failed, or bury them.
@@ -114,7 +110,7 @@ class Source:
             if len(group) > 1:
                 return [task for one in group for task in self._settled(settle, [one], later)]
             log.warning("task %d was lost: its lease ended", group[0].task.task_id)
-        except (ConflictError, CommitUnknownError, StoreError) as error:
+        except _OF_STORAGE as error:
             _require_passing(error)
             log.warning("%s: %d failed tasks are held yet: %s", self._tube.name, len(group), error)
             later += group
@@ -145,7 +141,7 @@ class Source:
                 return [after for task in tasks for after in self._without_lost([task], verb)]
             log.warning("task %d was lost: its lease ended", tasks[0].task_id)
             return []
-        except (ConflictError, CommitUnknownError, StoreError) as error:
+        except _OF_STORAGE as error:
             _require_passing(error)
             log.warning("%s: %d tasks stay as they are: %s", self._tube.name, len(tasks), error)
             return list(tasks)
