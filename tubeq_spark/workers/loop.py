@@ -116,7 +116,7 @@ class Loop:
         self._size = 0
         #: When there was a task last, and before when not to look for one, to take one, to renew leases.
         self._seen = self._next_look = self._resumes = clock.monotonic()
-        self._next_ack = self._next_renewal = self._seen
+        self._next_try = self._next_renewal = self._seen
         self._counts = {"done": 0, "failed": 0, "buried": 0}
 
     def run(self) -> WorkReport:
@@ -166,25 +166,25 @@ class Loop:
 
     def _settle(self, wanted: int) -> None:
         """Ack and release what has ended, and take up to `wanted` tasks."""
+        if self._clock.monotonic() < self._next_try:
+            return
         if self._failed:
             buried, self._failed = self._source.fail(self._failed)
             self._counts["buried"] += buried
             if self._retries.pause:
                 self._resumes = self._clock.monotonic() + self._retries.pause
                 self._retries.pause, wanted = 0.0, 0
-        if self._clock.monotonic() < self._next_ack:
-            return
         self._size = min(max(2 * len(self._done), self._size // 2), self._limits.ahead)
         if self._done:
             acked, self._done, taken = self._source.finish(self._done, wanted)
             self._counts["done"] += len(acked)
-            if self._done:
-                # The storage fails for a moment, or rivals come first.
-                self._next_ack = self._clock.monotonic() + LOOK
             if wanted:
                 self._took(taken, wanted)
         elif wanted:
             self._took(self._source.take(wanted), wanted)
+        if self._done or self._failed:
+            # The storage fails for a moment, or rivals come first.
+            self._next_try = self._clock.monotonic() + LOOK
 
     def is_held(self, task: Task) -> bool:
         """Whether a task's lease lasts still, as far as this loop knows."""
