@@ -79,7 +79,7 @@ def work(
     if report_to is not None:
         _child(call, tube, handler, options, report_to)
     elif processes > 1 or (time_limit is not None and not _cancels(handler)):
-        _show(call, tube, _parent(call, ctx, tube, processes))
+        _show(call, tube, _parent(call, tube, processes))
     else:
         with call.queue(tube=tube) as queue:
             from tubeq_spark.workers.loop import Ears  # noqa: PLC0415  calls that need none are quick
@@ -142,7 +142,7 @@ def _show(call: Call, tube: str, report: WorkReport) -> None:
 # -- processes ---------------------------------------------------------------------------------------
 
 
-def _parent(call: Call, ctx: typer.Context, tube: str, processes: int) -> WorkReport:
+def _parent(call: Call, tube: str, processes: int) -> WorkReport:
     """Run the same command in children."""
     from tubeq_spark.clock import SystemClock  # noqa: PLC0415  calls that need none are quick
     from tubeq_spark.workers.processes import ChildFailedError, Processes  # noqa: PLC0415
@@ -160,7 +160,8 @@ def _parent(call: Call, ctx: typer.Context, tube: str, processes: int) -> WorkRe
     with call.answering():
         stop = Stop(None, threading.Event())
         run = Processes(
-            [*_command(ctx), "--report-to"],
+            # This call, as a child repeats it.
+            [sys.executable, "-m", "tubeq_spark.cli", *sys.argv[1:], "--report-to"],
             processes,
             stop=stop,
             clock=SystemClock(),
@@ -172,11 +173,6 @@ def _parent(call: Call, ctx: typer.Context, tube: str, processes: int) -> WorkRe
                 return run.run()
         except ChildFailedError as error:
             raise typer.Exit(error.code) from None
-
-
-def _command(ctx: typer.Context) -> list[str]:
-    """This call, as a child repeats it."""
-    return [sys.executable, "-m", "tubeq_spark.cli", *sys.argv[1:]]
 
 
 def _child(call: Call, tube: str, handler: Any, options: dict[str, Any], pipe: int) -> None:
