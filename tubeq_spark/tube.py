@@ -439,15 +439,15 @@ class Tube:
         return taking.wait_for(self._ctx, timeout, look) or []
 
     def _unless_paused(self, take: Callable[[], H | None]) -> H | None:
-        """Take from the tube, or nothing while it is paused."""
-        if self._current.look().record.paused:
-            return None
-        taken = take()
-        # A process that was suspended may have taken by a look that was too old.
-        if taken is not None and self._current.look().record.paused:
+        """Take from the tube within its limits, or nothing while it is paused."""
+        while not (before := self._current.look().record).paused:
+            taken = take()
+            after = before if taken is None else self._current.look().record
+            if taken is None or (not after.paused and after.limits == before.limits):
+                return taken
+            # A process that was suspended may have taken by a look that was too old.
             taking.undo(self._ctx, taken)
-            return None
-        return taken
+        return None
 
     def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """Take up to `n` tasks as one batch for the executors, without collecting payloads.

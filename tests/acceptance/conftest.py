@@ -34,6 +34,7 @@ ON = {
     "test_arrow": ENGINES,
     "test_bad_input": ENGINES[:2],
     "test_leases": ENGINES[:2],
+    "test_limits": ENGINES,
     "test_looking": ENGINES[:2],
     "test_metrics": ENGINES[:2],
     "test_neighbours": ENGINES[:2],

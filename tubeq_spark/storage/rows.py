@@ -282,6 +282,19 @@ class SubqueueHead:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenTasks:
+    """The taken tasks of a sub-queue.
+
+    Attributes:
+        count: How many rows are stored as taken.
+        ended: How many of their leases have ended, which nobody has written down.
+    """
+
+    count: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
 class UtubeLock:
     """A lock on a sub-queue.
 

@@ -191,7 +191,7 @@ def given_back(ctx: TubeContext, rows: Iterable[StoredTask], *, whole: bool) -> 
         return
     taken = [row for row in rows if row.state is TaskState.TAKEN and row.take_id is not None]
     pairs = {(row.take_id, row.utube) for row in taken if row.take_id is not None}
-    if whole:
+    if whole and ctx.record.options.parallel == 1:
         _free_pairs(ctx, pairs, whole=True)
     else:
         free_ended(ctx, pairs)
@@ -210,6 +210,9 @@ def free_ended(ctx: TubeContext, pairs: set[tuple[int, str | None]]) -> None:
     Their takes have landed, so no take id need be fenced. What is stored in an ended lease counts:
     a touch that was decided before its end could still come.
     """
+    if pairs and ctx.record.options.parallel > 1:
+        # Takes free their locks themselves: only those of takes under `parallel=1` are there.
+        pairs = pairs & {(lock.take_id, lock.utube) for lock in ctx.utube_locks.all()}
     if pairs:
         try:
             stored = ctx.subqueue_reader.taken_under({take_id for take_id, _ in pairs})
@@ -229,7 +232,7 @@ def free_held(ctx: TubeContext, take_id: int, *, whole: bool) -> None:
     """Free the sub-queues that a take no longer holds, after some of its tasks were released."""
     if not ctx.driver.subqueues:
         return
-    if whole:
+    if whole and ctx.record.options.parallel == 1:
         free_locks(ctx, [take_id])
         return
     try:

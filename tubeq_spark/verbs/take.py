@@ -140,7 +140,7 @@ def _lasting(
     asking = list(range(len(requests)))
     for _ in range(_ROUNDS):
         try:
-            taken = _take(ctx, [requests[call] for call in asking], kind)
+            taken = _take_each(ctx, [requests[call] for call in asking], kind)
             lasting = outlast(ctx, taken)
         except TubeqError:
             if not any(results):
@@ -155,6 +155,27 @@ def _lasting(
         if not asking:
             break
     return results
+
+
+def _take_each(
+    ctx: TubeContext, requests: Sequence[TakeRequest], kind: type[ChosenTasks[H]]
+) -> list[H | None]:
+    """Take for several calls, by as many commits as they need.
+
+    A commit gives the tasks of a sub-queue to one call. With `parallel > 1` others may take from it, too.
+    """
+    taken = _take(ctx, requests, kind)
+    more = taken
+    while ctx.record.options.parallel > 1 and any(more) and None in taken:
+        asking = [call for call, found in enumerate(taken) if found is None]
+        try:
+            more = _take(ctx, [requests[call] for call in asking], kind)
+        except TubeqError:
+            log.warning("tube %s: some calls get nothing", ctx.record.name, exc_info=True)
+            break
+        for call, found in zip(asking, more, strict=True):
+            taken[call] = found
+    return taken
 
 
 def begin_take(ctx: TubeContext, requests: Sequence[TakeRequest]) -> TakeInOrder | TakeSubqueues:

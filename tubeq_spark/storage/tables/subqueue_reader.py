@@ -16,7 +16,7 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import SubqueueHead, columns_of, stored_tasks
+from tubeq_spark.storage.rows import SubqueueHead, TakenTasks, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import SELECTED, position, selection_query, selections_of
@@ -166,6 +166,22 @@ class SubqueueReader:
         columns = {**named("claim", "utube"), "lasting": count_if(lasting)}
         found = self._engine.arrow(Select(self._table.name, columns, where, by=["claim", "utube"]))
         return {(row["claim"], row["utube"]): row["lasting"] == 0 for row in found.to_pylist()}
+
+    def taken(
+        self, now_us: int, among: Collection[str | None] | None = None
+    ) -> dict[str | None, TakenTasks]:
+        """The sub-queues with rows that are stored as taken.
+
+        Args:
+            now_us: The moment.
+            among: Only these; `None`: all.
+        """
+        where = TRUE if among is None else predicates.of_utubes(among)
+        lasting = _ROW.next_event.is_null() | (_ROW.next_event > at(now_us))
+        columns = {**named("utube"), "n": count(), "lasting": count_if(lasting)}
+        rows = self._taken_rows(where)
+        found = self._engine.arrow(Select(self._table.name, columns, rows, by=["utube"]))
+        return {r["utube"]: TakenTasks(r["n"], r["n"] - r["lasting"]) for r in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
         """Take id and sub-queue of all rows stored as taken in some segments."""

@@ -1,0 +1,306 @@
+"""Limits of tubes: how many tasks of a sub-queue, or of the tube, are taken at a time, how fast, and in which turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.support import data_of, ids_of, take
+from tests.acceptance.test_alter import SEEN, moved, seen_by
+from tubeq_spark import PutItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.acceptance.support import InBackground, NewTube
+    from tubeq_spark import Queue, Task, Tube
+    from tubeq_spark.testing import ManualClock
+
+TTR = 60.0
+#: The table of utube locks.
+LOCKS = "_tubeq_taken_utubes"
+
+
+def locks(tube: Tube) -> int:
+    """How many sub-queues are locked."""
+    return len(tube._ctx.utube_locks.all())
+
+
+def taken_in_turn(tube: Tube, count: int) -> str:
+    """The data of so many single takes; a dot: there was nothing."""
+    tasks = [tube.take(timeout=0) for _ in range(count)]
+    return "".join("." if task is None else task.data for task in tasks)
+
+
+def one_by_one(tube: Tube, count: int) -> list[Task]:
+    """So many tasks, each by a take of its own."""
+    return [take(tube) for _ in range(count)]
+
+
+# -- parallel -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_name", ["utube", "utubettl"])
+def test_take_when_n_tasks_of_a_subqueue_are_taken_finds_none_of_it(
+    new_tube: NewTube, type_name: str
+) -> None:
+    tube = new_tube(type_name, parallel=3)
+    tube.put_many(list("abcde"), utube="u")
+    tube.put("x", utube="v")
+
+    assert taken_in_turn(tube, 5) == "abcx."
+
+
+def test_take_when_a_task_of_n_is_done_begins_the_next_in_order(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", parallel=2)
+    tube.put_many(list("abcd"), utube="u")
+    first, second = one_by_one(tube, 2)
+
+    tube.ack(second.task_id)
+    assert taken_in_turn(tube, 2) == "c."
+    tube.ack(first.task_id)
+    assert taken_in_turn(tube, 2) == "d."
+
+
+def test_take_when_a_task_goes_back_begins_it_next(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", parallel=2)
+    tube.put_many(list("abcd"), utube="u")
+    first, _ = one_by_one(tube, 2)
+
+    tube.release(first.task_id)
+
+    assert taken_in_turn(tube, 2) == "a."
+
+
+def test_take_when_a_lease_of_n_ends_begins_its_task_next(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", parallel=2)
+    tube.put_many([PutItem("a", ttr=TTR), "b", "c"], utube="u")
+    one_by_one(tube, 2)
+
+    clock.advance(TTR)
+
+    assert taken_in_turn(tube, 2) == "a."
+
+
+@pytest.mark.parametrize("verb", ["take_many", "take_arrow"])
+def test_take_of_several_when_less_is_free_is_cut_to_it(new_tube: NewTube, verb: str) -> None:
+    tube = new_tube("utubettl", parallel=3)
+    tube.put_many(list("abcde"), utube="u")
+    tube.put_many(list("xyz"), utube="v")
+    held = take(tube)
+
+    taken = getattr(tube, verb)(9, per_utube=9)
+
+    counted = taken.count if verb == "take_arrow" else len(taken)
+    assert counted == 5
+    assert taken_in_turn(tube, 1) == "."
+    tube.ack(held.task_id)
+    assert taken_in_turn(tube, 2) == "d."
+
+
+def test_take_many_when_per_utube_is_one_gives_one_of_each(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", parallel=3)
+    tube.put_many(list("abc"), utube="u")
+    tube.put_many(list("xy"), utube="v")
+
+    assert [data_of(tube.take_many(9)) for _ in range(4)] == [["a", "x"], ["b", "y"], ["c"], []]
+
+
+def test_exchange_in_a_tube_with_parallel_counts_what_it_acks_as_free(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", parallel=2)
+    tube.put_many(list("abcde"), utube="u")
+    first, _ = one_by_one(tube, 2)
+
+    taken = tube.exchange(ack=[first.task_id], take=2, per_utube=2)
+
+    assert data_of(taken) == ["c"]
+    assert taken_in_turn(tube, 1) == "."
+    assert data_of(tube.exchange(ack=ids_of(taken), take=1)) == ["d"]
+
+
+def test_ack_of_a_batch_in_a_tube_with_parallel_makes_room(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", parallel=2)
+    tube.put_many(list("abcd"), utube="u")
+    batch = tube.take_arrow(2, per_utube=2)
+
+    batch.ack()
+
+    assert taken_in_turn(tube, 3) == "cd."
+
+
+def test_take_in_a_tube_with_parallel_commits_thrice_and_its_ack_once(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("utubettl", parallel=2)
+    tube.put_many(list("abcd"), utube="u")
+    one_by_one(tube, 1)
+    before = versions()
+
+    task = take(tube)
+    taken = versions()
+    tube.ack(task.task_id)
+    acked = versions()
+    tube.exchange(ack=ids_of(one_by_one(tube, 1)), take=1)
+
+    assert moved(before, taken) == {tube.name: 1, LOCKS: 2}
+    assert moved(taken, acked) == {tube.name: 1}
+    assert moved(acked, versions()) == {tube.name: 2, LOCKS: 4}
+    assert locks(tube) == 0
+
+
+def test_takes_of_threads_in_a_tube_with_parallel_share_a_subqueue(
+    new_live_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_live_tube("utubettl", parallel=3)
+    tube.put_many(list("abcde"), utube="u")
+
+    waiting = [in_background(tube.take, timeout=0) for _ in range(8)]
+    found = [future.result(timeout=60) for future in waiting]
+
+    assert sorted(task.data for task in found if task is not None) == ["a", "b", "c"]
+
+
+def test_sweep_of_a_tube_with_parallel_leaves_what_is_taken(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("utubettl", parallel=2)
+    tube.put_many(list("abc"), utube="u")
+    taken = one_by_one(tube, 2)
+
+    queue.sweep()
+
+    assert taken_in_turn(tube, 1) == "."
+    tube.ack_many(ids_of(taken))
+    assert taken_in_turn(tube, 1) == "c"
+
+
+# -- alter(parallel=) -------------------------------------------------------------------------------
+
+
+def test_alter_when_parallel_grows_lets_more_begin_beside_what_is_taken(
+    new_tube: NewTube, other: Queue
+) -> None:
+    tube = new_tube("utubettl")
+    theirs = seen_by(other, tube)
+    tube.put_many(list("abcdef"), utube="u")
+    held = take(theirs)
+
+    tube.alter(parallel=3)
+
+    assert taken_in_turn(tube, 3) == "bc."
+    # To who has not seen it the sub-queue is held, as long as its newest task is.
+    assert taken_in_turn(theirs, 1) == "."
+    theirs.ack(held.task_id)
+    assert taken_in_turn(tube, 2) == "d."
+
+
+def test_ack_when_parallel_has_grown_since_the_take_frees_its_lock(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl")
+    theirs = seen_by(other, tube)
+    tube.put_many(list("abc"), utube="u")
+    held = take(theirs)
+    tube.alter(parallel=2)
+    clock.advance(SEEN)
+    assert locks(tube) == 1
+
+    theirs.ack(held.task_id)
+
+    assert locks(tube) == 0
+    assert taken_in_turn(tube, 3) == "bc."
+
+
+def test_take_when_parallel_has_grown_for_long_leaves_no_lock(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl")
+    tube.put_many(list("abcd"), utube="u")
+    tube.alter(parallel=2)
+    held = take(tube)
+    assert locks(tube) == 1
+    clock.advance(SEEN)
+
+    # The lock of the take before is replaced, and then freed.
+    assert taken_in_turn(seen_by(other, tube), 2) == "b."
+
+    assert locks(tube) == 0
+    tube.ack(held.task_id)
+    assert taken_in_turn(tube, 2) == "c."
+
+
+def test_alter_when_parallel_shrinks_to_one_waits_for_all_that_is_taken(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", parallel=3)
+    theirs = seen_by(other, tube)
+    tube.put_many(list("abcdef"), utube="u")
+    held = one_by_one(tube, 2)
+
+    tube.alter(parallel=1)
+
+    assert taken_in_turn(tube, 1) == "."
+    # Who has not seen it takes up to three.
+    more = take(theirs)
+    assert (more.data, taken_in_turn(theirs, 1)) == ("c", ".")
+    clock.advance(SEEN)
+    tube.ack_many(ids_of(held))
+    assert (taken_in_turn(tube, 1), taken_in_turn(theirs, 1)) == (".", ".")
+    theirs.ack(more.task_id)
+    assert taken_in_turn(tube, 2) == "d."
+    assert taken_in_turn(theirs, 1) == "."
+
+
+def test_exchange_when_its_lock_was_replaced_by_a_take_that_has_seen_more_acks_and_takes(
+    new_tube: NewTube, other: Queue
+) -> None:
+    tube = new_tube("utubettl")
+    theirs = seen_by(other, tube)
+    tube.put_many(list("abcdef"), utube="u")
+    held = take(theirs)
+    tube.alter(parallel=2)
+    assert taken_in_turn(tube, 2) == "b."
+
+    assert theirs.exchange(ack=[held.task_id], take=1, timeout=0) == []
+
+    assert taken_in_turn(tube, 2) == "c."
+
+
+def test_alter_when_parallel_grows_by_more_than_one_counts_from_then_on(new_tube: NewTube) -> None:
+    tube = new_tube("utube", parallel=2)
+    tube.put_many(list("abcdefg"), utube="u")
+    one_by_one(tube, 2)
+
+    tube.alter(parallel=4)
+    grown = taken_in_turn(tube, 3)
+    tube.alter(parallel=2)
+
+    assert (grown, taken_in_turn(tube, 1)) == ("cd.", ".")
+
+
+def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
+    new_tube: NewTube, other: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("utubettl", parallel=2, max_attempts=1)
+    theirs = seen_by(other, tube)
+    tube.put_many(list("abc"), utube="u")
+    assert taken_in_turn(tube, 1) == "a"
+    submit = theirs._takes.submit
+    slept: list[Any] = []
+
+    def asleep(request: Any) -> Any:
+        taken = submit(request)
+        if not slept:
+            slept.append(taken)
+            tube.alter(parallel=1)
+            clock.advance(SEEN)
+        return taken
+
+    monkeypatch.setattr(theirs._takes, "submit", asleep)
+
+    assert theirs.take(timeout=0) is None
+    assert len(slept) == 1
+    assert [task.data for task in tube.tasks_by_state("r")] == ["b", "c"]
