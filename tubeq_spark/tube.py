@@ -9,6 +9,9 @@ the last task of a sub-queue makes one more commit after that; both are to `_tub
 They conflict with commits that lock or free sub-queues in the same bucket (one of 16), and are
 retried. If a take finds the utube lock of an interrupted take, it makes one more commit to the
 tube; if the other take commits first, it starts again.
+
+With `parallel` above 1 a take frees its locks itself, by one more commit, and what gives tasks back makes
+none. A sub-queue that another take has locked at this moment gives nothing.
 """
 
 from __future__ import annotations

@@ -33,6 +33,15 @@ OPTIONS = {"timeout": "1s", "connect_timeout": "1s", "max_retries": "3"}
 #: A machine that others use, too, may be slow to answer; only a lost answer ends a request here.
 PATIENT = OPTIONS | {"timeout": "20s"}
 _numbers = itertools.count()
+#: Tubes with options: their types, and these.
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "limfifottl": ("limfifottl", {"capacity": 100}),
+    "parallel": ("utubettl", {"parallel": 2}),
+}
+
+
+#: Those of which two tasks of a sub-queue may begin.
+LIMITED = ("parallel",)
 
 
 @dataclass
@@ -48,8 +57,8 @@ class Bench:
     def tube(self) -> Tube:
         """The tube."""
         if self.kind not in self.tubes:
-            more: dict[str, Any] = {"capacity": 100} if self.kind == "limfifottl" else {}
-            self.tubes[self.kind] = self.queue.create_tube(self.kind, self.kind, **more)
+            type_name, more = KINDS.get(self.kind, (self.kind, {}))
+            self.tubes[self.kind] = self.queue.create_tube(self.kind, type_name, **more)
         return self.tubes[self.kind]
 
     def put(self, letters: str, utubes: str = "") -> None:
@@ -297,6 +306,28 @@ CASES = (
         "b",
         "bt",
         "utubettl",
+    ),
+    *(
+        Case(
+            f"take_with_{kind}",
+            lambda b: b.put("abcd", "uuuv"),
+            lambda b, _: letters(b.tube.take(0) for _ in range(4)),
+            "abd.",
+            "at bt cr dt",
+            kind,
+        )
+        for kind in LIMITED
+    ),
+    *(
+        Case(
+            f"exchange_with_{kind}",
+            lambda b: (b.put("abcd", "uuuu"), [t.task_id for t in b.tube.take_many(1)])[1],
+            lambda b, ids: letters(b.tube.exchange(ack=ids, take=1)),
+            "b",
+            "bt cr dr",
+            kind,
+        )
+        for kind in LIMITED
     ),
     Case("create_tube", lambda _: None, created, "a.", ""),
     Case("create_tube_anew", lambda _: None, created_anew, "b.", ""),

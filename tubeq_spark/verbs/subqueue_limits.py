@@ -29,9 +29,7 @@ _ANY_NUMBER = sys.maxsize
 class SubqueueLimits:
     """The limits of a tube's sub-queues at one moment. Without limits it reads nothing."""
 
-    def __init__(
-        self, ctx: TubeContext, now_us: int, leaving: Sequence[StoredTask] = ()
-    ) -> None:
+    def __init__(self, ctx: TubeContext, now_us: int, leaving: Sequence[StoredTask] = ()) -> None:
         """Limit a take.
 
         Args:

@@ -361,6 +361,8 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             lambda read: read.selections(NOW, None, one, whole=True),
             [selection(10, found, "plain")],
         )
+    yield case("taken: all", lambda read: read.taken(NOW))
+    yield case("taken: among two", lambda read: read.taken(NOW, ["plain", None]))
     yield case("stored_under: none", lambda read: read.stored_under((), NOW))
     yield case("stored_under: two", lambda read: read.stored_under((-5, -6), NOW))
     yield case("taken_in: two", lambda read: read.taken_in((-5, -6)))
