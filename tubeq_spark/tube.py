@@ -12,6 +12,10 @@ tube; if the other take commits first, it starts again.
 
 With `parallel` above 1 a take frees its locks itself, by one more commit, and what gives tasks back makes
 none. A sub-queue that another take has locked at this moment gives nothing.
+
+With `rate` the commit that locks also writes the moments at which the leases begin, and fails if another take
+has changed them. So an exchange makes this commit, too, where it keeps a sub-queue. A take that fails after it
+may have used up a part of the rate. Off local files rates hold within `config.clock_skew`.
 """
 
 from __future__ import annotations
@@ -608,7 +612,8 @@ class Tube:
         with a delay that grows with its attempts (`Backoff()`); at `max_attempts` it is buried. `raise
         Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
 
-        Tasks are taken ahead, as many as the calls need not to wait, and settled together. While a handler
+        Tasks are taken ahead, as many as the calls need not to wait, and settled together. In tubes with `rate`,
+        `parallel` above 1, `most_taken` or `order="fair"` none are taken ahead. While a handler
         runs, the leases of all that is held are renewed at half of their ttr; that changes neither `ttr` nor
         `ttl`. A task that is lost all the same (the process was stopped for longer than its lease) is told
         in the log, and counts as nothing.

@@ -8,12 +8,15 @@ import pytest
 
 from tests.acceptance.support import data_of, ids_of, take
 from tests.acceptance.test_alter import SEEN, moved, seen_by
-from tubeq_spark import PutItem
+from tubeq_spark import PutItem, QueueConfig, Rate
+from tubeq_spark.model.limits import NewMoments
+from tubeq_spark.model.times import to_us
+from tubeq_spark.storage.commit_loop import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.acceptance.support import InBackground, NewTube
+    from tests.acceptance.support import InBackground, NewTube, Session
     from tubeq_spark import Queue, Task, Tube
     from tubeq_spark.testing import ManualClock
 
@@ -304,3 +307,239 @@ def test_take_when_its_process_slept_while_limits_were_set_takes_within_them(
     assert theirs.take(timeout=0) is None
     assert len(slept) == 1
     assert [task.data for task in tube.tasks_by_state("r")] == ["b", "c"]
+
+
+# -- rate -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_name", ["utube", "utubettl"])
+def test_take_when_a_rate_is_used_up_finds_none_until_its_oldest_lease_is_old_enough(
+    new_tube: NewTube, clock: ManualClock, type_name: str
+) -> None:
+    tube = new_tube(type_name, rate=Rate(2, 10))
+    tube.put_many(list("abcde"), utube="u")
+    tube.put("x", utube="v")
+
+    tube.ack(take(tube).task_id)
+    clock.advance(4)
+    tube.ack(take(tube).task_id)
+    assert taken_in_turn(tube, 2) == "x."
+    clock.advance(5.999_999)
+    assert taken_in_turn(tube, 1) == "."
+    clock.advance(0.000_001)
+    tube.ack(take(tube).task_id)
+    assert taken_in_turn(tube, 1) == "."
+    clock.advance(4)
+    assert taken_in_turn(tube, 1) == "d"
+
+
+def test_take_with_rate_and_parallel_one_also_waits_for_the_ack(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(2, 10))
+    tube.put_many(list("abc"), utube="u")
+
+    held = take(tube)
+    assert taken_in_turn(tube, 1) == "."
+    tube.ack(held.task_id)
+    held = take(tube)
+    clock.advance(10)
+    assert taken_in_turn(tube, 1) == "."
+    tube.ack(held.task_id)
+    assert taken_in_turn(tube, 1) == "c"
+
+
+def test_take_with_rate_and_parallel_keeps_both(new_tube: NewTube, clock: ManualClock) -> None:
+    tube = new_tube("utubettl", rate=Rate(3, 10), parallel=2)
+    tube.put_many(list("abcdefg"), utube="u")
+
+    first = one_by_one(tube, 2)
+    assert taken_in_turn(tube, 1) == "."
+    tube.ack_many(ids_of(first))
+    assert taken_in_turn(tube, 2) == "c."
+    clock.advance(10)
+    assert taken_in_turn(tube, 2) == "d."
+
+
+@pytest.mark.parametrize("verb", ["take_many", "take_arrow"])
+def test_take_of_several_when_less_is_left_of_the_rate_is_cut_to_it(
+    new_tube: NewTube, clock: ManualClock, verb: str
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(3, 10))
+    tube.put_many(list("abcdef"), utube="u")
+    tube.put_many(list("xy"), utube="v")
+    tube.ack(take(tube).task_id)
+    clock.advance(5)
+
+    taken = getattr(tube, verb)(9, per_utube=9)
+
+    assert (taken.count if verb == "take_arrow" else len(taken)) == 4
+    tube.release_all()
+    clock.advance(5)
+    assert data_of(tube.take_many(9, per_utube=9)) == ["b", "x"]
+
+
+def test_exchange_in_a_tube_with_rate_waits_for_the_moment(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(1, 10))
+    tube.put_many(list("abc"), utube="u")
+    held = take(tube)
+
+    assert tube.exchange(ack=[held.task_id], take=1, timeout=0) == []
+    clock.advance(10)
+    held = take(tube)
+    clock.advance(10)
+
+    assert data_of(tube.exchange(ack=[held.task_id], take=1)) == ["c"]
+
+
+def test_leases_with_rate_begin_at_the_moments_that_are_kept(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(2, 10))
+    tube.put_many(list("abc"), utube="u")
+    begun = []
+    for _ in range(3):
+        task = take(tube)
+        begun.append(task.taken_at)
+        tube.ack(task.task_id)
+        clock.advance(10)
+
+    (kept,) = tube._ctx.utube_history.all()
+
+    assert [to_us(moment) for moment in begun[1:] if moment] == list(kept.moments)
+
+
+def test_take_that_waits_when_a_rate_is_used_up_looks_at_the_moment_of_the_next_lease(
+    session: Session, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(1, 30))
+    theirs = session(config=QueueConfig(poll_first=1_000, poll_most=1_000))[tube.name]
+    tube.put_many(list("ab"), utube="u")
+    tube.ack(take(tube).task_id)
+    began = clock.now()
+
+    task = theirs.take(timeout=100)
+
+    assert task is not None
+    assert task.taken_at is not None
+    assert task.data == "b"
+    assert 30 <= (task.taken_at - began).total_seconds() < 30.01
+
+
+def test_take_in_a_tube_with_rate_commits_as_often_as_without(
+    new_tube: NewTube, clock: ManualClock, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(2, 1))
+    tube.put_many(list("abcdef"), utube="u")
+    tube.ack(take(tube).task_id)
+    before = versions()
+
+    held = take(tube)
+    taken = versions()
+    clock.advance(1)
+    held = tube.exchange(ack=[held.task_id], take=1)[0]
+    exchanged = versions()
+    tube.ack(held.task_id)
+
+    assert moved(before, taken) == {tube.name: 1, LOCKS: 1}
+    # The moment is one more commit of an exchange that keeps its sub-queue.
+    assert moved(taken, exchanged) == {tube.name: 1, LOCKS: 1}
+    assert moved(exchanged, versions()) == {tube.name: 1, LOCKS: 1}
+
+
+def test_rate_when_the_clock_of_another_host_is_ahead_counts_its_lease_as_now(
+    new_tube: NewTube, session: Session, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(1, 10))
+    tube.put_many(list("abc"), utube="u")
+    tube.ack(take(tube).task_id)
+    (kept,) = tube._ctx.utube_history.all()
+    ahead = kept.moments[0] + 100_000_000
+    table_lock = tube._ctx.utube_locks.table_lock
+    begun = [NewMoments("u", kept.text, [ahead])]
+    statement = tube._ctx.utube_history.acquire([], begun, "", ahead, 99)
+    tube._ctx.queue.loop.run("claim", table_lock, lambda: Plan(statement, lambda _: None))
+
+    assert taken_in_turn(tube, 1) == "."
+    clock.advance(100)
+    assert taken_in_turn(tube, 1) == "."
+    clock.advance(10)
+    assert taken_in_turn(tube, 1) == "b"
+
+
+def test_sweep_when_a_rate_is_not_used_any_more_forgets_its_moments(
+    queue: Queue, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", rate=Rate(2, 10))
+    for name in "uvw":
+        tube.put("a", utube=name)
+    tube.ack_many(ids_of(tube.take_many(3)))
+    clock.advance(5)
+    tube.put("b", utube="w")
+    tube.ack(take(tube).task_id)
+    queue.sweep()
+    assert len(tube._ctx.utube_history.all()) == 3
+    clock.advance(5)
+
+    queue.sweep()
+
+    assert [each.utube for each in tube._ctx.utube_history.all()] == ["w"]
+    clock.advance(5)
+    queue.sweep()
+    assert tube._ctx.utube_history.all() == []
+
+
+def test_alter_when_a_rate_changes_holds_for_the_next_lease(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", parallel=9)
+    theirs = seen_by(other, tube)
+    tube.put_many(list("abcdefghi"), utube="u")
+    tube.alter(rate=Rate(1, 10))
+
+    assert taken_in_turn(tube, 2) == "a."
+    # Who has not seen it takes without it, and is not counted.
+    assert taken_in_turn(theirs, 2) == "bc"
+    clock.advance(SEEN)
+    assert taken_in_turn(theirs, 1) == "."
+    clock.advance(10 - SEEN)
+    assert taken_in_turn(theirs, 2) == "d."
+    tube.alter(rate=Rate(3, 10))
+    assert taken_in_turn(tube, 3) == "ef."
+    tube.alter(rate=None)
+    assert taken_in_turn(tube, 2) == "gh"
+
+
+def test_takes_of_threads_in_a_tube_with_rate_share_it(
+    new_live_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_live_tube("utubettl", rate=Rate(3, 1_000), parallel=5)
+    tube.put_many(list("abcde"), utube="u")
+
+    waiting = [in_background(tube.take, timeout=0) for _ in range(8)]
+    found = [future.result(timeout=60) for future in waiting]
+
+    assert sorted(task.data for task in found if task is not None) == ["a", "b", "c"]
+
+
+# -- work -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"parallel": 9}, {"rate": Rate(1_000, 1), "parallel": 9}])
+def test_work_in_a_tube_with_limits_takes_none_ahead(
+    new_live_tube: NewTube, options: dict[str, Any]
+) -> None:
+    tube = new_live_tube("utubettl", **options)
+    for name in "uv":
+        tube.put_many(list(range(10)), utube=name)
+    held: list[int] = []
+
+    report = tube.work(
+        lambda _: held.append(len(list(tube.tasks_by_state("t")))), threads=2, per_utube=9, idle=0
+    )
+
+    assert report.done == 20
+    # Those in calls, and those that have ended since the last commit.
+    assert max(held) <= 4

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.concurrency.s3_store import served
 from tests.queries import select
-from tubeq_spark import CommitUnknownError, TubeqError
+from tubeq_spark import CommitUnknownError, Rate, TubeqError
 from tubeq_spark.storage.expression import row
 
 if TYPE_CHECKING:
@@ -37,11 +37,12 @@ _numbers = itertools.count()
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "limfifottl": ("limfifottl", {"capacity": 100}),
     "parallel": ("utubettl", {"parallel": 2}),
+    "rate": ("utubettl", {"parallel": 9, "rate": Rate(2, 10_000)}),
 }
 
 
 #: Those of which two tasks of a sub-queue may begin.
-LIMITED = ("parallel",)
+LIMITED = ("parallel", "rate")
 
 
 @dataclass
@@ -58,7 +59,8 @@ class Bench:
         """The tube."""
         if self.kind not in self.tubes:
             type_name, more = KINDS.get(self.kind, (self.kind, {}))
-            self.tubes[self.kind] = self.queue.create_tube(self.kind, type_name, **more)
+            name = f"{self.kind}_{next(_numbers)}"
+            self.tubes[self.kind] = self.queue.create_tube(name, type_name, **more)
         return self.tubes[self.kind]
 
     def put(self, letters: str, utubes: str = "") -> None:
@@ -81,7 +83,9 @@ class Bench:
         return " ".join(text for _, text in found)
 
     def empty(self) -> None:
-        """Begin anew."""
+        """Begin anew; what has begun by a rate counts for long, so with another tube."""
+        if self.kind == "rate":
+            self.tubes.pop(self.kind, None)
         if self.stored():
             self.tube.release_all()
             self.tube.truncate()

@@ -7,25 +7,36 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.concurrency.meetings import at_point
-from tests.concurrency.support import PAST_TTR, TTR, Hosts, ids_of, names, rows_of, two_hosts
+from tests.concurrency.support import TTR, Hosts, ids_of, names, rows_of, two_hosts
 from tests.thorough import thorough
-from tubeq_spark import TubeqError
+from tubeq_spark import Rate, TubeqError
+from tubeq_spark.model.times import to_us
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
+    from tubeq_spark.testing import ManualClock
 
 _numbers = itertools.count()
 #: How many tasks of the sub-queue may be taken at a time.
 MOST = 3
 MOST_STOPS = 30
+#: The tasks of the sub-queue.
+LETTERS = "abcdef"
+#: Seconds in which no more than `MOST` may begin; longer than a ttr.
+PERIOD = 3 * TTR
+LIMITS: dict[str, dict[str, Any]] = {
+    "parallel": {"parallel": MOST},
+    "rate": {"parallel": 9, "rate": Rate(MOST, PERIOD)},
+}
 
 #: Verbs on a tube, of which the session holds one task of the sub-queue.
 VERBS: dict[str, Callable[[Any, list[int]], object]] = {
@@ -57,16 +68,26 @@ MEETINGS = [
 
 @dataclass
 class Limited(Hosts):
-    """A tube with limits on two hosts."""
+    """A tube with limits on two hosts: up to `MOST` tasks are taken at a time, or begin in `PERIOD`."""
+
+    is_rated: bool
+
+    def begun(self) -> int:
+        """How many tasks count for the limit."""
+        if not self.is_rated:
+            return len(self.taken())
+        rows = rows_of(self.rival, "attempts")
+        return sum(row["attempts"] for row in rows) + len(LETTERS) - len(rows)
 
     def lay(self) -> tuple[list[int], list[int]]:
         """Put tasks of one sub-queue, and let each session take one of them."""
+        self.clock.advance(PERIOD)
         self.rival.release_all()
         self.rival.truncate()
         if self.locks():
             self.rivals.sweep()
             assert self.locks() == 0
-        self.rival.put_many(list("abcdef"), utube="u")
+        self.rival.put_many(list(LETTERS), utube="u")
         return ids_of(self.tube.take_many(1)), ids_of(self.rival.take_many(1))
 
     def taken(self) -> str:
@@ -80,21 +101,19 @@ class Limited(Hosts):
         return len(self.rival._ctx.utube_locks.all())
 
 
-def limited(engine: OnSpark, open_queue: OpenQueue, clock: Any, **options: Any) -> Limited:
-    """A new tube with limits, and its two sessions."""
+@pytest.fixture(scope="module", params=LIMITS)
+def limited(
+    request: pytest.FixtureRequest, engine: OnSpark, open_queue: OpenQueue, clock: ManualClock
+) -> Limited:
+    """A tube with a limit, and its two sessions."""
     probe, mine, rivals = two_hosts(open_queue)
     name = f"limited_{next(_numbers)}"
-    tube = engine.create_tube(mine, name, "utubettl", ttr=TTR, **options)
-    made = Limited(clock, probe, mine, tube, rivals, rivals[name])
+    tube = engine.create_tube(mine, name, "utubettl", ttr=TTR, **LIMITS[request.param])
+    is_rated = request.param == "rate"
+    made = Limited(clock, probe, mine, tube, rivals, rivals[name], is_rated)
     # Both have their leases: a stop in the middle of one is another test's.
     made.lay()
     return made
-
-
-@pytest.fixture(scope="module")
-def parallel(engine: OnSpark, open_queue: OpenQueue, clock: Any) -> Limited:
-    """A tube with parallel."""
-    return limited(engine, open_queue, clock, parallel=MOST)
 
 
 def outcome(verb: str, tube: Any, held: list[int]) -> object:
@@ -108,23 +127,23 @@ def outcome(verb: str, tube: Any, held: list[int]) -> object:
 @pytest.mark.without_spark
 @pytest.mark.parametrize(("mine", "theirs"), MEETINGS)
 def test_verb_when_a_rival_commits_at_any_step_begins_no_more_than_may(
-    parallel: Limited, mine: str, theirs: str
+    limited: Limited, mine: str, theirs: str
 ) -> None:
     for point in itertools.count():
-        held, rivals_held = parallel.lay()
+        held, rivals_held = limited.lay()
 
         def rival(held: list[int] = rivals_held) -> None:
-            assert outcome(theirs, parallel.rival, held) not in ("NotTakenError", "ConflictError")
+            assert outcome(theirs, limited.rival, held) not in ("NotTakenError", "ConflictError")
 
-        with at_point(parallel.probe, point, rival) as done:
-            found = outcome(mine, parallel.tube, held)
+        with at_point(limited.probe, point, rival) as done:
+            found = outcome(mine, limited.tube, held)
 
         assert found not in ("NotTakenError", "ConflictError")
-        assert len(parallel.taken()) <= MOST
+        assert limited.begun() <= MOST
         # And what is left of the room can be taken.
-        parallel.rival.take_many(MOST, per_utube=MOST)
-        assert len(parallel.taken()) == MOST
-        assert parallel.locks() == 0
+        limited.rival.take_many(MOST, per_utube=MOST)
+        assert limited.begun() == MOST
+        assert limited.locks() == 0
         if not done:
             break
 
@@ -132,56 +151,102 @@ def test_verb_when_a_rival_commits_at_any_step_begins_no_more_than_may(
 @pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["take_several", "exchange", *thorough("take_arrow")])
 def test_verb_when_it_stops_between_any_two_commits_blocks_nobody(
-    parallel: Limited, verb: str
+    limited: Limited, verb: str
 ) -> None:
     for commits in range(MOST_STOPS):
-        held, rivals_held = parallel.lay()
-        is_over = not parallel.probe.stopped_after(
-            commits, lambda: outcome(verb, parallel.tube, held)
+        held, rivals_held = limited.lay()
+        is_over = not limited.probe.stopped_after(
+            commits, partial(outcome, verb, limited.tube, held)
         )
 
-        assert len(parallel.taken()) <= MOST
-        parallel.rival.take_many(MOST, per_utube=MOST)
-        assert len(parallel.taken()) == MOST
-        assert "b" in parallel.taken()
-        parallel.clock.advance(PAST_TTR)
-        assert names(parallel.rival.take_many(MOST, per_utube=MOST)) in ("abc", "bcd")
+        assert limited.begun() <= MOST
+        limited.rival.take_many(MOST, per_utube=MOST)
+        # A take that stopped after it wrote a moment down has spent it.
+        assert limited.begun() == MOST or limited.is_rated
+        assert limited.begun() <= MOST
+        assert "b" in limited.taken()
+        limited.clock.advance(PERIOD)
+        assert names(limited.rival.take_many(MOST, per_utube=MOST)) in ("abc", "bcd")
         assert rivals_held
         if is_over:
             break
     assert commits > 3
-    parallel.rivals.sweep()
-    assert parallel.locks() == 0
+    limited.rivals.sweep()
+    assert limited.locks() == 0
 
 
 @pytest.mark.without_spark
-def test_take_when_its_lock_was_taken_over_while_it_paused_counts_anew(parallel: Limited) -> None:
-    parallel.lay()
+@pytest.mark.parametrize("limited", ["parallel"], indirect=True)
+def test_take_when_its_lock_was_taken_over_while_it_paused_counts_anew(limited: Limited) -> None:
+    limited.lay()
     taken: list[str] = []
 
     def take_over() -> None:
-        taken.append(names(parallel.rival.take_many(MOST, per_utube=MOST)))
+        taken.append(names(limited.rival.take_many(MOST, per_utube=MOST)))
 
-    with parallel.probe.interrupted("committed", "claim", take_over):
-        assert parallel.tube.take(0) is None
+    with limited.probe.interrupted("committed", "claim", take_over):
+        assert limited.tube.take(0) is None
 
     assert taken == ["c"]
-    assert parallel.taken() == "abc"
+    assert limited.taken() == "abc"
 
 
 @pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["parallel"], indirect=True)
 def test_take_when_a_rival_did_not_free_its_lock_replaces_it_without_a_fence(
-    parallel: Limited,
+    limited: Limited,
 ) -> None:
-    parallel.lay()
-    assert parallel.probe.stopped_after(2, lambda: parallel.tube.take(0))
-    assert (parallel.taken(), parallel.locks()) == ("abc", 1)
-    first = len(parallel.probe.events)
-    parallel.rival.release_all()
+    limited.lay()
+    assert limited.probe.stopped_after(2, lambda: limited.tube.take(0))
+    assert (limited.taken(), limited.locks()) == ("abc", 1)
+    first = len(limited.probe.events)
+    limited.rival.release_all()
 
     # The release has freed it: its take was committed.
-    assert parallel.locks() == 0
-    assert parallel.probe.stopped_after(2, lambda: parallel.tube.take(0))
-    assert names(parallel.tube.take_many(1)) == "b"
-    commits = [op for step, op in parallel.probe.events[first:] if step == "committed"]
+    assert limited.locks() == 0
+    assert limited.probe.stopped_after(2, lambda: limited.tube.take(0))
+    assert names(limited.tube.take_many(1)) == "b"
+    commits = [op for step, op in limited.probe.events[first:] if step == "committed"]
     assert commits == ["claim", "take", "claim", "take", "free"]
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["rate"], indirect=True)
+def test_take_when_it_pauses_after_it_wrote_its_moment_down_begins_its_lease_at_it(
+    limited: Limited,
+) -> None:
+    limited.lay()
+    written_us = limited.mine._context.now_us()
+    found: list[str] = []
+
+    def look() -> None:
+        limited.clock.advance(1)
+        found.append(names(limited.rival.take_many(MOST, per_utube=MOST)))
+
+    with limited.probe.interrupted("committed", "claim", look):
+        (task,) = limited.tube.take_many(1)
+
+    # What was left of the rate was its own by then.
+    assert found == [""]
+    assert task.taken_at is not None
+    assert to_us(task.taken_at) == written_us
+
+
+@pytest.mark.without_spark
+@pytest.mark.parametrize("limited", ["rate"], indirect=True)
+def test_take_when_its_merge_is_repeated_spends_one_moment(limited: Limited) -> None:
+    ids, _ = limited.lay()
+    limited.tube.ack_many(ids)
+    limited.clock.advance(PERIOD)
+
+    def move_head() -> None:
+        (head, *_) = limited.rival.tasks_by_state("r")
+        limited.rival.bury(head.task_id)
+
+    with limited.probe.interrupted("decided", "take", move_head):
+        assert names(limited.tube.take_many(1)) == "c"
+
+    (kept,) = limited.tube._ctx.utube_history.all()
+    now_us = limited.mine._context.now_us()
+    assert kept.moments.count(now_us) == 1
+    assert names(limited.rival.take_many(9, per_utube=9)) == "de"

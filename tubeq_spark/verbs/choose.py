@@ -112,6 +112,11 @@ class OrderChoice(Generic[H]):
     take_ids: Sequence[int | None]
     ends: Sequence[tuple[OrderPosition, int]]
 
+    @property
+    def begins_us(self) -> None:
+        """When its leases begin: when its statement is decided."""
+        return
+
     def destination(self, _utube: str | None, place: OrderPosition) -> tuple[int, int]:
         """The lease segment and the take id of a task."""
         lease_segment = self.ends[bisect_left(self.ends, place, key=lambda end: end[0])][1]

@@ -76,7 +76,7 @@ def _exchange(
         if choice is None:
             return Plan(None, lambda _: None)
         confirm(ctx, found)
-        lease = new_lease(ctx, choice.owner)
+        lease = new_lease(ctx, choice.owner, choice.begins_us)
 
         def finish(affected: Affected) -> tuple[NamedTasks, TakenRows | None]:
             # The ack stands, also where the take is undone: what comes next is then taken by itself.

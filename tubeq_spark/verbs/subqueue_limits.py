@@ -1,22 +1,26 @@
-"""The limits of sub-queues in one attempt of a take: how many of their tasks it may take.
+"""The limits of sub-queues in one attempt of a take: how many of their tasks may begin, and whose turn it is.
 
 They are looked at twice: before the take locks sub-queues, to choose among them, and after it. The
 second look counts. While the take has its locks, no other take begins tasks of these sub-queues, so what
-it has read can only become less.
+it has read can only become less. The moments of leases (`rate`, `order="fair"`) are written by the commit
+that locks, which fails if they have changed since the first look.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tubeq_spark.errors import ConflictError
+from tubeq_spark.model.limits import NewMoments, UtubeMoments, begun
 from tubeq_spark.model.times import us_from_seconds
-from tubeq_spark.storage.commit_loop import Stale
+from tubeq_spark.storage.commit_loop import Plan, Stale
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.runtime.context import TubeContext
@@ -29,25 +33,40 @@ _ANY_NUMBER = sys.maxsize
 class SubqueueLimits:
     """The limits of a tube's sub-queues at one moment. Without limits it reads nothing."""
 
-    def __init__(self, ctx: TubeContext, now_us: int, leaving: Sequence[StoredTask] = ()) -> None:
+    def __init__(
+        self,
+        ctx: TubeContext,
+        now_us: int,
+        leaving: Sequence[StoredTask] = (),
+        unused: Mapping[str | None, tuple[int, int]] | None = None,
+    ) -> None:
         """Limit a take.
 
         Args:
             ctx: The tube.
             now_us: The moment that the take is decided for.
             leaving: The tasks that are acked in the same commit.
+            unused: Leases that the take has written down, and that have not begun: how many of a moment.
         """
         self._ctx = ctx
         self._now_us = now_us
         self._leaving = Counter(row.utube for row in leaving)
-        self._parallel = ctx.record.options.parallel
+        self._unused = unused or {}
+        options = ctx.record.options
+        self._parallel = options.parallel
+        self._rate = options.rate
         self._counts = ctx.record.counts_taken
         self._taken: dict[str | None, TakenTasks] = {}
+        self._begun: dict[str | None, UtubeMoments] = {}
 
     @property
     def matter(self) -> bool:
         """Whether there are any."""
-        return self._counts
+        return self._counts or self._remembers
+
+    @property
+    def _remembers(self) -> bool:
+        return self._rate is not None
 
     @property
     def replace_locks(self) -> bool:
@@ -69,18 +88,45 @@ class SubqueueLimits:
         """Read what sub-queues have left. No commit.
 
         Returns:
-            Those that must not give a task.
+            Those of which as many tasks are taken as may be.
         """
+        if self._remembers:
+            self._begun = {each.utube: self._without_unused(each) for each in self._read_begun()}
         if not self._counts:
             return set()
         self._taken = self._ctx.subqueue_reader.taken(self._now_us)
-        return {utube for utube in self._taken if self._room(utube) <= 0}
+        return {utube for utube in self._taken if self._free(utube) <= 0}
+
+    def most_heads(self, wanted: int) -> int:
+        """How many heads must be read, so that so many may give tasks."""
+        if self._rate is None:
+            return wanted
+        return wanted + sum(self._within_rate(utube) <= 0 for utube in self._begun)
 
     def cut(self, heads: list[SubqueueHead]) -> list[SubqueueHead]:
-        """Sub-queues that may give tasks, each with as many as it may."""
+        """Sub-queues that may give tasks now, each with as many as it may.
+
+        If a rate keeps some of them, the tube's context says when the first of these may go on.
+        """
         if not self.matter:
             return heads
-        return [replace(h, count=min(h.count, self._room(h.utube))) for h in heads]
+        waiting = [head.utube for head in heads if self._within_rate(head.utube) <= 0]
+        self._ctx.next_begin.at_us = min(map(self._next_us, waiting), default=None)
+        return [
+            replace(head, count=min(head.count, room))
+            for head in heads
+            if (room := self._room(head.utube)) > 0
+        ]
+
+    def begun(self, quota: Mapping[str | None, int]) -> list[NewMoments]:
+        """What is written of the leases of some sub-queues before they begin."""
+        if not self._remembers:
+            return []
+        found = [(self._begun.get(utube) or UtubeMoments(utube), n) for utube, n in quota.items()]
+        return [
+            NewMoments(each.utube, each.text, begun(each.moments, self._now_us, n, self._kept))
+            for each, n in found
+        ]
 
     def confirmed(self, acquired: AcquiredSubqueues) -> AcquiredSubqueues:
         """What the sub-queues may give now that they are locked. No commit.
@@ -92,7 +138,7 @@ class SubqueueLimits:
             return acquired
         self._taken = self._ctx.subqueue_reader.taken(self._now_us, acquired.quota)
         quotas = [
-            {utube: min(n, self._room(utube)) for utube, n in quota.items()}
+            {utube: min(n, self._free(utube)) for utube, n in quota.items()}
             for quota in acquired.quotas
         ]
         if any(n <= 0 for quota in quotas for n in quota.values()):
@@ -101,9 +147,61 @@ class SubqueueLimits:
 
     def _room(self, utube: str | None) -> int:
         """How many tasks of a sub-queue may begin."""
+        return min(self._free(utube), self._within_rate(utube))
+
+    def _free(self, utube: str | None) -> int:
+        """How many more tasks of a sub-queue may be taken."""
+        if not self._counts:
+            return _ANY_NUMBER
         found = self._taken.get(utube)
         taken = 0 if found is None else found.count - self._leaving[utube]
         if self._parallel == 1:
             # Those of takes that began under `parallel > 1`, which have no lock.
             return 0 if taken > 0 else _ANY_NUMBER
         return self._parallel - taken
+
+    def _within_rate(self, utube: str | None) -> int:
+        """How many leases of a sub-queue may begin by its rate."""
+        if self._rate is None:
+            return _ANY_NUMBER
+        return self._rate.room(self._moments(utube), self._now_us)
+
+    def _next_us(self, utube: str | None) -> int:
+        if self._rate is None:
+            return self._now_us
+        return self._rate.next_us(self._moments(utube), self._now_us)
+
+    def _moments(self, utube: str | None) -> Sequence[int]:
+        return self._begun[utube].moments if utube in self._begun else ()
+
+    @property
+    def _kept(self) -> int:
+        """How many moments of a sub-queue are kept."""
+        return 1 if self._rate is None else self._rate.tasks
+
+    def _read_begun(self) -> list[UtubeMoments]:
+        return self._ctx.utube_history.all()
+
+    def _without_unused(self, found: UtubeMoments) -> UtubeMoments:
+        """The moments of leases that have begun: those of a MERGE that has failed have not."""
+        at_us, count = self._unused.get(found.utube, (0, 0))
+        moments = list(found.moments)
+        for _ in range(min(count, moments.count(at_us))):
+            moments.remove(at_us)
+        return replace(found, moments=tuple(moments))
+
+
+def forget_moments(ctx: TubeContext, now_us: int) -> None:
+    """Remove the moments of sub-queues that no take asks for any more. At most one commit."""
+    rate = ctx.record.options.rate
+    ended = [
+        each
+        for each in ctx.utube_history.all()
+        if rate is None or rate.room(each.moments, now_us) == rate.tasks
+    ]
+    if not ended:
+        return
+    operation_id = ctx.queue.session.segments(1)[0]
+    plan = Plan(ctx.utube_history.forget(ended, operation_id), lambda _: None)
+    with contextlib.suppress(ConflictError):
+        ctx.queue.loop_without_retry.run("forget", ctx.utube_locks.table_lock, lambda: plan)

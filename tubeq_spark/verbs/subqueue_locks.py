@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tubeq_spark.model.arguments import TakeRequest
+    from tubeq_spark.model.limits import NewMoments
     from tubeq_spark.model.stored_task import StoredTask
     from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.runtime.context import TubeContext
@@ -127,16 +128,30 @@ def fence(ctx: TubeContext, orphans: Sequence[UtubeLock], now_us: int) -> list[U
 
 
 def acquire(
-    ctx: TubeContext, wanted: Sequence[tuple[str | None, int, int | None]], owner: str, now_us: int
+    ctx: TubeContext,
+    wanted: Sequence[tuple[str | None, int, int | None]],
+    owner: str,
+    now_us: int,
+    begun: Sequence[NewMoments] = (),
 ) -> int:
-    """Lock sub-queues, each with a take id and the orphan that it replaces. One commit.
+    """Lock sub-queues, each with a take id and the lock that it replaces. One commit.
+
+    Args:
+        ctx: The tube.
+        wanted: What to lock.
+        owner: Who locks.
+        now_us: The moment.
+        begun: What is written of their leases, in the same commit.
 
     Returns:
-        How many it got: fewer than were wanted when others locked the rest first, none when it met
-        another commit.
+        How many rows it wrote: fewer than it was to when others locked the rest first, none when it met
+        another commit. With `begun` it is all or none.
     """
     operation_id = ctx.queue.session.segments(1)[0]
-    statement = ctx.utube_locks.acquire(wanted, owner, now_us, operation_id)
+    if begun:
+        statement = ctx.utube_history.acquire(wanted, begun, owner, now_us, operation_id)
+    else:
+        statement = ctx.utube_locks.acquire(wanted, owner, now_us, operation_id)
     table_lock = ctx.utube_locks.table_lock
     plan = Plan(statement, lambda affected: affected.total)
     try:
@@ -266,6 +281,7 @@ class AcquiredSubqueues:
         quotas: For each call: how many tasks of each sub-queue.
         whole: Whether that is all that these sub-queues have.
         alone: Whether one call has it all, nobody held a sub-queue, and no other had ready tasks.
+        begins_us: When its leases begin, if that was written down; `None`: when the MERGE is decided.
     """
 
     owner: str
@@ -275,6 +291,7 @@ class AcquiredSubqueues:
     quotas: list[dict[str | None, int]]
     whole: bool
     alone: bool
+    begins_us: int | None = None
 
     @property
     def used_take_ids(self) -> list[int]:

@@ -192,7 +192,7 @@ def _take(
         choice = take.choose(kind)
         if choice is None:
             return Plan(None, lambda _: [None] * len(requests))
-        lease = new_lease(ctx, choice.owner)
+        lease = new_lease(ctx, choice.owner, choice.begins_us)
 
         def finish(affected: Affected) -> list[H | None]:
             held = moved(choice, lease, affected) if affected.updated else {}
@@ -302,9 +302,11 @@ def wait_for(
         config=ctx.queue.config,
         changes=_changes(ctx, for_tasks=for_tasks) if timeout != 0 else lambda: 0,
         require_running=ctx.queue.require_running,
+        next_change=lambda: ctx.next_begin.seconds(ctx.queue.now_us()) if for_tasks else None,
     ):
         try:
             if for_tasks:
+                ctx.next_begin.at_us = None
                 end_lapsed_sessions(ctx)
             found = look()
             if found is None and end_dead_sessions(ctx):

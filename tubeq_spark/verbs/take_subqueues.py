@@ -14,7 +14,7 @@ others, these tasks are released first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tubeq_spark.storage.commit_loop import Stale
@@ -68,6 +68,8 @@ class Acquisition:
         self._limits = SubqueueLimits(ctx, 0)
         #: The tasks that an exchange acks: none of a take.
         self.leaving: list[StoredTask] = []
+        #: Leases that were written down for a MERGE that has failed: how many of a moment.
+        self._unused: dict[str | None, tuple[int, int]] = {}
         #: Whether a lock that an exchange was to keep was not there.
         self._has_lost = False
 
@@ -87,7 +89,7 @@ class Acquisition:
         self.free_abandoned()
         owner = ctx.queue.taker()
         now_us = ctx.queue.now_us()
-        self._limits = limits = SubqueueLimits(ctx, now_us, self.leaving)
+        self._limits = limits = SubqueueLimits(ctx, now_us, self.leaving, self._unused)
         heads, in_the_way, none_busy = self._free(now_us, mine)
         quotas = shared_out(heads, self._requests)
         chosen = {utube for quota in quotas for utube in quota}
@@ -105,16 +107,20 @@ class Acquisition:
         acquired = AcquiredSubqueues(owner, now_us, take_ids, mine, quotas, whole, alone)
         seen = {lock.utube: lock.take_id for lock in met}
         wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of.items() if u not in mine]
-        if not wanted:
+        begun = limits.begun(acquired.quota)
+        if not wanted and not begun:
             return limits.confirmed(acquired)
         # Recorded before the commit, so that a lock is also freed if its commit raised but
         # succeeded.
         self._abandoned = acquired.used_take_ids
-        got = subqueue_locks.acquire(ctx, wanted, owner, now_us)
-        if got < len(wanted):
+        got = subqueue_locks.acquire(ctx, wanted, owner, now_us, begun)
+        if got < len(wanted) + len(begun):
             if not got:
                 self._abandoned = []
             raise Stale
+        if begun:
+            self._unused |= {utube: (now_us, n) for utube, n in acquired.quota.items()}
+            acquired = replace(acquired, begins_us=now_us)
         return limits.confirmed(acquired)
 
     def _free(
@@ -141,7 +147,9 @@ class Acquisition:
                 busy = set()
             busy.update(lock.utube for lock in seen.fresh)
             busy |= limits.look()
-            heads = ctx.subqueue_reader.heads(now_us, ctx.max_attempts, busy, most + 1)
+            heads = ctx.subqueue_reader.heads(
+                now_us, ctx.max_attempts, busy, limits.most_heads(most + 1)
+            )
             # A lease that has ended may not be ready any more: written down, no touch revives it.
             has_ended = seen.has_ended or limits.have_ended
             if not has_ended and not any(head.in_lease_segment for head in heads):
@@ -163,6 +171,7 @@ class Acquisition:
             Whether it has given all tasks back.
         """
         ctx = self._ctx
+        self._used(acquired)
         if max(acquired.quota.values()) == 1 or not ctx.reader.is_behind(
             acquired.used_take_ids, acquired.now_us, ctx.max_attempts
         ):
@@ -173,6 +182,11 @@ class Acquisition:
         self._abandoned = abandoned
         return True
 
+    def _used(self, acquired: AcquiredSubqueues) -> None:
+        """Note that leases which were written down have begun."""
+        for utube in acquired.quota:
+            self._unused.pop(utube, None)
+
     def landed(self, acquired: AcquiredSubqueues, utubes: Iterable[str | None]) -> None:
         """After a committed MERGE: free the locked sub-queues without taken tasks, with `parallel > 1` all.
 
@@ -181,6 +195,7 @@ class Acquisition:
             utubes: The sub-queues that it took from.
         """
         self._abandoned = []
+        self._used(acquired)
         ctx, limits = self._ctx, self._limits
         if limits.replace_locks:
             # No lock is kept: what is acked may have those of takes under `parallel=1`.
@@ -259,6 +274,11 @@ class SubqueueChoice(Generic[H]):
     def now_us(self) -> int:
         """The time for which the sub-queues were chosen."""
         return self.acquired.now_us
+
+    @property
+    def begins_us(self) -> int | None:
+        """When its leases begin, if that was written down."""
+        return self.acquired.begins_us
 
     @property
     def take_ids(self) -> Sequence[int | None]:
