@@ -524,10 +524,172 @@ def test_takes_of_threads_in_a_tube_with_rate_share_it(
     assert sorted(task.data for task in found if task is not None) == ["a", "b", "c"]
 
 
+# -- most_taken -----------------------------------------------------------------------------------
+
+TYPES = ("fifo", "fifottl", "limfifottl", "utube", "utubettl")
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+def test_take_when_most_taken_tasks_are_taken_finds_none(
+    new_tube: NewTube, other: Queue, type_name: str
+) -> None:
+    tube = new_tube(type_name, most_taken=3)
+    theirs = seen_by(other, tube)
+    for letter in "abcdefg":
+        tube.put(letter, **({"utube": letter} if type_name.startswith("utube") else {}))
+
+    held = one_by_one(tube, 2)
+    assert taken_in_turn(theirs, 2) == "c."
+    tube.ack(held[0].task_id)
+    assert data_of(theirs.take_many(9)) == ["d"]
+    tube.release(held[1].task_id)
+    assert data_of(tube.take_many(9)) == ["b"]
+    assert taken_in_turn(theirs, 1) == "."
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+@pytest.mark.parametrize("verb", ["take_many", "take_arrow"])
+def test_take_of_several_when_less_of_the_tube_is_free_is_cut_to_it(
+    new_tube: NewTube, type_name: str, verb: str
+) -> None:
+    tube = new_tube(type_name, most_taken=3)
+    for letter in "abcdef":
+        tube.put(letter, **({"utube": letter} if type_name.startswith("utube") else {}))
+    held = take(tube)
+
+    taken = getattr(tube, verb)(9)
+
+    assert (taken.count if verb == "take_arrow" else len(taken)) == 2
+    assert (tube.take_arrow(9).count, tube.take(timeout=0)) == (0, None)
+    tube.ack(held.task_id)
+    assert taken_in_turn(tube, 2) == "d."
+
+
+@pytest.mark.parametrize("type_name", TYPES)
+def test_exchange_in_a_tube_with_most_taken_counts_what_it_acks_as_free(
+    new_tube: NewTube, type_name: str
+) -> None:
+    tube = new_tube(type_name, most_taken=3)
+    for letter in "abcdefgh":
+        tube.put(letter, **({"utube": letter} if type_name.startswith("utube") else {}))
+    held = tube.take_many(2)
+
+    taken = tube.exchange(ack=ids_of(held), take=9)
+
+    assert data_of(taken) == ["c", "d", "e"]
+    assert data_of(tube.exchange(ack=ids_of(taken), take=2)) == ["f", "g"]
+    assert taken_in_turn(tube, 2) == "h."
+
+
+def test_take_when_a_lease_of_most_taken_ends_takes_again(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", most_taken=1, ttr=TTR)
+    tube.put_many(list("ab"))
+    take(tube)
+    assert taken_in_turn(tube, 1) == "."
+
+    clock.advance(TTR)
+
+    assert taken_in_turn(tube, 2) == "a."
+
+
+def test_take_in_a_tube_with_most_taken_commits_once_and_writes_its_sequence_once(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("fifottl", most_taken=5)
+    tube.put_many(list("abcde"))
+    before = versions()
+
+    first = take(tube)
+    began = versions()
+    second = take(tube)
+    taken = versions()
+    tube.ack_many([first.task_id, second.task_id])
+    acked = versions()
+    tube.exchange(ack=ids_of(tube.take_many(1)), take=1)
+
+    assert moved(before, began) == {tube.name: 2}
+    assert moved(began, taken) == {tube.name: 1}
+    assert moved(taken, acked) == {tube.name: 1}
+    assert moved(acked, versions()) == {tube.name: 2}
+
+
+def test_tube_with_most_taken_counts_lists_and_empties_tasks_alone(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("fifottl", most_taken=2)
+    tube.put_many(list("abc"))
+    held = tube.take_many(2)
+    tube.ack(held[0].task_id)
+    queue.sweep()
+
+    tasks = queue.statistics(tube.name)["tasks"]
+
+    assert (tasks["total"], tasks["taken"], tasks["ready"], tasks["done"]) == (2, 1, 1, 1)
+    tube.truncate()
+    assert queue.statistics(tube.name)["tasks"]["total"] == 0
+    tube.put("d")
+    assert taken_in_turn(tube, 2) == "d."
+    tube.release_all()
+    tube.drop()
+    again = queue.create_tube(tube.name, "fifottl", most_taken=1)
+    again.put_many(list("ef"))
+    assert taken_in_turn(again, 2) == "e."
+
+
+def test_take_that_waits_in_a_tube_with_most_taken_takes_after_an_ack(
+    new_live_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_live_tube("fifo", most_taken=1)
+    tube.put_many(list("ab"))
+    held = take(tube)
+    waiting = in_background(tube.take, timeout=60)
+
+    tube.ack(held.task_id)
+
+    assert data_of([waiting.result(timeout=60)]) == ["b"]
+
+
+def test_takes_of_threads_in_a_tube_with_most_taken_share_the_room(
+    new_live_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_live_tube("fifo", most_taken=3)
+    tube.put_many(list("abcdef"))
+
+    waiting = [in_background(tube.take, timeout=0) for _ in range(8)]
+    found = [future.result(timeout=60) for future in waiting]
+
+    assert sorted(task.data for task in found if task is not None) == ["a", "b", "c"]
+
+
+def test_alter_when_most_taken_changes_holds_for_the_next_take(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo")
+    theirs = seen_by(other, tube)
+    tube.put_many(list("abcdefgh"))
+    held = tube.take_many(3)
+
+    tube.alter(most_taken=2)
+    assert taken_in_turn(tube, 1) == "."
+    assert taken_in_turn(theirs, 1) == "d"
+    clock.advance(SEEN)
+    assert taken_in_turn(theirs, 1) == "."
+    tube.ack_many(ids_of(held))
+    assert taken_in_turn(theirs, 2) == "e."
+    tube.alter(most_taken=4)
+    assert data_of(tube.take_many(9)) == ["f", "g"]
+    tube.alter(most_taken=None)
+    assert taken_in_turn(tube, 1) == "h"
+
+
 # -- work -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{"parallel": 9}, {"rate": Rate(1_000, 1), "parallel": 9}])
+@pytest.mark.parametrize(
+    "options", [{"parallel": 9}, {"rate": Rate(1_000, 1), "parallel": 9}, {"most_taken": 99}]
+)
 def test_work_in_a_tube_with_limits_takes_none_ahead(
     new_live_tube: NewTube, options: dict[str, Any]
 ) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tests.acceptance.support import OnSpark
     from tests.concurrency.support import OpenQueue
+    from tubeq_spark import Task
     from tubeq_spark.testing import ManualClock
 
 _numbers = itertools.count()
@@ -36,14 +37,29 @@ PERIOD = 3 * TTR
 LIMITS: dict[str, dict[str, Any]] = {
     "parallel": {"parallel": MOST},
     "rate": {"parallel": 9, "rate": Rate(MOST, PERIOD)},
+    "most_taken": {"most_taken": MOST},
 }
+
+
+def each(tube: Any) -> int:
+    """How many tasks of a sub-queue its takes ask for."""
+    return MOST if tube.type == "utubettl" else 1
+
+
+def take_several(tube: Any) -> list[Task]:
+    """Take as many as may be taken."""
+    tasks: list[Task] = tube.take_many(MOST, per_utube=each(tube))
+    return tasks
+
 
 #: Verbs on a tube, of which the session holds one task of the sub-queue.
 VERBS: dict[str, Callable[[Any, list[int]], object]] = {
     "take": lambda tube, _: tube.take(timeout=0),
-    "take_several": lambda tube, _: tube.take_many(MOST, per_utube=MOST),
-    "take_arrow": lambda tube, _: tube.take_arrow(MOST, per_utube=MOST).count,
-    "exchange": lambda tube, held: tube.exchange(ack=held, take=MOST, per_utube=MOST, timeout=0),
+    "take_several": lambda tube, _: take_several(tube),
+    "take_arrow": lambda tube, _: tube.take_arrow(MOST, per_utube=each(tube)).count,
+    "exchange": lambda tube, held: tube.exchange(
+        ack=held, take=MOST, per_utube=each(tube), timeout=0
+    ),
     "ack": lambda tube, held: tube.ack_many(held),
     "release": lambda tube, held: tube.release_many(held),
 }
@@ -87,7 +103,8 @@ class Limited(Hosts):
         if self.locks():
             self.rivals.sweep()
             assert self.locks() == 0
-        self.rival.put_many(list(LETTERS), utube="u")
+        named = {"utube": "u"} if self.tube.type == "utubettl" else {}
+        self.rival.put_many(list(LETTERS), **named)
         return ids_of(self.tube.take_many(1)), ids_of(self.rival.take_many(1))
 
     def taken(self) -> str:
@@ -95,6 +112,10 @@ class Limited(Hosts):
         rows = sorted(rows_of(self.rival, "task_id", "data", "state"), key=lambda r: r["task_id"])
         assert len({row["task_id"] for row in rows}) == len(rows)
         return "".join(row["data"].strip('"') for row in rows if row["state"] == "t")
+
+    def take_rest(self) -> str:
+        """What the rival takes, as much as it may."""
+        return names(take_several(self.rival))
 
     def locks(self) -> int:
         """How many sub-queues are locked."""
@@ -108,7 +129,8 @@ def limited(
     """A tube with a limit, and its two sessions."""
     probe, mine, rivals = two_hosts(open_queue)
     name = f"limited_{next(_numbers)}"
-    tube = engine.create_tube(mine, name, "utubettl", ttr=TTR, **LIMITS[request.param])
+    type_name = "fifottl" if request.param == "most_taken" else "utubettl"
+    tube = engine.create_tube(mine, name, type_name, ttr=TTR, **LIMITS[request.param])
     is_rated = request.param == "rate"
     made = Limited(clock, probe, mine, tube, rivals, rivals[name], is_rated)
     # Both have their leases: a stop in the middle of one is another test's.
@@ -141,7 +163,7 @@ def test_verb_when_a_rival_commits_at_any_step_begins_no_more_than_may(
         assert found not in ("NotTakenError", "ConflictError")
         assert limited.begun() <= MOST
         # And what is left of the room can be taken.
-        limited.rival.take_many(MOST, per_utube=MOST)
+        limited.take_rest()
         assert limited.begun() == MOST
         assert limited.locks() == 0
         if not done:
@@ -160,17 +182,17 @@ def test_verb_when_it_stops_between_any_two_commits_blocks_nobody(
         )
 
         assert limited.begun() <= MOST
-        limited.rival.take_many(MOST, per_utube=MOST)
+        limited.take_rest()
         # A take that stopped after it wrote a moment down has spent it.
         assert limited.begun() == MOST or limited.is_rated
         assert limited.begun() <= MOST
         assert "b" in limited.taken()
         limited.clock.advance(PERIOD)
-        assert names(limited.rival.take_many(MOST, per_utube=MOST)) in ("abc", "bcd")
+        assert limited.take_rest() in ("abc", "bcd")
         assert rivals_held
         if is_over:
             break
-    assert commits > 3
+    assert commits > 1
     limited.rivals.sweep()
     assert limited.locks() == 0
 
@@ -182,7 +204,7 @@ def test_take_when_its_lock_was_taken_over_while_it_paused_counts_anew(limited: 
     taken: list[str] = []
 
     def take_over() -> None:
-        taken.append(names(limited.rival.take_many(MOST, per_utube=MOST)))
+        taken.append(limited.take_rest())
 
     with limited.probe.interrupted("committed", "claim", take_over):
         assert limited.tube.take(0) is None
@@ -221,7 +243,7 @@ def test_take_when_it_pauses_after_it_wrote_its_moment_down_begins_its_lease_at_
 
     def look() -> None:
         limited.clock.advance(1)
-        found.append(names(limited.rival.take_many(MOST, per_utube=MOST)))
+        found.append(limited.take_rest())
 
     with limited.probe.interrupted("committed", "claim", look):
         (task,) = limited.tube.take_many(1)

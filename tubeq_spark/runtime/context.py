@@ -15,6 +15,7 @@ from tubeq_spark.model.states import QueueState
 from tubeq_spark.model.times import to_us
 from tubeq_spark.runtime.events import Callback, TubeEvents
 from tubeq_spark.storage.outcome import is_missing_table, is_unreachable, out_of_reach
+from tubeq_spark.storage.tables.taken_gate import TakenGate
 from tubeq_spark.storage.tables.utube_history import UtubeHistory
 from tubeq_spark.storage.uninterrupted import uninterrupted
 from tubeq_spark.task import TaskState
@@ -259,6 +260,12 @@ class TubeContext:
     def utube_history(self) -> UtubeHistory:
         """When leases of its sub-queues began."""
         return UtubeHistory(self.queue.engine, self.utube_locks.table, self.record.id)
+
+    @property
+    def taken_gate(self) -> TakenGate:
+        """Its takes, where `most_taken` limits them."""
+        fresh = lambda: self.queue.session.segments(1)[0]  # noqa: E731
+        return TakenGate(self.queue.engine, self.table, fresh)
 
     @property
     def max_attempts(self) -> int | None:

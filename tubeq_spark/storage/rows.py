@@ -295,6 +295,21 @@ class TakenTasks:
 
 
 @dataclass(frozen=True, slots=True)
+class TakenState:
+    """What a take reads, from one version of the table.
+
+    Attributes:
+        sequence: Of the last take; `None`: nobody has written it yet.
+        taken: Rows that are stored as taken.
+        ended: How many of their leases have ended, which nobody has written down.
+    """
+
+    sequence: int | None
+    taken: int
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
 class UtubeLock:
     """A lock on a sub-queue.
 

@@ -25,6 +25,7 @@ from tubeq_spark.storage.statement import SettleRow
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.bury_unreadable import readable
 from tubeq_spark.verbs.expire import end_due, write_down
+from tubeq_spark.verbs.most_taken import within
 from tubeq_spark.verbs.renew import out_of_order
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class TakeInOrder:
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Take for some calls at once, each of them in turn."""
         self._ctx = ctx
-        self._counts = [request.count for request in requests]
+        self._requests = requests
+        #: How many tasks all calls may get; `None`: as many as they ask for.
+        self.room: int | None = None
         #: The tasks that the newest attempt was to move.
         self.chosen: OrderChoice[Any] | None = None
 
@@ -75,17 +78,18 @@ class TakeInOrder:
         """
         ctx = self._ctx
         owner, now_us = ctx.queue.taker(), ctx.queue.now_us()
-        tasks = kind.first(ctx, now_us, sum(self._counts))
+        counts = [request.count for request in within(self._requests, self.room)]
+        tasks = kind.first(ctx, now_us, sum(counts))
         if tasks.in_lease_segment:
             end_due(ctx, now_us)
-            tasks = kind.first(ctx, now_us, sum(self._counts))
+            tasks = kind.first(ctx, now_us, sum(counts))
             if tasks.in_lease_segment:
                 raise Stale
-        lasts = tasks.shares(self._counts)
+        lasts = tasks.shares(counts)
         if not lasts:
             return None
         lease_segments = ctx.queue.session.segments(len(lasts))
-        calls = [*lease_segments, *[None] * (len(self._counts) - len(lasts))]
+        calls = [*lease_segments, *[None] * (len(counts) - len(lasts))]
         ends = list(zip(lasts, lease_segments, strict=True))
         choice = OrderChoice(ctx, tasks, owner, now_us, calls, ends)
         self.chosen = choice

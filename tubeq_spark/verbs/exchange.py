@@ -12,6 +12,7 @@ from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.task import Task, TaskState
 from tubeq_spark.verbs.choose import ChosenRows
 from tubeq_spark.verbs.locate import Memory, NamedTasks, confirm, held
+from tubeq_spark.verbs.most_taken import room
 from tubeq_spark.verbs.renew import new_lease, outlast
 from tubeq_spark.verbs.settle import ack
 from tubeq_spark.verbs.take import begin_take, handed_out, moved, run
@@ -72,7 +73,9 @@ def _exchange(
         ctx.queue.taker()
         found = held(ctx, ids, ctx.queue.now_us(), remembered=memory.once())
         kept = take.kept(ids, found) if found.whole else None
-        choice = None if kept is None else take.choose(ChosenRows, kept)
+        left = room(ctx, len(found.rows))
+        take.room = left.tasks
+        choice = None if kept is None or left.tasks == 0 else take.choose(ChosenRows, kept)
         if choice is None:
             return Plan(None, lambda _: None)
         confirm(ctx, found)
@@ -80,10 +83,10 @@ def _exchange(
 
         def finish(affected: Affected) -> tuple[NamedTasks, TakenRows | None]:
             # The ack stands, also where the take is undone: what comes next is then taken by itself.
-            taken = moved(choice, lease, affected).values()
+            taken = moved(choice, lease, left.counted(affected)).values()
             rows = sorted((row for part in taken for row in part.rows), key=position_of)
             return found, TakenRows(rows, lease) if rows else None
 
-        return Plan(choice.exchange(found, lease), finish)
+        return Plan(left.passing(choice.exchange(found, lease)), finish)
 
     return run(ctx, take, "exchange", attempt)

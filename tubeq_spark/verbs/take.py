@@ -33,6 +33,7 @@ from tubeq_spark.storage.uninterrupted import if_interrupted
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.choose import ChosenRows, ChosenSegments, ChosenTasks, TakeInOrder
 from tubeq_spark.verbs.expire import end_dead_sessions, end_lapsed_sessions
+from tubeq_spark.verbs.most_taken import room
 from tubeq_spark.verbs.renew import give_back_unknown, give_up, new_lease, outlast
 from tubeq_spark.verbs.take_subqueues import TakeSubqueues
 
@@ -189,18 +190,21 @@ def _take(
     take = begin_take(ctx, requests)
 
     def attempt() -> Plan[list[H | None]]:
-        choice = take.choose(kind)
+        left = room(ctx)
+        take.room = left.tasks
+        choice = None if left.tasks == 0 else take.choose(kind)
         if choice is None:
             return Plan(None, lambda _: [None] * len(requests))
         lease = new_lease(ctx, choice.owner, choice.begins_us)
 
-        def finish(affected: Affected) -> list[H | None]:
+        def finish(changed: Affected) -> list[H | None]:
+            affected = left.counted(changed)
             held = moved(choice, lease, affected) if affected.updated else {}
             if not held:
                 raise Stale
             return [None if take_id is None else held.get(take_id) for take_id in choice.take_ids]
 
-        return Plan(choice.take(lease), finish)
+        return Plan(left.passing(choice.take(lease)), finish)
 
     return run(ctx, take, "take", attempt)
 
@@ -258,7 +262,7 @@ def moved(
 
 #: Operations that make no task ready, and no room.
 _MOVES = ("take", "touch", "renew", "fold", "leftovers", "sum_ended")
-#: These verbs make a task ready only by freeing a sub-queue.
+#: These verbs make a task ready only by freeing a sub-queue, or room in a tube with `most_taken`.
 _ENDS = ("ack", "bury", "delete", "truncate")
 
 
@@ -268,7 +272,8 @@ def _changes(ctx: TubeContext, *, for_tasks: bool) -> Callable[[], object]:
     if synced is None:
         return lambda: ctx.table_lock.changes
     moves = (*_MOVES, "put") if not for_tasks else _MOVES
-    ends = _ENDS if for_tasks and not ctx.driver.subqueues else ()
+    makes_room = ctx.driver.subqueues or ctx.record.options.most_taken is not None
+    ends = _ENDS if for_tasks and not makes_room else ()
     arrivals = Arrivals(synced.log, (*moves, *ends))
     return lambda: (ctx.table_lock.changes, arrivals.count())
 

@@ -21,6 +21,7 @@ from tubeq_spark.storage.commit_loop import Stale
 from tubeq_spark.storage.statement import ExchangedRow
 from tubeq_spark.verbs import subqueue_locks
 from tubeq_spark.verbs.expire import end_due
+from tubeq_spark.verbs.most_taken import within
 from tubeq_spark.verbs.renew import give_back
 from tubeq_spark.verbs.subqueue_limits import SubqueueLimits
 from tubeq_spark.verbs.subqueue_locks import AcquiredSubqueues, shared_out, shares_of
@@ -63,7 +64,9 @@ class Acquisition:
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
         """Lock for some calls at once."""
         self._ctx = ctx
-        self._requests = requests
+        self._all_requests = requests
+        #: How many tasks all calls may get; `None`: as many as they ask for.
+        self.room: int | None = None
         self._abandoned: list[int] = []
         self._limits = SubqueueLimits(ctx, 0)
         #: The tasks that an exchange acks: none of a take.
@@ -72,6 +75,10 @@ class Acquisition:
         self._unused: dict[str | None, tuple[int, int]] = {}
         #: Whether a lock that an exchange was to keep was not there.
         self._has_lost = False
+
+    @property
+    def _requests(self) -> Sequence[TakeRequest]:
+        return within(self._all_requests, self.room)
 
     def free_abandoned(self) -> None:
         """Free the locks for a MERGE that has failed: no task was taken."""
@@ -220,6 +227,8 @@ class TakeSubqueues:
         """Take for some calls at once; each gets its own sub-queues."""
         self._ctx = ctx
         self._acquisition = Acquisition(ctx, requests)
+        #: How many tasks all calls may get; `None`: as many as they ask for.
+        self.room: int | None = None
         #: The tasks that the newest attempt was to move.
         self.chosen: SubqueueChoice[Any] | None = None
 
@@ -245,6 +254,7 @@ class TakeSubqueues:
         Raises:
             Stale: A rival came first.
         """
+        self._acquisition.room = self.room
         acquired = self._acquisition.acquire(kept)
         if acquired is None:
             return None
