@@ -295,7 +295,8 @@ class Queue:
                 fails may have counted, too (utube types).
             order: `"fifo"`: among sub-queues of one priority the one with the oldest task comes first;
                 `"fair"`: the one that was served longest ago (utube types).
-            most_taken: How many tasks of the tube may be taken at a time, >= 1.
+            most_taken: How many tasks of the tube may be taken at a time, >= 1. Takes of such a tube conflict
+                with each other.
             aging: Seconds of waiting after which a task comes before newer ones of one priority higher, > 0
                 (types with ttl; not with `"fair"`).
             unique_for: Seconds for which the key of a task stays in use after the task has gone, >= 0.

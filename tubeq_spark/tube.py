@@ -16,6 +16,8 @@ none. A sub-queue that another take has locked at this moment gives nothing.
 With `rate` the commit that locks also writes the moments at which the leases begin, and fails if another take
 has changed them. So an exchange makes this commit, too, where it keeps a sub-queue. A take that fails after it
 may have used up a part of the rate. Off local files rates hold within `config.clock_skew`.
+
+With `most_taken` takes conflict with each other, and are retried. The first one of all makes one more commit.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ _numbers = itertools.count()
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "limfifottl": ("limfifottl", {"capacity": 100}),
     "parallel": ("utubettl", {"parallel": 2}),
+    "most_taken": ("fifottl", {"most_taken": 2}),
     "rate": ("utubettl", {"parallel": 9, "rate": Rate(2, 10_000)}),
 }
 
@@ -332,6 +333,22 @@ CASES = (
             kind,
         )
         for kind in LIMITED
+    ),
+    Case(
+        "take_with_most_taken",
+        lambda b: b.put("abc"),
+        lambda b, _: letters(b.tube.take(0) for _ in range(3)),
+        "ab.",
+        "at bt cr",
+        "most_taken",
+    ),
+    Case(
+        "exchange_with_most_taken",
+        lambda b: (b.taken("a"), b.put("bcd"))[0],
+        lambda b, ids: letters(b.tube.exchange(ack=ids, take=3)),
+        "bc",
+        "bt ct dr",
+        "most_taken",
     ),
     Case("create_tube", lambda _: None, created, "a.", ""),
     Case("create_tube_anew", lambda _: None, created_anew, "b.", ""),
