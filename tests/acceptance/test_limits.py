@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import data_of, ids_of, take
 from tests.acceptance.test_alter import SEEN, moved, seen_by
+from tests.thorough import thorough
 from tubeq_spark import PutItem, QueueConfig, Rate
 from tubeq_spark.model.limits import NewMoments
 from tubeq_spark.model.times import to_us
@@ -682,6 +684,162 @@ def test_alter_when_most_taken_changes_holds_for_the_next_take(
     assert data_of(tube.take_many(9)) == ["f", "g"]
     tube.alter(most_taken=None)
     assert taken_in_turn(tube, 1) == "h"
+
+
+# -- order="fair" ------------------------------------------------------------------------------------
+
+
+def served(tube: Tube, count: int) -> str:
+    """The data of so many tasks, each taken and acked before the next."""
+    letters = []
+    for _ in range(count):
+        task = tube.take(timeout=0)
+        if task is None:
+            break
+        letters.append(task.data)
+        tube.ack(task.task_id)
+    return "".join(letters)
+
+
+@pytest.mark.parametrize("type_name", ["utube", "utubettl"])
+def test_take_in_a_fair_tube_serves_each_subqueue_in_its_turn(
+    new_tube: NewTube, type_name: str
+) -> None:
+    tube = new_tube(type_name, order="fair")
+    for name in "uvw":
+        tube.put_many([name] * 3, utube=name)
+
+    assert served(tube, 10) == "uvwuvwuvw"
+
+
+def test_take_in_a_fair_tube_goes_by_priority_first(new_tube: NewTube, clock: ManualClock) -> None:
+    tube = new_tube("utubettl", order="fair")
+    for name, pri in {"u": 1, "v": 0, "w": 1, "x": 0}.items():
+        clock.advance(1)
+        tube.put_many([name] * 2, utube=name, pri=pri)
+
+    assert served(tube, 8) == "vxvxuwuw"
+
+
+def test_take_in_a_fair_tube_counts_from_the_last_lease_or_the_first_task_that_waits(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", order="fair")
+    tube.put_many(list("aaaa"), utube="a")
+    assert served(tube, 1) == "a"
+    clock.advance(1)
+    tube.put("b", utube="b")
+    clock.advance(1)
+    tube.put("c", utube="c")
+
+    # The last lease of the first came before the others did.
+    assert served(tube, 5) == "abcaa"
+
+
+def test_take_in_a_fair_tube_when_new_subqueues_keep_coming_starves_nobody(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", order="fair")
+    tube.put_many(["u"] * 20, utube="u")
+    found = ""
+    for number in range(20):
+        tube.put_many(["."], utube=f"new {number}")
+        clock.advance(0.1)
+        found += served(tube, 1)
+        found += served(tube, 1) if number % 2 else ""
+
+    assert found.count("u") >= 5
+    assert found.count(".") >= 10
+
+
+@pytest.mark.parametrize("size", [10_000, *thorough(100_000)])
+def test_take_in_a_fair_tube_serves_99_small_subqueues_beside_a_large_one(
+    request: pytest.FixtureRequest, new_tube: NewTube, clock: ManualClock, size: int
+) -> None:
+    if size > 10_000 and request.node.callspec.params["engine"] != "native":
+        pytest.skip("one engine shows it")
+    tube = new_tube("utube", order="fair")
+    tube.put_arrow(pa.table({"data": ['"."'] * size, "utube": ["large"] * size}))
+    clock.advance(1)
+    tube.put_many([PutItem("s", utube=f"small {number}") for number in range(99)])
+
+    assert served(tube, 100).count("s") == 99
+
+
+def test_take_of_several_in_a_fair_tube_takes_in_turn(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", order="fair")
+    for name in "uvwx":
+        tube.put_many([name] * 4, utube=name)
+
+    first = tube.take_many(2)
+    second = tube.take_many(4, per_utube=2)
+    tube.ack_many(ids_of([*first, *second]))
+    batch = tube.take_arrow(2)
+
+    assert (data_of(first), data_of(second)) == (["u", "v"], ["w", "w", "x", "x"])
+    assert sorted(batch.table.column("utube").to_pylist()) == ["u", "v"]
+
+
+def test_exchange_in_a_fair_tube_leaves_its_subqueue_to_the_next_turn(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("utubettl", order="fair")
+    for name in "uv":
+        tube.put_many([name] * 3, utube=name)
+    held = tube.take_many(1)
+    found = data_of(held)
+    before = versions()
+
+    for _ in range(5):
+        held = tube.exchange(ack=ids_of(held), take=1, timeout=0)
+        found += data_of(held)
+
+    assert found == list("uvuvuv")
+    # Each locks and writes down its turn, and frees the sub-queue that it leaves.
+    assert moved(before, versions()) == {tube.name: 5, LOCKS: 10}
+
+
+def test_take_in_a_fair_tube_with_rate_and_parallel_keeps_all_of_them(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl", order="fair", rate=Rate(2, 10), parallel=2, most_taken=5)
+    for name in "uvw":
+        tube.put_many([name] * 5, utube=name)
+
+    assert taken_in_turn(tube, 6) == "uvwuv."
+    tube.release_all()
+    assert taken_in_turn(tube, 2) == "w."
+    clock.advance(10)
+    assert taken_in_turn(tube, 6) == "uvwu.."
+
+
+def test_sweep_of_a_fair_tube_forgets_subqueues_without_tasks(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    tube = new_tube("utubettl", order="fair")
+    tube.put_many(["u", "u"], utube="u")
+    tube.put_many(["v"], utube="v")
+    served(tube, 2)
+
+    queue.sweep()
+    kept = [each.utube for each in tube._ctx.utube_history.all()]
+    tube.alter(order="fifo")
+    queue.sweep()
+
+    assert kept == ["u"]
+    assert tube._ctx.utube_history.all() == []
+
+
+def test_alter_when_the_order_becomes_fair_takes_in_turn_from_then_on(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl")
+    for name in "uv":
+        tube.put_many([name] * 4, utube=name)
+    assert served(tube, 2) == "uu"
+
+    tube.alter(order="fair")
+    assert served(tube, 2) == "uv"
+    tube.alter(order="fifo")
+    assert served(tube, 2) == "uv"
 
 
 # -- work -----------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "limfifottl": ("limfifottl", {"capacity": 100}),
     "parallel": ("utubettl", {"parallel": 2}),
     "most_taken": ("fifottl", {"most_taken": 2}),
+    "fair": ("utubettl", {"order": "fair"}),
     "rate": ("utubettl", {"parallel": 9, "rate": Rate(2, 10_000)}),
 }
 
@@ -333,6 +334,14 @@ CASES = (
             kind,
         )
         for kind in LIMITED
+    ),
+    Case(
+        "take_in_a_fair_tube",
+        lambda b: b.put("abcd", "uuuv"),
+        lambda b, _: letters(b.tube.take(0) for _ in range(3)),
+        "ad.",
+        "at br cr dt",
+        "fair",
     ),
     Case(
         "take_with_most_taken",

@@ -38,6 +38,7 @@ LIMITS: dict[str, dict[str, Any]] = {
     "parallel": {"parallel": MOST},
     "rate": {"parallel": 9, "rate": Rate(MOST, PERIOD)},
     "most_taken": {"most_taken": MOST},
+    "fair": {"order": "fair", "parallel": MOST},
 }
 
 
@@ -123,7 +124,9 @@ class Limited(Hosts):
         return len(self.rival._ctx.utube_locks.all()) if has_subqueues else 0
 
 
-@pytest.fixture(scope="module", params=LIMITS)
+@pytest.fixture(
+    scope="module", params=[name for name in LIMITS if name != "fair"] + thorough("fair")
+)
 def limited(
     request: pytest.FixtureRequest, engine: OnSpark, open_queue: OpenQueue, clock: ManualClock
 ) -> Limited:

@@ -83,11 +83,19 @@ class UtubeMoments:
         utube: The sub-queue; `None` is one too.
         text: As it is stored; `None`: there is no row.
         moments: In microseconds, the newest last.
+        turn: Grows with each take that serves a sub-queue of the tube: it decides among leases of one moment.
     """
 
     utube: str | None
     text: str | None = None
     moments: tuple[int, ...] = ()
+    turn: int = 0
+
+    @classmethod
+    def parse(cls, utube: str | None, text: str) -> UtubeMoments:
+        """Read what `NewMoments.text` wrote."""
+        turn, *moments = map(int, text.split())
+        return cls(utube, text, tuple(moments), turn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +105,12 @@ class NewMoments:
     utube: str | None
     before: str | None
     moments: Sequence[int]
+    turn: int = 0
 
     @property
     def text(self) -> str:
         """As it is stored."""
-        return " ".join(map(str, self.moments))
+        return " ".join(map(str, (self.turn, *self.moments)))
 
 
 def begun(moments: Sequence[int], now_us: int, count: int, most: int) -> list[int]:

@@ -273,12 +273,13 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class SubqueueHead:
-    """A sub-queue with ready tasks: the first of them and their number."""
+    """A sub-queue with ready tasks: the first of them and their number, and when the first was put, if that matters."""
 
     utube: str | None
     first: OrderPosition
     count: int
     in_lease_segment: bool
+    created_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ that locks, which fails if they have changed since the first look.
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -18,6 +19,7 @@ from tubeq_spark.errors import ConflictError
 from tubeq_spark.model.limits import NewMoments, UtubeMoments, begun
 from tubeq_spark.model.times import us_from_seconds
 from tubeq_spark.storage.commit_loop import Plan, Stale
+from tubeq_spark.storage.durability.commit_file import DamagedFileError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.rows import SubqueueHead, TakenTasks
     from tubeq_spark.verbs.subqueue_locks import AcquiredSubqueues
 
+log = logging.getLogger(__name__)
 _ANY_NUMBER = sys.maxsize
+#: As many heads as there are: a limit that Spark takes.
+_ALL = (1 << 31) - 1
 
 
 class SubqueueLimits:
@@ -55,6 +60,7 @@ class SubqueueLimits:
         options = ctx.record.options
         self._parallel = options.parallel
         self._rate = options.rate
+        self.by_turn = options.order == "fair"
         self._counts = ctx.record.counts_taken
         self._taken: dict[str | None, TakenTasks] = {}
         self._begun: dict[str | None, UtubeMoments] = {}
@@ -66,7 +72,7 @@ class SubqueueLimits:
 
     @property
     def _remembers(self) -> bool:
-        return self._rate is not None
+        return self._rate is not None or self.by_turn
 
     @property
     def replace_locks(self) -> bool:
@@ -99,12 +105,14 @@ class SubqueueLimits:
 
     def most_heads(self, wanted: int) -> int:
         """How many heads must be read, so that so many may give tasks."""
+        if self.by_turn:
+            return _ALL
         if self._rate is None:
             return wanted
         return wanted + sum(self._within_rate(utube) <= 0 for utube in self._begun)
 
     def cut(self, heads: list[SubqueueHead]) -> list[SubqueueHead]:
-        """Sub-queues that may give tasks now, each with as many as it may.
+        """Sub-queues that may give tasks now, each with as many as it may, in their turn.
 
         If a rate keeps some of them, the tube's context says when the first of these may go on.
         """
@@ -112,21 +120,30 @@ class SubqueueLimits:
             return heads
         waiting = [head.utube for head in heads if self._within_rate(head.utube) <= 0]
         self._ctx.next_begin.at_us = min(map(self._next_us, waiting), default=None)
-        return [
+        left = [
             replace(head, count=min(head.count, room))
             for head in heads
             if (room := self._room(head.utube)) > 0
         ]
+        return sorted(left, key=self._turn) if self.by_turn else left
+
+    def _turn(self, head: SubqueueHead) -> tuple[int, int, int, int]:
+        """The place of a sub-queue among all: it waits since its last lease, or since its first task came."""
+        found = self._begun.get(head.utube) or UtubeMoments(head.utube)
+        since_us = max(head.created_us, *found.moments[-1:], 0)
+        return head.first.pri, min(since_us, self._now_us), found.turn, head.first.task_id
 
     def begun(self, quota: Mapping[str | None, int]) -> list[NewMoments]:
         """What is written of the leases of some sub-queues before they begin."""
         if not self._remembers:
             return []
-        found = [(self._begun.get(utube) or UtubeMoments(utube), n) for utube, n in quota.items()]
-        return [
-            NewMoments(each.utube, each.text, begun(each.moments, self._now_us, n, self._kept))
-            for each, n in found
-        ]
+        last = max((each.turn for each in self._begun.values()), default=0)
+        written = []
+        for turn, (utube, count) in enumerate(quota.items(), last + 1):
+            found = self._begun.get(utube) or UtubeMoments(utube)
+            moments = begun(found.moments, self._now_us, count, self._kept)
+            written.append(NewMoments(utube, found.text, moments, turn))
+        return written
 
     def confirmed(self, acquired: AcquiredSubqueues) -> AcquiredSubqueues:
         """What the sub-queues may give now that they are locked. No commit.
@@ -193,11 +210,17 @@ class SubqueueLimits:
 
 def forget_moments(ctx: TubeContext, now_us: int) -> None:
     """Remove the moments of sub-queues that no take asks for any more. At most one commit."""
-    rate = ctx.record.options.rate
+    rate, is_fair = ctx.record.options.rate, ctx.record.options.order == "fair"
+    try:
+        kept = ctx.subqueue_reader.stored() if is_fair else set[str | None]()
+    except DamagedFileError:
+        log.warning("moments of leases of %s stay", ctx.record.name, exc_info=True)
+        return
     ended = [
         each
         for each in ctx.utube_history.all()
-        if rate is None or rate.room(each.moments, now_us) == rate.tasks
+        if each.utube not in kept
+        and (rate is None or rate.room(each.moments, now_us) == rate.tasks)
     ]
     if not ended:
         return

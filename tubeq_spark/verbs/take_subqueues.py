@@ -155,7 +155,11 @@ class Acquisition:
             busy.update(lock.utube for lock in seen.fresh)
             busy |= limits.look()
             heads = ctx.subqueue_reader.heads(
-                now_us, ctx.max_attempts, busy, limits.most_heads(most + 1)
+                now_us,
+                ctx.max_attempts,
+                busy,
+                limits.most_heads(most + 1),
+                with_created=limits.by_turn,
             )
             # A lease that has ended may not be ready any more: written down, no touch revives it.
             has_ended = seen.has_ended or limits.have_ended

@@ -366,7 +366,7 @@ def utube_history() -> Iterator[Case]:
             ),
         )
 
-    begun = [NewMoments("plain", None, [NOW]), NewMoments(None, "1 2", [2, NOW])]
+    begun = [NewMoments("plain", None, [NOW]), NewMoments(None, "3 1 2", [2, NOW], 4)]
     yield case("all: any", lambda table, _: table.all())
     for said, locks in {
         "no lock": [],
@@ -379,7 +379,7 @@ def utube_history() -> Iterator[Case]:
     yield case(
         "forget: two",
         lambda table, number: table.forget(
-            [UtubeMoments("plain", "1", (1,)), UtubeMoments(None, "1 2", (1, 2))], number
+            [UtubeMoments("plain", "0 1", (1,)), UtubeMoments(None, "0 1 2", (1, 2))], number
         ),
     )
 

@@ -364,6 +364,8 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             lambda read: read.selections(NOW, None, one, whole=True),
             [selection(10, found, "plain")],
         )
+    yield case("heads: by turn", lambda read: read.heads(NOW, 3, (), 5, with_created=True))
+    yield case("stored: all", lambda read: read.stored())
     yield case("taken: all", lambda read: read.taken(NOW))
     yield case("taken: among two", lambda read: read.taken(NOW, ["plain", None]))
     yield case("stored_under: none", lambda read: read.stored_under((), NOW))

@@ -6,10 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model.tube_types import OrderPosition
-from tubeq_spark.storage.expression import TRUE, all_of, at, row
+from tubeq_spark.storage.expression import TRUE, Micros, all_of, at, row
 from tubeq_spark.storage.query import (
     Firsts,
     Select,
+    Struct,
     any_holds,
     count,
     count_if,
@@ -48,12 +49,29 @@ class SubqueueReader:
         self._seen = 0
 
     def heads(
-        self, now_us: int, max_attempts: int | None, busy: Collection[str | None], limit: int
+        self,
+        now_us: int,
+        max_attempts: int | None,
+        busy: Collection[str | None],
+        limit: int,
+        *,
+        with_created: bool = False,
     ) -> list[SubqueueHead]:
-        """The sub-queues with ready tasks that are not busy, by their first task."""
+        """The sub-queues with ready tasks that are not busy, by their first task.
+
+        Args:
+            now_us: The moment.
+            max_attempts: Of the tube.
+            busy: Sub-queues that are left out.
+            limit: How many.
+            with_created: Whether it matters when the first tasks were put.
+        """
+        first = position()
+        if with_created:
+            first = Struct({**first.fields, "created": Micros(_ROW.created)})
         columns = {
             "utube": _ROW.utube,
-            "first": least(position()),
+            "first": least(first),
             "n": count(),
             "in_lease_segment": any_holds(_ROW.state == _TAKEN),
         }
@@ -70,10 +88,13 @@ class SubqueueReader:
             ),
             self._seen,
         )
-        heads = [
-            SubqueueHead(r["utube"], OrderPosition(**r["first"]), r["n"], r["in_lease_segment"])
-            for r in found.to_pylist()
-        ]
+        heads = []
+        for each in found.to_pylist():
+            created_us = each["first"].pop("created", 0)
+            place = OrderPosition(**each["first"])
+            heads.append(
+                SubqueueHead(each["utube"], place, each["n"], each["in_lease_segment"], created_us)
+            )
         self._seen = sum(head.count for head in heads)
         return heads
 
@@ -182,6 +203,12 @@ class SubqueueReader:
         rows = self._taken_rows(where)
         found = self._engine.arrow(Select(self._table.name, columns, rows, by=["utube"]))
         return {r["utube"]: TakenTasks(r["n"], r["n"] - r["lasting"]) for r in found.to_pylist()}
+
+    def stored(self) -> set[str | None]:
+        """The sub-queues with tasks in any state."""
+        columns = named("utube")
+        found = self._engine.arrow(Select(self._table.name, columns, self._table.mine(), ["utube"]))
+        return {each["utube"] for each in found.to_pylist()}
 
     def taken_in(self, segments: Collection[int]) -> set[tuple[int, str | None]]:
         """Take id and sub-queue of all rows stored as taken in some segments."""

@@ -39,10 +39,7 @@ class UtubeHistory:
         """Those of all sub-queues that have a row."""
         where = _ROW.tube_id == -self._tube
         found = self._engine.arrow(Select(self._table, named("utube", "owner"), where))
-        return [
-            UtubeMoments(r["utube"], r["owner"], tuple(map(int, r["owner"].split())))
-            for r in found.to_pylist()
-        ]
+        return [UtubeMoments.parse(each["utube"], each["owner"]) for each in found.to_pylist()]
 
     def acquire(
         self,
