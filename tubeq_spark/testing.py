@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import uuid
 
     from tubeq_spark.batch import Batch
+    from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.observe.health import Health
 
 __all__ = ["InMemoryQueue", "InMemoryTube", "ManualClock"]
@@ -44,7 +45,14 @@ class InMemoryTube(Tube):
         """There is none: this raises `StoreError`."""
         raise _needs_spark("a tube's table")
 
-    def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+    def take_df(
+        self,
+        n: int,
+        *,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
+    ) -> Batch:
         """Raises `StoreError`."""
         raise _needs_spark("take_df")
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
@@ -313,19 +314,22 @@ class Tube:
 
     # -- taking -------------------------------------------------------------------------------
 
-    def take(self, timeout: float | None = None) -> Task | None:
+    def take(self, timeout: float | None = None, *, utube: Utubes | None = None) -> Task | None:
         """Take the next task.
 
         Args:
             timeout: Seconds to wait for a task; `None` waits for ever, 0 does not wait. The call
                 also waits while an object store fails for a moment.
+            utube: Take only from this sub-queue, or from these (a list, tuple or set of names, in
+                which `None` stands for the tasks that were put without `utube`). `None` takes from
+                all. In types with sub-queues only.
 
         Returns:
             The task, which this session holds until `next_event`, for most of its ttr; `None` if
             none was ready.
 
         Raises:
-            InvalidOptionError: A bad timeout.
+            InvalidOptionError: A bad timeout or sub-queue, or the type has no sub-queues.
             QueueStateError: The queue was closed while the call waited.
             ConflictError: The take lost conflicts until its retries were used up.
             StoreError: The storage failed, also at the last attempt.
@@ -339,18 +343,27 @@ class Tube:
         of the session's lease. One more, which renews the leases, if the commit took more than a
         quarter of a ttr. If takes stay so slow, leases are made longer by the time that takes need,
         five minutes at most. Conflicts only with takes (and compactions) of tasks in the same
-        segment; never with a put.
+        segment; never with a put. With `utube` it locks only sub-queues that it names; takes that
+        name sub-queues share commits with each other, not with takes from all.
         """
-        tasks = self.take_many(1, timeout=timeout)
+        tasks = self.take_many(1, timeout=timeout, utube=utube)
         return tasks[0] if tasks else None
 
-    def take_many(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> list[Task]:
+    def take_many(
+        self,
+        n: int,
+        *,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
+    ) -> list[Task]:
         """Take up to `n` tasks, in order.
 
         Args:
             n: Tasks at most, >= 0.
             timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: Tasks of one sub-queue at most, >= 1; 1 in types without sub-queues.
+            utube: As for `take`.
 
         Returns:
             The tasks; an empty list if none was ready.
@@ -361,7 +374,7 @@ class Tube:
 
         Commits: as `take`, for any number of tasks.
         """
-        request = arguments.take_request("n", n, per_utube, self._ctx.driver)
+        request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
         return self._verb(lambda: self._take(request, limit))
 
@@ -371,13 +384,21 @@ class Tube:
         look = lambda: taking.handed_out(self._ctx, self._takes.submit(request)) or None  # noqa: E731
         return taking.wait_for(self._ctx, timeout, look) or []
 
-    def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+    def take_df(
+        self,
+        n: int,
+        *,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
+    ) -> Batch:
         """Take up to `n` tasks as one batch for the executors, without collecting payloads.
 
         Args:
             n: Tasks at most, >= 0.
             timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: As for `take_many`.
+            utube: As for `take`.
 
         Returns:
             A context manager: leaving the block acks the remaining tasks, an exception releases
@@ -389,19 +410,28 @@ class Tube:
 
         Commits: as `take`, for any number of tasks.
         """
-        return self._take_batch(n, timeout, per_utube)
+        return self._take_batch(n, timeout, per_utube, utube)
 
-    def take_arrow(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
+    def take_arrow(
+        self,
+        n: int,
+        *,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
+    ) -> Batch:
         """Take up to `n` tasks as one batch, as an Arrow table in this process.
 
         The batch is that of `take_df`, but needs no Spark: `batch.table` has the tasks, and `ack`,
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        return self._take_batch(n, timeout, per_utube)
+        return self._take_batch(n, timeout, per_utube, utube)
 
-    def _take_batch(self, n: int, timeout: float | None, per_utube: int) -> Batch:
-        request = arguments.take_request("n", n, per_utube, self._ctx.driver)
+    def _take_batch(
+        self, n: int, timeout: float | None, per_utube: int, utube: Utubes | None
+    ) -> Batch:
+        request = arguments.take_request("n", n, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
@@ -414,7 +444,13 @@ class Tube:
         return self._verb(verb)
 
     def exchange(
-        self, *, ack: Sequence[int], take: int, timeout: float | None = 0, per_utube: int = 1
+        self,
+        *,
+        ack: Sequence[int],
+        take: int,
+        timeout: float | None = 0,
+        per_utube: int = 1,
+        utube: Utubes | None = None,
     ) -> list[Task]:
         """Ack tasks and take the next ones, in one commit if possible.
 
@@ -423,6 +459,7 @@ class Tube:
             take: Tasks to take at most, >= 0.
             timeout: Seconds to wait for the first task; `None` waits for ever.
             per_utube: As for `take_many`.
+            utube: As for `take`, of the tasks to take.
 
         Returns:
             The taken tasks.
@@ -435,7 +472,7 @@ class Tube:
         leases that have ended, as in `take`. Otherwise, and for tasks of a batch in types with
         sub-queues, the commits of `ack_many` and `take_many`. Conflicts as these.
         """
-        request = arguments.take_request("take", take, per_utube, self._ctx.driver)
+        request = arguments.take_request("take", take, per_utube, self._ctx.driver, utube)
         limit = arguments.timeout(timeout)
         ids = arguments.task_ids(ack)
 
@@ -508,13 +545,14 @@ class Tube:
 
         return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
-    def work(
+    def work(  # noqa: PLR0913  (the contract)
         self,
         handler: Handler,
         *,
         threads: int = 1,
         batch: int = 1,
         per_utube: int = 1,
+        utube: Utubes | None = None,
         idle: float | None = None,
         stop: threading.Event | None = None,
         on_error: str = "release",
@@ -539,6 +577,7 @@ class Tube:
             threads: Calls at a time, >= 1: threads, or coroutines.
             batch: Tasks of a call at most, >= 1.
             per_utube: As for `take_many`.
+            utube: As for `take`: tasks of other sub-queues are left to others.
             idle: Seconds without a task after which it ends, >= 0; `None` waits for ever.
             stop: Ends it when it is set, after the calls in hand.
             on_error: "release", or "bury": every task that a handler fails at is buried.
@@ -567,6 +606,7 @@ class Tube:
             threads=threads,
             batch=batch,
             per_utube=per_utube,
+            utube=utube,
             idle=idle,
             stop=stop,
             on_error=on_error,

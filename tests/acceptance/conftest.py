@@ -31,6 +31,7 @@ _numbers = itertools.count(1)
 #: Which tests run on more than Spark, by how the names of their files begin.
 ON = {
     "test_case_": ENGINES,
+    "test_addressed": ENGINES,
     "test_arrow": ENGINES,
     "test_bad_input": ENGINES[:2],
     "test_leases": ENGINES[:2],
@@ -40,6 +41,8 @@ ON = {
     "test_tarantool15": ENGINES[:2],
     "test_typed": ENGINES,
     "test_unreadable": ENGINES[:2],
+    "test_utubes": ENGINES,
+    "test_why": ENGINES,
     "test_work": ENGINES,
 }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tubeq_spark.cli.call import Call
-from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.names import TakenUtubes, TubeName
 from tubeq_spark.cli.program import ExitCode, load_function
 from tubeq_spark.errors import NotTakenError
 
@@ -45,6 +45,7 @@ def work(
     ] = 1,
     batch: Annotated[int, typer.Option(min=1, help="Tasks of a call at most")] = 1,
     per_utube: Annotated[int, typer.Option(min=1, help="Tasks of one sub-queue at most")] = 1,
+    utube: TakenUtubes = None,
     idle: Annotated[
         float | None, typer.Option(metavar="S", help="End after so many seconds without a task")
     ] = None,
@@ -72,6 +73,7 @@ def work(
         "threads": threads,
         "batch": batch,
         "per_utube": per_utube,
+        "utube": utube or None,
         "idle": idle,
         "on_error": "bury" if bury else "release",
         "time_limit": time_limit,

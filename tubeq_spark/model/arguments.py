@@ -13,8 +13,11 @@ from tubeq_spark.model.tube_types import Driver
 from tubeq_spark.task import PutItem, TaskState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+    from typing import TypeAlias
 
+    #: A sub-queue that a take names, or several; `None` among several is one.
+    Utubes: TypeAlias = str | int | Collection[str | int | None]
 
 _PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
 
@@ -38,10 +41,17 @@ class PutRequest:
 
 @dataclass(frozen=True, slots=True)
 class TakeRequest:
-    """The number of tasks that a take asks for, also for each sub-queue."""
+    """What a take asks for.
+
+    Attributes:
+        count: Tasks at most.
+        per_utube: Tasks of one sub-queue at most.
+        utubes: The sub-queues that it takes from; `None`: all of them.
+    """
 
     count: int
     per_utube: int = 1
+    utubes: frozenset[str | None] | None = None
 
 
 def put_call(items: Iterable[Any], options: dict[str, Any], driver: Driver) -> PutCall:
@@ -99,10 +109,16 @@ def timeout(value: Any) -> float | None:
     return None if value is None else validation.seconds("timeout", value)
 
 
-def take_request(name: str, count: Any, per_utube: Any, driver: Driver) -> TakeRequest:
-    """Check the number of tasks of a take; `name` is that of the argument."""
+def take_request(
+    name: str, count: Any, per_utube: Any, driver: Driver, utube: Any = None
+) -> TakeRequest:
+    """Check what a take asks for; `name` is that of the argument with the number of tasks."""
+    if utube is not None and not driver.subqueues:
+        validation.refuse("utube", utube, f"None: a {driver.name} has no sub-queues")
     asked = TakeRequest(
-        validation.count(name, count), validation.count("per_utube", per_utube, least=1)
+        validation.count(name, count),
+        validation.count("per_utube", per_utube, least=1),
+        None if utube is None else validation.utubes(utube),
     )
     if asked.per_utube != 1 and not driver.subqueues:
         validation.refuse("per_utube", per_utube, f"1: a {driver.name} has no sub-queues")

@@ -14,6 +14,7 @@ from tubeq_spark.workers.handlers import Failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.task import Task
     from tubeq_spark.tube import Tube
 
@@ -26,10 +27,11 @@ _OF_STORAGE = (ConflictError, CommitUnknownError, StoreError)
 class Source:
     """One tube, as a loop of work uses it. For one thread."""
 
-    def __init__(self, tube: Tube, per_utube: int, retries: Retries) -> None:
+    def __init__(self, tube: Tube, per_utube: int, utube: Utubes | None, retries: Retries) -> None:
         """Take from a tube; `retries` says what becomes of tasks that failed."""
         self._tube = tube
         self._per_utube = per_utube
+        self._utube = utube
         self._retries = retries
         #: Tasks that an ack may have removed, of which nobody could tell.
         self._perhaps: set[int] = set()
@@ -37,7 +39,9 @@ class Source:
     def take(self, count: int, timeout: float = 0) -> list[Task]:
         """Take up to so many tasks; none where the storage fails for a moment, or rivals come first."""
         try:
-            return self._tube.take_many(count, timeout=timeout, per_utube=self._per_utube)
+            return self._tube.take_many(
+                count, timeout=timeout, per_utube=self._per_utube, utube=self._utube
+            )
         except _OF_STORAGE as error:
             _require_passing(error)
             log.warning("%s: no task was taken: %s", self._tube.name, error)
@@ -53,7 +57,9 @@ class Source:
         ids = [task.task_id for task in done]
         try:
             if count:
-                taken = self._tube.exchange(ack=ids, take=count, per_utube=self._per_utube)
+                taken = self._tube.exchange(
+                    ack=ids, take=count, per_utube=self._per_utube, utube=self._utube
+                )
             else:
                 taken = []
                 self._tube.ack_many(ids)

@@ -48,16 +48,33 @@ class SubqueueReader:
         self._seen = 0
 
     def heads(
-        self, now_us: int, max_attempts: int | None, busy: Collection[str | None], limit: int
+        self,
+        now_us: int,
+        max_attempts: int | None,
+        busy: Collection[str | None],
+        limit: int,
+        among: Collection[str | None] | None = None,
     ) -> list[SubqueueHead]:
-        """The sub-queues with ready tasks that are not busy, by their first task."""
+        """The sub-queues with ready tasks that are not busy, by their first task.
+
+        Args:
+            now_us: The moment.
+            max_attempts: Of the tube.
+            busy: Sub-queues that are left out.
+            limit: How many.
+            among: Only these, as far as they are not busy; `None`: all.
+        """
+        free = None if among is None else [utube for utube in among if utube not in busy]
+        if free is not None and not free:
+            return []
         columns = {
             "utube": _ROW.utube,
             "first": least(position()),
             "n": count(),
             "in_lease_segment": any_holds(_ROW.state == _TAKEN),
         }
-        where = self._ready(now_us, max_attempts) & _none_of(busy)
+        which = _none_of(busy) if free is None else predicates.of_utubes(free)
+        where = self._ready(now_us, max_attempts) & which
         found = self._engine.arrow(
             Select(
                 self._table.name,
@@ -74,7 +91,8 @@ class SubqueueReader:
             SubqueueHead(r["utube"], OrderPosition(**r["first"]), r["n"], r["in_lease_segment"])
             for r in found.to_pylist()
         ]
-        self._seen = sum(head.count for head in heads)
+        if among is None:
+            self._seen = sum(head.count for head in heads)
         return heads
 
     def rows(
