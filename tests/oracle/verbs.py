@@ -154,7 +154,8 @@ class Verbs:
             busy = {row.utube for row in self.in_state(TaskState.TAKEN)}
             free: dict[str | None, list[StoredTask]] = {}
             for row in ready:
-                if row.utube not in busy:
+                is_named = request.utubes is None or row.utube in request.utubes
+                if is_named and row.utube not in busy:
                     free.setdefault(row.utube, []).append(row)
             ready = [row for rows in free.values() for row in rows[: request.per_utube]]
         return ready[: request.count]

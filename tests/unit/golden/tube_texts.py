@@ -349,6 +349,10 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
         yield case(
             f"heads: busy: {said}", lambda read, busy=quotas: read.heads(NOW, 3, busy.keys(), 5)
         )
+        yield case(
+            f"heads: among {said}",
+            lambda read, among=quotas: read.heads(NOW, 3, ("busy", "plain"), 5, [*among, "busy"]),
+        )
         yield case(f"rows: {said}", lambda read, quotas=quotas: read.rows(NOW, 3, quotas))
         yield case(
             f"selections: {said}", lambda read, quotas=quotas: read.selections(NOW, None, quotas)
