@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         SweepReport,
         TubeMetrics,
         TubeSweep,
+        UtubeCounts,
     )
     from tubeq_spark.model.states import QueueState
     from tubeq_spark.model.tube_types import Driver
@@ -68,6 +69,7 @@ _MODULES = {
         "SweepReport",
         "TubeMetrics",
         "TubeSweep",
+        "UtubeCounts",
     ),
     "storage.spark.spark_session": ("delta_package", "local_session", "spark_conf"),
     "model.states": ("QueueState",),
@@ -116,6 +118,7 @@ __all__ = [
     "TubeNotFoundError",
     "TubeSweep",
     "TubeqError",
+    "UtubeCounts",
     "WorkReport",
     "__version__",
     "delta_package",

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.batch import Batch
-from tubeq_spark.model import arguments, validation
+from tubeq_spark.model import arguments, reasons, refusals, validation
 from tubeq_spark.model.arguments import PutRequest, TakeRequest
 from tubeq_spark.observe import notebook
 from tubeq_spark.payloads.put_table import as_table
@@ -26,7 +26,7 @@ from tubeq_spark.runtime.group_commit import GroupCommit
 from tubeq_spark.runtime.taken import LeasedBatch, TakenRows
 from tubeq_spark.storage.statement import PutIdentity
 from tubeq_spark.task import PutResult, Task, TaskState
-from tubeq_spark.verbs import exchange, expire, maintain, put, read, settle
+from tubeq_spark.verbs import exchange, expire, explain, maintain, put, read, settle
 from tubeq_spark.verbs import take as taking
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from tubeq_spark.model.arguments import Utubes
     from tubeq_spark.model.options import TubeOptions
+    from tubeq_spark.model.reports import UtubeCounts
     from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.events import Callback
@@ -854,6 +855,50 @@ class Tube:
         """
         wanted = arguments.task_state(state)
         return self._verb(lambda: read.tasks_by_state(self._ctx, wanted))
+
+    def utubes(self, limit: int | None = None) -> list[UtubeCounts]:
+        """Count the tasks of each sub-queue, by effective state.
+
+        Sub-queues without stored tasks are not listed. Tasks that are done, and tasks whose ttl has
+        ended, do not count.
+
+        Args:
+            limit: Sub-queues at most, >= 0; `None`: all.
+
+        Returns:
+            One item for each sub-queue: the one with the most tasks first; of those with equally
+            many the one with the oldest task, then by name.
+
+        Raises:
+            InvalidOptionError: `limit` is bad, or the type has no sub-queues.
+
+        Commits: none; one query of the tube.
+        """
+        if not self._ctx.driver.subqueues:
+            raise refusals.no_subqueues("utubes", self.type)
+        most = None if limit is None else validation.count("limit", limit)
+        return self._verb(lambda: [] if most == 0 else read.utubes(self._ctx, most))
+
+    def why(self, task_id: int) -> str:
+        """Tell in one sentence why a task is not being handed out.
+
+        It is delayed, taken or buried; its sub-queue is busy with another task, or locked; other
+        tasks come before it; it is done, or its life has ended; or it is next. The text is for
+        people and may change.
+
+        Args:
+            task_id: Any task of the tube.
+
+        Returns:
+            The sentence, such as "Task 7 is delayed until 2026-01-02 03:04:05 UTC."
+
+        Raises:
+            TaskNotFoundError: No task has this id.
+
+        Commits: none; up to six small queries, of which one counts the tasks before it.
+        """
+        number = validation.task_id(task_id)
+        return self._verb(lambda: reasons.sentence(explain.facts(self._ctx, number)))
 
     def df(self, effective: bool = True) -> DataFrame:  # noqa: FBT001, FBT002  (the contract's form)
         """Return the tube as a DataFrame.

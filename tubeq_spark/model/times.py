@@ -25,7 +25,12 @@ def to_us(moment: dt.datetime) -> int:
 
 def from_us(moment_us: int | None) -> dt.datetime | None:
     """The aware UTC datetime of `moment_us`; `None` stays `None`."""
-    return None if moment_us is None else _EPOCH + dt.timedelta(microseconds=moment_us)
+    return None if moment_us is None else of_us(moment_us)
+
+
+def of_us(moment_us: int) -> dt.datetime:
+    """The aware UTC datetime of a moment that there is."""
+    return _EPOCH + dt.timedelta(microseconds=moment_us)
 
 
 def us_from_seconds(seconds: float | None) -> int | None:

@@ -56,7 +56,7 @@ from tubeq_spark.storage.tables.capacity import CapacityGate, CapacityState
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -142,6 +142,17 @@ def reads(table: TubeTable) -> Iterator[Case]:
         yield case(
             f"in_state: {state.name}, {'from the first' if after is None else 'after a position'}",
             lambda tasks, state=state, after=after: tasks.in_state(state, NOW, 3, (), after, 5),
+        )
+    for utube in ("plain", None):
+        yield case(
+            f"first_taken: of {utube}",
+            lambda tasks, utube=utube: tasks.first_taken(utube, NOW, 3, ("session/1",)),
+        )
+    for of in (None, ["plain"], [None]):
+        yield case(
+            f"ready_before: of {of}",
+            lambda tasks, of=of: tasks.ready_before(POSITION, NOW, 3, (), of),
+            [{"n": 3}],
         )
     yield case("first_pri: below 3", lambda tasks: tasks.first_pri(3), [{"pri": 1}])
     yield case("last_pri: above 3", lambda tasks: tasks.last_pri(3, 11), [{"pri": 9}])
@@ -363,6 +374,24 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             f"selections: whole, {said}",
             lambda read: read.selections(NOW, None, one, whole=True),
             [selection(10, found, "plain")],
+        )
+    for (said, over), limit in product(OWNERS.items(), (None, 5)):
+        counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
+        yield case(
+            f"counts: {said}, limit {limit}",
+            lambda read, over=over, limit=limit: read.counts(NOW, 3, over, limit),
+            [counted],
+        )
+    for state, most in product((TaskState.READY, TaskState.TAKEN), ATTEMPTS):
+        yield case(
+            f"in_state: {state.name}, max_attempts {most}",
+            lambda read, state=state, most=most: read.in_state(state, NOW, most, ("session/1",)),
+        )
+    for said, quotas in named().items():
+        yield case(
+            f"heads_up_to: busy: {said}",
+            lambda read, busy=quotas: read.heads_up_to(POSITION, NOW, 3, (), busy.keys()),
+            [{"n": 3}],
         )
     yield case("stored_under: none", lambda read: read.stored_under((), NOW))
     yield case("stored_under: two", lambda read: read.stored_under((-5, -6), NOW))

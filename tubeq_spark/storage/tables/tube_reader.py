@@ -205,11 +205,35 @@ class TubeReader:
             after: The position; `None`: from the first on.
             limit: How many.
         """
-        effective = predicates.effective_state(now_us, max_attempts, over=over)
-        where: Expression = effective == state.value
+        where = predicates.is_effectively(state, now_us, max_attempts, over)
         if after is not None:
             where &= ~self._table.up_to(after)
         return self.read(where, self._table.order, limit, skips=())
+
+    def first_taken(
+        self, utube: str | None, now_us: int, max_attempts: int | None, over: Collection[str]
+    ) -> StoredTask | None:
+        """The first taken task of a sub-queue; arguments as of `in_state`."""
+        taken = predicates.is_effectively(TaskState.TAKEN, now_us, max_attempts, over)
+        where = taken & predicates.of_utubes([utube])
+        return next(iter(self.read(where, self._table.order, 1, skips=())), None)
+
+    def ready_before(
+        self,
+        place: OrderPosition,
+        now_us: int,
+        max_attempts: int | None,
+        over: Collection[str],
+        of: Collection[str | None] | None = None,
+    ) -> int:
+        """How many ready tasks come before a ready one, in the tube or in some of its sub-queues."""
+        ready = predicates.is_effectively(TaskState.READY, now_us, max_attempts, over)
+        where = ready & self._table.up_to(place)
+        if of is not None:
+            where &= predicates.of_utubes(of)
+        found = self.engine.rows(self._table.select({"n": count()}, where, skips=()))
+        # Itself is one of them.
+        return max(0, int(found[0]["n"]) - 1)
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
         """All rows of these lease segments, in order."""
