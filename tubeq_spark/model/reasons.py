@@ -14,6 +14,9 @@ from tubeq_spark.task import TaskState
 if TYPE_CHECKING:
     import datetime as dt
 
+#: Characters of an error that a sentence has.
+_SHOWN = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -24,6 +27,8 @@ class Facts:
         state: Its effective state; `None`: its ttl has ended.
         until: When the lease, the delay or the life ends that `state` is about; `None`: never.
         session: The session that holds it.
+        error: Why it failed last.
+        is_paused: Whether its tube is paused.
         has_subqueues: Whether its tube has sub-queues.
         utube: Its sub-queue.
         busy_with: A taken task of its sub-queue.
@@ -37,6 +42,8 @@ class Facts:
     state: TaskState | None
     until: dt.datetime | None = None
     session: str | None = None
+    error: str | None = None
+    is_paused: bool = False
     has_subqueues: bool = False
     utube: str | None = None
     busy_with: int | None = None
@@ -62,7 +69,10 @@ def _life(facts: Facts) -> str | None:
 
 
 def _buried(facts: Facts) -> str | None:
-    return "is buried until somebody kicks it" if facts.state is TaskState.BURIED else None
+    if facts.state is not TaskState.BURIED:
+        return None
+    why = "" if facts.error is None else f"; it failed with: {_short(facts.error)}"
+    return f"is buried until somebody kicks it{why}"
 
 
 def _taken(facts: Facts) -> str | None:
@@ -73,6 +83,10 @@ def _taken(facts: Facts) -> str | None:
 
 def _delayed(facts: Facts) -> str | None:
     return f"is delayed {_until(facts.until)}" if facts.state is TaskState.DELAYED else None
+
+
+def _paused(facts: Facts) -> str | None:
+    return "waits: its tube is paused" if facts.is_paused else None
 
 
 def _busy(facts: Facts) -> str | None:
@@ -110,7 +124,14 @@ def _behind_others(facts: Facts) -> str | None:
     return f"waits: it is the first of its sub-queue {facts.utube!r}, and {firsts} before it"
 
 
-_REASONS = (_life, _buried, _taken, _delayed, _busy, _locked, _behind, _behind_others)
+_REASONS = (_life, _buried, _taken, _delayed, _paused, _busy, _locked, _behind, _behind_others)
+
+
+def _short(error: str) -> str:
+    """The line of an error that says most: the last one of a traceback."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    line = lines[-1] if lines else ""
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
 
 
 def _until(at: dt.datetime | None) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model import refusals
 from tubeq_spark.model.reasons import Facts
+from tubeq_spark.model.stored_task import session_of
 from tubeq_spark.model.times import from_us
 from tubeq_spark.model.tube_types import position_of
 from tubeq_spark.task import TaskState
@@ -37,7 +38,9 @@ def facts(ctx: TubeContext, task_id: int) -> Facts:
         task_id=task_id,
         state=row.state,
         until=from_us(row.next_event),
-        session=(row.owner or "").partition("/")[0],
+        session=session_of(row.owner),
+        error=row.error,
+        is_paused=ctx.record.paused,
         has_subqueues=ctx.driver.subqueues,
         utube=row.utube,
     )
