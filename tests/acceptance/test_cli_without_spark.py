@@ -577,6 +577,73 @@ def test_sessions_tells_who_holds_what(tubeq: Tubeq, new_tube: NewTube) -> None:
     tube.release_all()
 
 
+def test_take_of_named_subqueues_takes_from_no_other(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("utube")
+    for utube in ("a", "b", "7", "c"):
+        tube.put(utube, utube=utube)
+
+    named = ["--utube", "7", "--utube=b"]
+    taken = results(tubeq("take", tube.name, "-n9", *named, "--keep=100", "--json"))
+
+    assert [task["utube"] for task in taken] == ["b", "7"]
+    assert tubeq("take", tube.name, *named).exit_code == 1
+    done = results(tubeq("take", tube.name, "-n9", "--utube=c", "--exec=true", "--json"))
+    assert (done[0]["done"], data_of(tube.tasks_by_state("r"))) == (1, ["a"])
+    other = new_tube("fifo")
+    refused = tubeq("take", other.name, "--utube=a")
+    assert (refused.exit_code, "has no sub-queues" in refused.stderr) == (2, True)
+    tube.release_all()
+
+
+def test_utubes_tells_the_tasks_of_each_subqueue(
+    tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl")
+    begin = clock.now()
+    tube.put_many(["a", "b"], utube="long")
+    tube.put("c", utube="")
+    tube.put("d", delay=1_000)
+    clock.advance(240)
+
+    told = results(tubeq("utubes", tube.name, "--json"))
+    listed = rows(tubeq("utubes", tube.name))
+
+    assert [row["utube"] for row in told] == ["long", None, ""]
+    assert told[0] == {
+        "utube": "long",
+        "ready": 2,
+        "taken": 0,
+        "delayed": 0,
+        "buried": 0,
+        "oldest": begin.isoformat(),
+    }
+    assert listed[0] == {
+        "utube": "long",
+        "ready": "2",
+        "taken": "0",
+        "delayed": "0",
+        "buried": "0",
+        "oldest": "4m",
+    }
+    assert results(tubeq("utubes", tube.name, "--limit=1", "--json")) == told[:1]
+    refused = tubeq("utubes", new_tube("fifo").name)
+    assert (refused.exit_code, "has no sub-queues" in refused.stderr) == (2, True)
+
+
+def test_why_tells_in_one_sentence_why_a_task_waits(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    first, second = (task.task_id for task in tube.put_many(["a", "b"]))
+
+    said = tubeq("why", tube.name, str(second))
+
+    assert (said.exit_code, said.stdout) == (0, f"Task {second} waits: 1 task comes before it.\n")
+    assert results(tubeq("why", tube.name, str(first), "--json")) == [
+        {"tube": tube.name, "task_id": str(first), "why": tube.why(first)}
+    ]
+    unknown = tubeq("why", tube.name, "1")
+    assert (unknown.exit_code, "1 not found" in unknown.stderr) == (2, True)
+
+
 def test_metrics_tells_depth_and_ages_and_prometheus_text(
     tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -836,6 +903,10 @@ def test_text_of_others_when_it_controls_a_terminal_is_shown_escaped(
         tubeq("sessions"),
         tubeq("sessions", "--json"),
         tubeq("history", tube.name),
+        tubeq("utubes", tube.name),
+        tubeq("utubes", tube.name, "--json"),
+        tubeq("why", tube.name, number),
+        tubeq("why", tube.name, number, "--json"),
         tubeq("peek", EVIL, "1"),
         tubeq("peek", EVIL, "1", "--json"),
         tubeq("peek", EVIL, "1", "--verbose"),

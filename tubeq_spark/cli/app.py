@@ -164,6 +164,8 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     look.metrics,
     look.show,
     look.tasks,
+    look.utubes,
+    look.why,
     look.history,
     look.sessions,
     work.work,

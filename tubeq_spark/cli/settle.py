@@ -16,7 +16,8 @@ def _task_id(text: str) -> int:
     return int(text.strip().removeprefix('"').removesuffix('"'))
 
 
-_Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=_task_id)]
+#: The argument of the commands that are about one task.
+Id = Annotated[int, typer.Argument(metavar="TASK_ID", show_default=False, parser=_task_id)]
 _Ids = Annotated[
     list[int], typer.Argument(metavar="TASK_ID...", show_default=False, parser=_task_id)
 ]
@@ -53,7 +54,7 @@ def release(
 def touch(
     ctx: typer.Context,
     tube: TubeName,
-    task_id: _Id,
+    task_id: Id,
     increment: Annotated[float, typer.Argument(help="Seconds")],
     session: _Session,
 ) -> None:
