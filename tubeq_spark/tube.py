@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tubeq_spark.workers.handlers import Handler
     from tubeq_spark.workers.loop import WorkReport
 
-__all__ = ["Tube", "first_tasks"]
+__all__ = ["Tube", "first_tasks", "largest_subqueues"]
 
 T = TypeVar("T")
 H = TypeVar("H", LeasedBatch, TakenRows)
@@ -1118,6 +1118,11 @@ class Tube:
             return verb()
 
         return perform(self._ctx, by_newest_record, on_spark=on_spark)
+
+
+def largest_subqueues(tube: Tube, count: int) -> list[UtubeCounts] | None:
+    """The sub-queues with the most tasks; `None`: the type has none. Commits: none."""
+    return tube.utubes(count) if tube._ctx.driver.subqueues else None  # noqa: SLF001  (as below)
 
 
 def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:
