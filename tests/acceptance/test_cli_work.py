@@ -13,7 +13,7 @@ import pytest
 
 from tests.programs import environment
 from tests.waiting import until
-from tubeq_spark import Queue
+from tubeq_spark import PutItem, Queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,11 +63,11 @@ def queue(place: Path) -> Iterator[Queue]:
         yield opened
 
 
-def started(place: Path, *arguments: str) -> subprocess.Popen[str]:
+def started(place: Path, *arguments: str, tube: str = "jobs") -> subprocess.Popen[str]:
     """A call of `tubeq work` that runs."""
     command = [sys.executable, "-m", "tubeq_spark.cli", "--json", "--location", "q"]
     return subprocess.Popen(
-        [*command, "work", "jobs", *arguments],
+        [*command, "work", tube, *arguments],
         cwd=place,
         env=environment(TUBEQ_ENGINE="native"),
         stdout=subprocess.PIPE,
@@ -96,6 +96,17 @@ def test_work_in_one_process_does_all_tasks(place: Path, queue: Queue) -> None:
 
     assert (code, result["done"], result["failed"]) == (0, 30, 0)
     assert len(seen(place)) == 30
+
+
+def test_work_when_it_names_subqueues_leaves_the_others(place: Path, queue: Queue) -> None:
+    hosts = queue.create_tube("hosts", "utube")
+    hosts.put_many([PutItem(name, utube=name) for name in "abcd"])
+
+    named = ("--utube", "b", "--utube=d")
+    code, result = ended(started(place, "job:note", *named, "--idle", "0", tube="hosts"))
+
+    assert (code, result["done"]) == (0, 2)
+    assert [task.data for task in hosts.tasks_by_state("r")] == ["a", "c"]
 
 
 def test_work_when_there_is_nothing_ends_with_1(place: Path, queue: Queue) -> None:
