@@ -961,9 +961,9 @@ class Tube:
     def why(self, task_id: int) -> str:
         """Tell in one sentence why a task is not being handed out.
 
-        It is delayed, taken or buried; its sub-queue is busy with another task, or locked; other
-        tasks come before it; it is done, or its life has ended; or it is next. The text is for
-        people and may change.
+        It is delayed, taken or buried; its tube is paused; its sub-queue is busy with another task,
+        or locked; other tasks come before it; it is done, or its life has ended; or it is next. The
+        text is for people and may change.
 
         Args:
             task_id: Any task of the tube.
@@ -974,7 +974,7 @@ class Tube:
         Raises:
             TaskNotFoundError: No task has this id.
 
-        Commits: none; up to six small queries, of which one counts the tasks before it.
+        Commits: none; some small queries, of which one counts the tasks before it.
         """
         number = validation.task_id(task_id)
         return self._verb(lambda: reasons.sentence(explain.facts(self._ctx, number)))

@@ -761,3 +761,24 @@ def test_exchange_for_a_named_subqueue_when_it_stops_between_any_two_commits_blo
     assert stored(hosts.tube) == "br xt yr"
     assert hosts.locks() == 1
     assert commits >= 3
+
+
+@pytest.mark.without_spark
+def test_why_when_a_take_has_stopped_after_its_lock_says_that_the_subqueue_is_locked(
+    hosts: Subqueues, open_queue: OpenQueue
+) -> None:
+    looker = on_another_host(open_queue(claim_grace=10))[hosts.tube.name]
+    first, second = hosts.put("ab")
+    (other,) = hosts.put("x", "other")
+    assert hosts.probe.stopped_after(1, lambda: hosts.tube.take(0, utube="u"))
+
+    locked = "waits: its sub-queue 'u' is locked by a take that has not taken a task yet."
+    assert [looker.why(task_id) for task_id in (first, second)] == [
+        f"Task {first} {locked}",
+        f"Task {second} {locked}",
+    ]
+    # What is in a locked sub-queue does not come before others.
+    assert looker.why(other) == f"Task {other} is next: the next take gets it."
+    hosts.clock.advance(10)
+    assert looker.why(first) == f"Task {first} is next: the next take gets it."
+    assert names(looker.take_many(1)) == "a"

@@ -44,7 +44,7 @@ def facts(ctx: TubeContext, task_id: int) -> Facts:
         has_subqueues=ctx.driver.subqueues,
         utube=row.utube,
     )
-    if row.state is not TaskState.READY:
+    if row.state is not TaskState.READY or known.is_paused:
         return known
     if ctx.driver.subqueues:
         return _in_subqueue(ctx, row, known, now_us, over)
