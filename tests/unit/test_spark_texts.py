@@ -58,6 +58,7 @@ MAKERS = (
 #: Public methods that make no SQL.
 WITHOUT_SQL = {
     "Registry.as_live",
+    "Registry.version",
     "Sessions.extent",
     "Sessions.files",
     "Sessions.last_commit",
