@@ -29,7 +29,6 @@ def registered(
     queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
 ) -> Registered:
     """The registry's part of a tube."""
-
     change = functools.partial(_change, queue, opened, registry)
     return Registered(
         find=_Finder(registry, record).find,
