@@ -25,6 +25,7 @@ from tubeq_spark.observe import health, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
+from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
@@ -85,6 +86,7 @@ def _uninterrupted(method: Method) -> Method:
     return cast("Method", run)
 
 
+@short_tracebacks
 class Queue:
     """Task tubes under one location; a context manager, safe to use from many threads.
 
