@@ -185,6 +185,10 @@ class Engine(Protocol):
         """Wrap `run` so that it does the same in another thread."""
         ...
 
+    def naming(self, operation: str, table: str | None) -> AbstractContextManager[None]:
+        """Name what a block does after an operation and a table, where somebody may see it."""
+        ...
+
     def committer(self) -> Committer | None:
         """The JVM in which statements run; `None` if they run in this process."""
         ...

@@ -224,6 +224,11 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
         StoreError: Spark must not commit here.
     """
     ctx.queue.require_spark_loop()
+    with ctx.queue.require_spark().naming("put", ctx.table.name):
+        return _counted(ctx, df)
+
+
+def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
     payload = payload_names(ctx, df)
     check_columns(ctx, df)
     kind, df = payload_type(ctx), read_alike(df)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -99,6 +99,11 @@ class NativeEngine:
     def carried(run: Callable[[], T]) -> Callable[[], T]:
         """Make of `run` what does the same in another thread: nothing here goes by the thread."""
         return run
+
+    @staticmethod
+    def naming(_operation: str, _table: str | None) -> AbstractContextManager[None]:
+        """Name nothing: there are no jobs that anybody sees."""
+        return nullcontext()
 
     @staticmethod
     def committer() -> None:
