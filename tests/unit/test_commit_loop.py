@@ -109,7 +109,7 @@ class FakeEngine:
     def mend(self, table: str, held: object) -> None:
         """Its log is read as it is."""
 
-    def naming(self, _operation: str, _table: str | None) -> AbstractContextManager[None]:
+    def operating(self, _operation: str, _table: str | None) -> AbstractContextManager[None]:
         return nullcontext()
 
     def committer(self) -> Committer:

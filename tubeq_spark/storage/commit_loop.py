@@ -169,7 +169,7 @@ class CommitLoop:
         while True:
             try:
                 with (
-                    self._engine.naming(operation, self._tables.get(table_lock)),
+                    self._engine.operating(operation, self._tables.get(table_lock)),
                     table_lock.writing(self._engine.committer, lambda: self._prepare(table_lock)),
                 ):
                     if note.conflicts:

@@ -185,8 +185,11 @@ class Engine(Protocol):
         """Wrap `run` so that it does the same in another thread."""
         ...
 
-    def naming(self, operation: str, table: str | None) -> AbstractContextManager[None]:
-        """Name what a block does after an operation and a table, where somebody may see it."""
+    def operating(self, operation: str, table: str | None) -> AbstractContextManager[None]:
+        """Run a block as one operation on a table.
+
+        Spark's jobs have its name, and requests to an object store share one limit of lost time.
+        """
         ...
 
     def committer(self) -> Committer | None:

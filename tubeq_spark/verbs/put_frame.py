@@ -224,7 +224,7 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
         StoreError: Spark must not commit here.
     """
     ctx.queue.require_spark_loop()
-    with ctx.queue.require_spark().naming("put", ctx.table.name):
+    with ctx.queue.require_spark().operating("put", ctx.table.name):
         return _counted(ctx, df)
 
 

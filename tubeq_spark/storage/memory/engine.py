@@ -75,8 +75,8 @@ class MemoryEngine:
         return run
 
     @staticmethod
-    def naming(_operation: str, _table: str | None) -> AbstractContextManager[None]:
-        """Name nothing: there are no jobs that anybody sees."""
+    def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
+        """Do nothing: nothing is lost or seen here."""
         return nullcontext()
 
     @staticmethod

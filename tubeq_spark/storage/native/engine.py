@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +21,7 @@ from tubeq_spark.storage.native.file_statistics import files_of
 from tubeq_spark.storage.native.handles import Handles
 from tubeq_spark.storage.native.local_writer import LocalWriter
 from tubeq_spark.storage.native.small_files import FileParts
+from tubeq_spark.storage.native.store_client import one_patience
 from tubeq_spark.storage.native.tables import NativeTables
 from tubeq_spark.storage.native.writer import Writer
 from tubeq_spark.storage.outcome import EngineError
@@ -101,9 +102,9 @@ class NativeEngine:
         return run
 
     @staticmethod
-    def naming(_operation: str, _table: str | None) -> AbstractContextManager[None]:
-        """Name nothing: there are no jobs that anybody sees."""
-        return nullcontext()
+    def operating(_operation: str, _table: str | None) -> AbstractContextManager[None]:
+        """Limit the time that a block may lose by requests without an answer."""
+        return one_patience()
 
     @staticmethod
     def committer() -> None:

@@ -118,7 +118,7 @@ class SparkEngine:
             self.unreachable = False
 
     @contextmanager
-    def naming(self, operation: str, table: str | None) -> Iterator[None]:
+    def operating(self, operation: str, table: str | None) -> Iterator[None]:
         """Name the jobs of a block after an operation and the table of a tube; an outer name stays."""
         if self._names.is_named:
             yield
@@ -201,7 +201,7 @@ class SparkEngine:
         renderer = Renderer()
         text = renderer.query(query)
         with (
-            self.naming("read", _table_of(query)),
+            self.operating("read", _table_of(query)),
             self._named(self.own, text, renderer.sources) as named,
         ):
             return self.sql_rows(named)
@@ -214,7 +214,7 @@ class SparkEngine:
         """The rows of a query with a limit, as Arrow; about `expected` rows are read."""
         renderer = Renderer()
         text = renderer.query(query)
-        with self.reading(), self.naming("read", _table_of(query)):
+        with self.reading(), self.operating("read", _table_of(query)):
             spark = self._own.get(compiling=expected >= COMPILE_READ_FROM)
             with self._named(spark, text, renderer.sources) as named:
                 return spark.sql(named).toArrow()
