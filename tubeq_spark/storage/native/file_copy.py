@@ -2,7 +2,7 @@
 
 A copy has the newest version of its table under the same number, with all that the log keeps: the ids of
 transactions, among them keys of puts and totals of ended tasks. Its log begins at a checkpoint, as after a
-clean-up. A copy that was interrupted goes on with the files that are missing.
+clean-up. A copy to an object store that was interrupted goes on with the files that are missing.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ def copy_table(source: Place, target: Place, name: str) -> int:
         if path.startswith(f"{name}/{_LOG}/") and path not in log:
             target.remove(path)
     for path, size in [*((f"{name}/{path}", size) for path, size in data.items()), *log.items()]:
-        if there.get(path) != size:
+        # On local files a power cut may have left one of this length without its contents.
+        if target.is_local or there.get(path) != size:
             target.fetch(source, path)
     return version
 
