@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tubeq_spark.model.limits import Rate
     from tubeq_spark.model.reports import (
         CheckReport,
+        CopyReport,
         Damage,
         QueueMetrics,
         SessionInfo,
@@ -67,6 +68,7 @@ _MODULES = {
     "queue": ("Queue",),
     "model.reports": (
         "CheckReport",
+        "CopyReport",
         "Damage",
         "QueueMetrics",
         "SessionInfo",
@@ -93,6 +95,7 @@ __all__ = [
     "Clock",
     "CommitUnknownError",
     "ConflictError",
+    "CopyReport",
     "Damage",
     "Driver",
     "FailedTasks",

@@ -11,6 +11,7 @@ from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
 from tubeq_spark.model.times import FOREVER_S, from_us, us_from_seconds
 from tubeq_spark.payloads.shown_table import named_ids, not_in_batch
+from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Batch"]
 
 
+@short_tracebacks
 class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 

@@ -14,6 +14,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.reports import CheckReport
 from tubeq_spark.queue import Queue
+from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.memory.engine import MemoryEngine, open_location
 from tubeq_spark.storage.memory.store import MemoryStore
 from tubeq_spark.tube import Tube
@@ -57,6 +58,7 @@ class InMemoryTube(Tube):
         raise _needs_spark("take_df")
 
 
+@short_tracebacks
 class InMemoryQueue(Queue):
     """A queue without Spark and without files, for tests of programs that use a `Queue`.
 

@@ -34,6 +34,7 @@ ON = {
     "test_addressed": ENGINES,
     "test_arrow": ENGINES,
     "test_bad_input": ENGINES[:2],
+    "test_large": ENGINES,
     "test_leases": ENGINES[:2],
     "test_looking": ENGINES[:2],
     "test_metrics": ENGINES[:2],

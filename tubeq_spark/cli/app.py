@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from tubeq_spark.cli import (
     check,
+    copy,
     dashboard,
     look,
     programs,
@@ -174,6 +175,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.truncate,
     tubes.drop,
     check.check,
+    copy.copy,
     report.report,
     dashboard.dashboard,
 )

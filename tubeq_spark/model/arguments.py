@@ -99,7 +99,7 @@ def prepare(
             if len(call.items) == 1:
                 raise
             msg = f"items[{place}]: {error}"
-            raise InvalidOptionError(msg) from error
+            raise InvalidOptionError(msg) from None
         news.append(new_task(put, tube, now_us))
     return PutRequest(news, data)
 

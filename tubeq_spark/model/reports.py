@@ -205,6 +205,19 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyReport:
+    """The result of `Queue.copy_to`.
+
+    Attributes:
+        tubes: The number of tasks in each tube that was copied, by name.
+        left_out: Temporary tubes, which end with their session.
+    """
+
+    tubes: dict[str, int] = field(default_factory=dict, hash=False)
+    left_out: list[str] = field(default_factory=list, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
 class CheckReport:
     """The result of `Queue.check`.
 

@@ -103,6 +103,7 @@ def release(ctx: TubeContext, task_id: int, delay_us: int | None, ttl_us: int | 
 def done(ctx: TubeContext, task_id: int, data: Any) -> Task:
     """Keep a held task in state done, with other data; takes ignore it, and its ttl goes on."""
     encoded = ctx.codec.encode(data)
+    put.require_small(ctx, [encoded])
 
     def after(row: StoredTask, _now_us: int) -> StoredTask:
         return replace(row, state=TaskState.DONE, data=encoded, next_event=row.expires_at)
