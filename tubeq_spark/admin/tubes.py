@@ -115,7 +115,8 @@ def create(
     Raises:
         TubeExistsError: The name is in use.
         InvalidOptionError: The payload has columns that no tube or no table has; no tube was made.
-        StoreError: Another table or file is in the place of its table; no tube was created.
+        StoreError: Another table or file is in the place of its table, or a newer version of this
+            package has made the tube; no tube was created.
     """
     used = False
     while True:
@@ -156,6 +157,7 @@ def _known(
         known = registry.find(name)
         if known is None:
             return None
+        known.require_known_format()
         if known.status is TubeStatus.DROPPING:
             finish_drop(queue, opened, registry, known)
         elif known.status is TubeStatus.CREATING:
