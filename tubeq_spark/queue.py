@@ -767,9 +767,16 @@ class Queue:
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:
-    """Return all tubes, or one, with their types and statistics, from one read."""
+    """Return all tubes, or one, with their types, whether they are paused, and statistics, from one read."""
     found = queue._statistics(name)  # noqa: SLF001  (kept from programs, not from the package)
-    return {of.ctx.record.name: {"type": of.ctx.record.type, **of.as_dict()} for of in found}
+    return {
+        of.ctx.record.name: {
+            "type": of.ctx.record.type,
+            "paused": of.ctx.record.paused,
+            **of.as_dict(),
+        }
+        for of in found
+    }
 
 
 # What follows is kept from programs, not from the package.

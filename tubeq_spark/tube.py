@@ -161,7 +161,7 @@ class Tube:
 
         Commits: 1 to the registry, none if nothing changes. The first use of `pause`, `error=`, `unique=` or of
         an option from `backoff` on adds columns to the tube's table, by 2 commits before. These conflict
-        with all commits to the table, which are repeated. Earlier versions of this package refuse a
+        with all commits to the table, which are repeated. The version before refuses a
         location with such a tube.
         """
         self._verb(lambda: self._current.alter(options))

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -127,9 +127,9 @@ def test_tube_when_a_newer_version_changes_an_open_one_is_refused_within_five_se
         lambda: tube.put(3),
         lambda: tube.take(timeout=0),
         lambda: tube.ack(held.task_id),
-        lambda: tube.kick(),
-        lambda: tube.truncate(),
-        lambda: tube.upgrade(),
+        tube.kick,
+        tube.truncate,
+        tube.upgrade,
         lambda: tube.options,
         lambda: tube.paused,
     ):

@@ -54,7 +54,9 @@ class MemoryTables:
         """Add the columns that a table lacks."""
         with self._store.lock:
             found = self._store.table(table)
-            missing = {name: columns[name] for name in columns if name not in found.rows.schema.names}
+            missing = {
+                name: columns[name] for name in columns if name not in found.rows.schema.names
+            }
             for name, (kind, _) in missing.items():
                 field = _schema(f"{name} {kind}").field(0)
                 nothing = pa.nulls(found.rows.num_rows, field.type)
