@@ -27,6 +27,7 @@ from tubeq_spark.errors import (
 )
 from tubeq_spark.model import arguments
 from tubeq_spark.model.arguments import NewTube, driver_of, refuse_other
+from tubeq_spark.model.tube_types import AGED
 from tubeq_spark.payloads.codecs import JsonCodec, PayloadCodec, TypedCodec
 from tubeq_spark.runtime.context import QueueContext, TubeContext
 from tubeq_spark.runtime.events import TubeEvents
@@ -53,6 +54,7 @@ from tubeq_spark.verbs import expire, maintain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.storage.opened_location import OpenedLocation
     from tubeq_spark.tube import Tube
 
@@ -212,7 +214,7 @@ def make_context(
     tube_table = TubeTable(
         table,
         record.id,
-        driver.order,
+        _order(record, driver),
         columns,
         record.options.change_feed,
         _optional_columns(record),
@@ -250,8 +252,12 @@ def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
         StoreError: A newer version of this package has changed it.
     """
     record.require_known_format()
-    table = replace(ctx.table, optional=_optional_columns(record))
+    table = replace(ctx.table, order=_order(record, ctx.driver), optional=_optional_columns(record))
     return replace(ctx, record=record, **_over(ctx.queue, table))
+
+
+def _order(record: TubeRecord, driver: Driver) -> tuple[str, ...]:
+    return driver.order if record.options.aging is None else AGED
 
 
 def _optional_columns(record: TubeRecord) -> tuple[str, ...]:

@@ -126,8 +126,8 @@ class TaskIndex:
 
 
 def _fits(tube: Tube) -> bool:
-    driver = context_of(tube).driver
-    return driver.timed and driver.order[0] == "pri" and driver.put_options >= TIMED_OPTIONS
+    driver, order = context_of(tube).driver, context_of(tube).table.order
+    return driver.timed and order[0] == "pri" and driver.put_options >= TIMED_OPTIONS
 
 
 def _has(tube: Tube, task_id: int) -> bool:
