@@ -37,6 +37,7 @@ ON = {
     "test_looking": ENGINES[:2],
     "test_metrics": ENGINES[:2],
     "test_neighbours": ENGINES[:2],
+    "test_aging": ENGINES,
     "test_alter": ENGINES,
     "test_versions": ENGINES,
     "test_tarantool15": ENGINES[:2],
