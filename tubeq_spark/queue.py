@@ -294,8 +294,9 @@ class Queue:
             order: `"fifo"`: among sub-queues of one priority the one with the oldest task comes first;
                 `"fair"`: the one that was served longest ago (utube types).
             most_taken: How many tasks of the tube may be taken at a time, >= 1.
-            aging: Seconds of waiting after which a task comes before newer ones of one priority higher, > 0
-                (types with ttl; not with `"fair"`).
+            aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
+                order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
+                with `"fair"`).
             unique_for: Seconds for which the key of a task stays in use after the task has gone, >= 0.
 
         Returns:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tests.acceptance.support import data_of, take
+from tests.thorough import without_spark
 from tubeq_spark import InvalidOptionError, PutItem, Task, TaskState
 from tubeq_spark.model.times import US, to_us
 from tubeq_spark.model.tube_types import MOST_RANK
@@ -86,9 +87,10 @@ TAKES: dict[str, Callable[[Tube], Iterable[Any]]] = {
     "by exchange": by_exchange,
     "as Arrow": as_arrow,
 }
+ON_SPARK = [*without_spark("one by one", "by exchange"), "many at once", "as Arrow"]
 
 
-@pytest.mark.parametrize("takes", TAKES)
+@pytest.mark.parametrize("takes", ON_SPARK)
 def test_take_when_a_tube_has_aging_is_in_the_order_of_ranks(
     new_tube: NewTube, clock: ManualClock, takes: str
 ) -> None:
@@ -98,6 +100,7 @@ def test_take_when_a_tube_has_aging_is_in_the_order_of_ranks(
     assert [*TAKES[takes](tube)] == in_order(put)
 
 
+@pytest.mark.without_spark
 def test_task_when_it_has_waited_comes_before_newer_ones_of_higher_priority(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -111,6 +114,7 @@ def test_task_when_it_has_waited_comes_before_newer_ones_of_higher_priority(
     assert [*one_by_one(tube)] == ["before", "waits", "behind"]
 
 
+@pytest.mark.without_spark
 def test_delay_when_a_task_is_put_with_it_counts_as_waiting(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -141,7 +145,7 @@ VERBS: dict[str, Callable[[Tube, Task, ManualClock], object]] = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ["release", *without_spark(*list(VERBS)[1:])])
 def test_task_when_a_verb_gives_it_back_keeps_its_rank(
     queue: Queue, new_tube: NewTube, clock: ManualClock, verb: str
 ) -> None:
@@ -206,7 +210,7 @@ def test_subqueue_when_a_tube_has_aging_is_in_the_order_of_ranks(
 
 
 @pytest.mark.parametrize("type_name", ["fifottl", "utubettl"])
-@pytest.mark.parametrize("takes", TAKES)
+@pytest.mark.parametrize("takes", ON_SPARK)
 def test_task_when_its_program_has_not_seen_the_aging_comes_first_and_is_taken(
     new_tube: NewTube, other: Queue, clock: ManualClock, type_name: str, takes: str
 ) -> None:
@@ -255,6 +259,7 @@ def test_unranked_task_when_it_is_given_back_or_buried_stays_within_reach(
     assert [*one_by_one(tube)] == ["a", "b", "c"]
 
 
+@pytest.mark.without_spark
 @pytest.mark.parametrize("verb", ["put", "put_many", "put_arrow"])
 def test_rank_when_it_is_no_number_of_64_bits_is_the_greatest(new_tube: NewTube, verb: str) -> None:
     tube = new_tube("fifottl", aging=1e18)
@@ -280,6 +285,7 @@ def test_rank_when_it_is_no_number_of_64_bits_is_the_greatest(new_tube: NewTube,
     assert [*one_by_one(tube)] == [3, 2, 1]
 
 
+@pytest.mark.without_spark
 def test_put_arrow_when_a_tube_has_aging_gives_the_ranks_of_put_many(
     new_tube: NewTube,
 ) -> None:
@@ -369,6 +375,7 @@ def test_take_when_there_are_many_segments_finds_the_first_wherever_they_are(
     assert found == [data for _, data in expected[: len(found)]]
 
 
+@pytest.mark.without_spark
 def test_aging_when_it_ends_with_the_tube_empty_leaves_the_order_by_priority(
     new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -386,6 +393,7 @@ def test_aging_when_it_ends_with_the_tube_empty_leaves_the_order_by_priority(
     assert [*one_by_one(tube)] == ["new", "old"]
 
 
+@pytest.mark.without_spark
 def test_aging_when_another_program_alters_is_in_force_within_five_seconds(
     new_tube: NewTube, other: Queue, clock: ManualClock
 ) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.acceptance.support import FOR_EVER, Native, data_of, put_and_take, take
+from tests.thorough import without_spark
 from tubeq_spark import Backoff, Rate, StoreError
 from tubeq_spark.queue import look
 from tubeq_spark.storage.tables.schema import FORMAT_VERSION
@@ -258,7 +259,7 @@ FEATURES: dict[str, Callable[[Tube], object]] = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", without_spark(*USES))
 def test_tube_when_no_new_feature_was_used_has_the_format_before(
     engine: Engine, queue: Queue, new_tube: NewTube, use: str
 ) -> None:
@@ -269,7 +270,7 @@ def test_tube_when_no_new_feature_was_used_has_the_format_before(
     assert format_of(engine, queue, tube) == (1, OPTIONS_BEFORE, COLUMNS_BEFORE, STATISTICS_BEFORE)
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("feature", ["upgrade", *without_spark(*list(FEATURES)[:-1])])
 def test_tube_when_a_new_feature_was_used_has_the_new_format(
     engine: Engine, queue: Queue, new_tube: NewTube, feature: str
 ) -> None:

@@ -83,7 +83,7 @@ class TaskIndex:
         if not _fits(tube):
             msg = (
                 f"tube {name!r} is a {tube.type}: the 1.5 dialect needs a type with priorities, "
-                "delays and lives, such as fifottl"
+                "delays and lives, such as fifottl, without aging"
             )
             raise InvalidOptionError(msg)
         with self._lock:
