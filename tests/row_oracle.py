@@ -73,7 +73,7 @@ def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PL
         case Take(lease_segments, lease):
             position = (row.pri, row.task_id)
             segment = next(
-                (s for last, s in lease_segments if position <= (last.pri, last.task_id)),
+                (s for last, s in lease_segments if position <= (last.key, last.task_id)),
                 lease_segments[-1][1],
             )
             return replace(
@@ -133,11 +133,11 @@ def selects(which: Which, row: StoredTask) -> bool:  # noqa: PLR0911  (one of ea
             return due(row.next_event, now_us) and expired(row.expires_at, now_us)
         case Takeable(last, now_us):
             is_ready = row.effective(now_us, None) is TaskState.READY
-            is_near = position <= (last.pri, last.task_id)
+            is_near = position <= (last.key, last.task_id)
             return is_ready and is_near and row.state is not TaskState.TAKEN
         case Buried(last, now_us):
             is_buried = row.effective(now_us, None) is TaskState.BURIED
-            return is_buried and position <= (last.pri, last.task_id)
+            return is_buried and position <= (last.key, last.task_id)
         case Older(last_id, taken):
             return row.task_id <= last_id and (row.state is TaskState.TAKEN or not taken)
 

@@ -147,8 +147,7 @@ class Queue:
                 created.
             InvalidOptionError: `location`, `clock`, `config` or `engine` is not valid.
             SessionError: `session_uuid` is malformed, or that session is not alive.
-            StoreError: The location cannot be used, or not by this engine, or it has a newer
-                format; or the clock shows a time after September 2093, for which task ids do not
+            StoreError: The location cannot be used, or not by this engine; or the clock shows a time after September 2093, for which task ids do not
                 exist.
 
         Commits: none in an existing location, 2 table creations in a new one; 1 more when it joins
@@ -204,7 +203,7 @@ class Queue:
         self._in_replicaset = False
         self._context.state = QueueState.STARTUP
         if not self._opened.is_new:
-            self._registry.records()  # raises if a newer version wrote it, before anything is done
+            self._registry.records()  # raises if the queue was removed, before anything is done
         if other is not None:
             session = self._context.session
             if_interrupted(session.stop)
@@ -304,8 +303,9 @@ class Queue:
             order: `"fifo"`: among sub-queues of one priority the one with the oldest task comes first;
                 `"fair"`: the one that was served longest ago (utube types).
             most_taken: How many tasks of the tube may be taken at a time, >= 1.
-            aging: Seconds of waiting after which a task comes before newer ones of one priority higher, > 0
-                (types with ttl; not with `"fair"`).
+            aging: Seconds of waiting that weigh as much as one step of priority, > 0: tasks are taken in the
+                order of (created + pri * aging, id), and a delay counts as waiting (types with ttl; not
+                with `"fair"`).
             unique_for: Seconds for which the key of a task stays in use after the task has gone, >= 0.
 
         Returns:
@@ -315,7 +315,8 @@ class Queue:
             InvalidOptionError: A bad name, type, option or value; nothing was written.
             TubeExistsError: A tube has this name (with `if_not_exists`: a tube of another type).
             StoreError: Another table or file is in the place of its table, or it needs Spark and
-                the queue has no session; no tube was created.
+                the queue has no session, or a newer version of this package has made the tube; no tube
+                was created.
 
         Commits: the creation of the table, then 1 to the registry. If a dropped tube had the name,
         2 to the registry, and in between 1 to the table of the earlier tube, or 2 if its change
@@ -376,6 +377,8 @@ class Queue:
 
         Raises:
             TubeNotFoundError: No tube has exactly this name.
+            StoreError: A newer version of this package has written it, and this one does not know its
+                format.
 
         Commits: none, but if the creation of the tube was interrupted, the commits that were
         missing.
@@ -397,9 +400,28 @@ class Queue:
 
     @_uninterrupted
     def tubes(self) -> list[str]:
-        """Return the names of all tubes, sorted. Commits: none."""
+        """Return the names of all tubes, sorted; also of those that this queue object cannot use. Commits: none."""
         self._context.require_running()
         return sorted(r.name for r in self._registry.records() if tubes.is_live(r))
+
+    def upgrade(self) -> list[str]:
+        """Give all tubes the newest format, as `Tube.upgrade` does; a repetition does nothing.
+
+        It leaves out tubes of unknown types and tubes that cannot be read, and logs their names.
+
+        Returns:
+            The names of the tubes that had an earlier format.
+
+        Raises:
+            StoreError: A tube has a feed of changes, and there is no Spark session. The tubes before it
+                are upgraded.
+
+        Commits: for each tube as `Tube.upgrade`.
+        """
+        self._context.require_running()
+        with self._lock:
+            found = [self._wrap(ctx.record) for ctx in self._contexts()]
+        return [tube.name for tube in found if tube.upgrade()]
 
     def _wrap(self, record: TubeRecord) -> Tube:
         with self._lock:
@@ -682,8 +704,8 @@ class Queue:
         `tubeq check`.
 
         Args:
-            repair: Whether to make the repairs that lose no task, under the lock of the table.
-                Damaged files of a log are moved to `_delta_log/_lost-<time>` of the table.
+            repair: Whether to make the repairs that lose no task, under the lock of the table; not in
+                tubes that a newer version of this package has written. Damaged files of a log are moved to `_delta_log/_lost-<time>` of the table.
             accept_loss: With `repair`: whether to make the other repairs, too. They set a table
                 back to its last readable version, and remove damaged data files from it by a
                 commit. The report names the lost tasks. Other processes should not have the queue
@@ -803,9 +825,16 @@ class Queue:
 
 
 def typed_statistics(queue: Queue, name: str | None = None) -> dict[str, dict[str, Any]]:
-    """Return all tubes, or one, with their types and statistics, from one read."""
+    """Return all tubes, or one, with their types, whether they are paused, and statistics, from one read."""
     found = queue._statistics(name)  # noqa: SLF001  (kept from programs, not from the package)
-    return {of.ctx.record.name: {"type": of.ctx.record.type, **of.as_dict()} for of in found}
+    return {
+        of.ctx.record.name: {
+            "type": of.ctx.record.type,
+            "paused": of.ctx.record.paused,
+            **of.as_dict(),
+        }
+        for of in found
+    }
 
 
 # What follows is kept from programs, not from the package.

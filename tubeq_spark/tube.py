@@ -165,7 +165,7 @@ class Tube:
 
         Commits: 1 to the registry, none if nothing changes. The first use of `pause`, `error=`, `unique=` or of
         an option from `backoff` on adds columns to the tube's table, by 2 commits before. These conflict
-        with all commits to the table, which are repeated. Earlier versions of this package refuse a
+        with all commits to the table, which are repeated. The version before refuses a
         location with such a tube.
         """
         self._verb(lambda: self._current.alter(options))
@@ -186,6 +186,28 @@ class Tube:
     def resume(self) -> None:
         """End a pause; takes of other programs find tasks from at most five seconds later on. As `pause`."""
         self._verb(lambda: self._current.pause(paused=False))
+
+    def upgrade(self) -> bool:
+        """Give the tube the newest format now, before one of its features is first used.
+
+        Afterwards programs of the version before cannot open the location. A repetition does nothing.
+
+        Returns:
+            Whether it had an earlier format.
+
+        Raises:
+            TubeNotFoundError: The tube was dropped.
+            StoreError: It has a feed of changes, and there is no Spark session.
+
+        Commits: 2 to the tube's table, which conflict with all commits to it, and 1 to the registry; none
+        if it has the newest format.
+        """
+
+        def verb() -> bool:
+            before = self._ctx.record.format_version
+            return self._current.upgrade().record.format_version != before
+
+        return self._verb(verb)
 
     # -- putting ------------------------------------------------------------------------------
 

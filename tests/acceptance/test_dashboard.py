@@ -60,6 +60,11 @@ class Site:
         given = {"Origin": f"http://127.0.0.1:{self.port}"} | headers
         return self.ask("POST", f"/tube/{name}/kick", body, given)
 
+    def switch(self, name: str, does: str, token: str = TOKEN) -> tuple[int, str]:
+        """Send the form that pauses a tube, or the other one."""
+        given = {"Origin": f"http://127.0.0.1:{self.port}"}
+        return self.ask("POST", f"/tube/{name}/{does}", urlencode({"token": token}), given)
+
     def ask(
         self, method: str, path: str, body: str | None, headers: dict[str, str]
     ) -> tuple[int, str]:
@@ -275,6 +280,44 @@ def test_kick_without_token_origin_or_number_changes_nothing(
         assert "kicked" not in page
 
     assert commits(location) == before
+
+
+def test_pause_with_the_token_from_an_own_page_is_shown_until_the_tube_resumes(
+    queue: Queue, writing: Site
+) -> None:
+    tube = queue.create_tube("mail")
+    tube.put(1)
+    assert "Pause</button>" in writing.get("/tube/mail")[1]
+
+    status, _ = writing.switch("mail", "pause")
+    assert (status, writing.headers["location"]) == (303, "/tube/mail?changed=1")
+    page = writing.ask("GET", "/tube/mail?changed=1", None, {})[1]
+    assert "paused</strong>" in page
+    assert "Resume</button>" in page
+    assert "paused</strong>" in writing.get()[1]
+    assert queue["mail"].paused
+    assert writing.switch("mail", "resume")[0] == 303
+    assert not queue["mail"].paused
+    assert "paused</strong>" not in writing.get("/tube/mail?changed=1")[1]
+    assert writing.switch("nothing", "pause")[0] == 404
+
+
+def test_pause_without_the_token_changes_nothing(
+    queue: Queue, writing: Site, location: str
+) -> None:
+    queue.create_tube("mail")
+    before = commits(location)
+
+    assert writing.switch("mail", "pause", "")[0] == 403
+    assert writing.switch("mail", "resume", f"{TOKEN}x")[0] == 403
+    assert commits(location) == before
+
+
+def test_pause_when_only_reading_is_not_there(queue: Queue, site: Site) -> None:
+    queue.create_tube("mail")
+
+    assert site.switch("mail", "pause")[0] == 404
+    assert "<form" not in site.get("/tube/mail")[1]
 
 
 def test_answers_when_sent_allow_no_scripts_frames_or_copies(site: Site) -> None:

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from tubeq_spark.cli import (
+    change,
     check,
     copy,
     dashboard,
@@ -149,6 +150,7 @@ def options(
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
     tubes.create,
+    change.alter,
     put.put,
     take.take,
     settle.ack,
@@ -170,12 +172,15 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     look.history,
     look.sessions,
     work.work,
+    change.pause,
+    change.resume,
     tubes.sweep,
     tubes.release_all,
     tubes.truncate,
     tubes.drop,
     check.check,
     copy.copy,
+    change.upgrade,
     report.report,
     dashboard.dashboard,
 )

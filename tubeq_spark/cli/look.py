@@ -10,6 +10,7 @@ import typer
 
 from tubeq_spark.cli.call import Call, as_dict, json_text
 from tubeq_spark.cli.names import TubeName
+from tubeq_spark.cli.options import plain_options
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.cli.settle import Id
 from tubeq_spark.task import TaskState
@@ -100,11 +101,12 @@ _METRICS = {
     "tube": "left", "type": "left", "ready": "right", "taken": "right", "delayed": "right",
     "buried": "right", "oldest": "right", "ending": "right", "unswept": "right", "since": "right",
     "commits": "right", "log": "right", "files": "right", "bytes": "right",
+    "paused": "left",
 }  # fmt: skip
 
 
 def _row_of_metrics(name: str, tube: TubeMetrics) -> list[Any]:
-    from tubeq_spark.cli.top import age  # noqa: PLC0415  as in call
+    from tubeq_spark.cli.top import PAUSED, age  # noqa: PLC0415  as in call
 
     return [
         name,
@@ -121,6 +123,7 @@ def _row_of_metrics(name: str, tube: TubeMetrics) -> list[Any]:
         tube.log_commits,
         tube.files,
         tube.size_bytes,
+        PAUSED[tube.paused],
     ]
 
 
@@ -282,11 +285,11 @@ def show(ctx: typer.Context, tube: TubeName) -> None:
 
         shown = queue.tube(tube)
         counts = typed_statistics(queue, tube)[tube]
-        options = dict(shown.options)
+        options = plain_options(shown.options)
         if call.json:
             call.show({"tube": tube, "table": shown.table, "options": options, **counts}, "")
             return
-        said = {"tube": tube, "type": shown.type, "table": shown.table}
+        said = {"tube": tube, "type": shown.type, "table": shown.table, "paused": shown.paused}
         given = {name: value for name, value in options.items() if value is not None}
         for title, of in (
             ("", said),

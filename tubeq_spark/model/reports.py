@@ -109,6 +109,7 @@ class TubeMetrics:
             show the log.
         files: Number of data files.
         size_bytes: Their size.
+        paused: Whether the tube is paused: takes find nothing.
     """
 
     type: str
@@ -127,6 +128,7 @@ class TubeMetrics:
     log_commits: int | None
     files: int
     size_bytes: int
+    paused: bool = False
 
     @property
     def total(self) -> int:

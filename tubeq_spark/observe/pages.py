@@ -237,7 +237,11 @@ def _depths(tubes: Sequence[TubeSnapshot], link: Callable[[str], str] | None) ->
 
 def _name(tube: TubeSnapshot, link: Callable[[str], str] | None) -> Html:
     name = tube.name if link is None else tag("a", tube.name, href=link(tube.name))
-    return joined([name, " ", tag("span", tube.metrics.type, class_="dim")])
+    return joined([name, " ", tag("span", tube.metrics.type, class_="dim"), *_paused(tube)])
+
+
+def _paused(tube: TubeSnapshot) -> list[object]:
+    return [" ", tag("strong", "paused", class_="problem")] if tube.metrics.paused else []
 
 
 def _rates(flow: Flow | None) -> list[str]:
@@ -288,7 +292,8 @@ def tube_now(tube: TubeSnapshot) -> Html:
     found += [("done", tube.done), ("oldest ready", age(metrics.oldest_ready_age) or "none")]
     if flow is not None:
         found += [("added/s", _rate(flow.added)), ("done/s", _rate(flow.done))]
-    return joined([tag("h1", tube.name), tag("p", metrics.type, class_="dim"), cards(found)])
+    kind = tag("p", tag("span", metrics.type, class_="dim"), *_paused(tube))
+    return joined([tag("h1", tube.name), kind, cards(found)])
 
 
 def subqueues(counts: Sequence[UtubeCounts], at: dt.datetime) -> Html:

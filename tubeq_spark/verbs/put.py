@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.segments import BUCKETS, Spread, hash_of, rows_of, spread
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
+from tubeq_spark.model.tube_types import rank_of
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
@@ -112,7 +113,7 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
     if room is not None and room.dropped:
         raise dropped(ctx)
     admitted = _admitted(requests, None if room is None else (ctx.capacity or 0) - room.stored)
-    news = [new for request in admitted if request for new in request.news]
+    news = _ranked(ctx, [new for request in admitted if request for new in request.news])
     data = [item for request in admitted if request for item in request.data]
     if not news:
         return Plan(None, lambda _: [[] for _ in requests])
@@ -131,6 +132,14 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
         return [list(itertools.islice(stored, len(r.news) if r else 0)) for r in admitted]
 
     return Plan(statement, finish)
+
+
+def _ranked(ctx: TubeContext, news: list[NewTask]) -> list[NewTask]:
+    """New tasks with their ranks, in a tube with aging."""
+    aging_us = ctx.record.options.aging_us
+    if aging_us is None:
+        return news
+    return [replace(new, rank=rank_of(new.created, new.pri, aging_us)) for new in news]
 
 
 def _places(

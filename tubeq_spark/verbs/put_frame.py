@@ -22,6 +22,7 @@ from tubeq_spark.errors import StoreError
 from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
+from tubeq_spark.model.tube_types import MOST_RANK
 from tubeq_spark.payloads.put_columns import refuse_bad
 from tubeq_spark.payloads.sizes import too_large
 from tubeq_spark.storage.location import identifier
@@ -135,9 +136,18 @@ def frame_rows(
         "next_event": f"tubeq_now + CASE WHEN {delayed} THEN {delay} ELSE {ttl} END",
         "expires_at": f"tubeq_now + {ttl}",
         "unique": "CAST(NULL AS STRING)",
-        "rank": "CAST(NULL AS BIGINT)",
+        "rank": _rank(f"CAST({given('pri', float(options.pri))} AS BIGINT)", options.aging_us),
     }
     return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in ctx.table.inserted])
+
+
+def _rank(pri: str, aging_us: int | None) -> str:
+    """`tube_types.rank_of` as an expression, for a priority that is not negative."""
+    if aging_us is None:
+        return "CAST(NULL AS BIGINT)"
+    aging, most = bigint(aging_us), bigint(MOST_RANK)
+    fits = f"{pri} <= ({most} - tubeq_now) div {aging}"
+    return f"CASE WHEN {fits} THEN tubeq_now + {pri} * {aging} ELSE {most} END"
 
 
 class _Constants:

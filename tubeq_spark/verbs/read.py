@@ -79,4 +79,4 @@ def _pages(ctx: TubeContext, state: TaskState, now_us: int, size: int) -> Iterat
                 yield seen.task()
         if len(rows) < size:
             return
-        after = position_of(rows[-1])
+        after = position_of(rows[-1], ctx.table.order)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tests.unit.golden.recording import Case, Recorder
 from tests.unit.golden.sample_values import (
+    AGED_TUBE,
     DATA_FRAME,
     HEADROOM,
     LATER,
@@ -93,6 +94,9 @@ def tube_cases() -> Iterator[Case]:
         ):
             for case in cases(table):
                 yield replace(case, title=f"{case.title}; {name}")
+    for cases in (reads, reads_of_ready, reads_of_subqueues, takes, statements_of_subqueues):
+        for case in cases(AGED_TUBE):
+            yield replace(case, title=f"{case.title}; by rank")
     yield from rare_names()
     yield from all_takes()
     yield from counting_of_many()

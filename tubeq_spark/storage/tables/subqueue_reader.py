@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tubeq_spark.model.reports import UtubeCounts
 from tubeq_spark.model.times import of_us
-from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.expression import TRUE, Micros, all_of, at, literal, row
 from tubeq_spark.storage.query import (
     Firsts,
@@ -22,7 +21,7 @@ from tubeq_spark.storage.query import (
 from tubeq_spark.storage.rows import SubqueueHead, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
-from tubeq_spark.storage.tables.tube_table import SELECTED, position, selection_query, selections_of
+from tubeq_spark.storage.tables.tube_table import position_in, selections_of
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class SubqueueReader:
             return []
         columns = {
             "utube": _ROW.utube,
-            "first": least(position()),
+            "first": least(self._table.position),
             "n": count(),
             "in_lease_segment": any_holds(_ROW.state == _TAKEN),
         }
@@ -98,7 +97,7 @@ class SubqueueReader:
             self._seen,
         )
         heads = [
-            SubqueueHead(r["utube"], OrderPosition(**r["first"]), r["n"], r["in_lease_segment"])
+            SubqueueHead(r["utube"], position_in(r["first"]), r["n"], r["in_lease_segment"])
             for r in found.to_pylist()
         ]
         if among is None:
@@ -134,7 +133,9 @@ class SubqueueReader:
             quotas: At most so many tasks, by sub-queue.
             whole: Whether that is all there was: then nothing need be sorted to find the place.
         """
-        ready = self._ready_among(now_us, max_attempts, quotas, SELECTED | named("utube"))
+        ready = self._ready_among(
+            now_us, max_attempts, quotas, self._table.selected | named("utube")
+        )
         if whole:
             everything = self._selections(ready, quotas)
             # Puts since then may have added more than was asked for.
@@ -151,7 +152,7 @@ class SubqueueReader:
             `None` where they have not: then rows must be told apart by their sub-queues.
         """
         where = self._ready(now_us, max_attempts)
-        ready = Select(self._table.name, SELECTED | named("utube"), where, skips=_WHOLE)
+        ready = Select(self._table.name, self._table.selected | named("utube"), where, skips=_WHOLE)
         # More selections than tasks that were asked for would be too much in any case.
         selections = self._selections(ready, quotas, sum(quotas.values()) + 1)
         return selections if _are_within(selections, quotas) else None
@@ -162,7 +163,7 @@ class SubqueueReader:
         quotas: Mapping[str | None, int],
         at_most: int | None = None,
     ) -> list[SegmentSelection]:
-        query = selection_query(rows, ("utube", "segment"), at_most)
+        query = self._table.selection_query(rows, ("utube", "segment"), at_most)
         return selections_of(self._engine.arrow(query, sum(quotas.values())))
 
     def _ready_among(
