@@ -214,6 +214,7 @@ def make_context(
         columns,
         record.options.change_feed,
         _optional_columns(record),
+        record.options.backoff,
     )
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:

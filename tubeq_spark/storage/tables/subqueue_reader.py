@@ -149,7 +149,8 @@ class SubqueueReader:
         return Select(self._table.name, columns, ready, skips=_WHOLE)
 
     def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
-        return self._table.mine() & predicates.is_ready(now_us, max_attempts)
+        ready = predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)
+        return self._table.mine() & ready
 
     def stored_under(
         self, take_ids: Collection[int], now_us: int

@@ -108,7 +108,7 @@ class TubeReader:
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""
-        ready = predicates.is_ready(now_us, max_attempts)
+        ready = self._is_ready(now_us, max_attempts)
 
         def read(where: Expression, expected: int) -> list[StoredTask]:
             return self.read(where, self._table.order, limit, expected, skips=())
@@ -119,13 +119,16 @@ class TubeReader:
         self, now_us: int, limit: int, max_attempts: int | None
     ) -> list[SegmentSelection]:
         """Where the next `limit` tasks are, without their rows."""
-        ready = predicates.is_ready(now_us, max_attempts)
+        ready = self._is_ready(now_us, max_attempts)
         return self._at_head(
             ready,
             limit,
             lambda where, expected: self.segments(where, limit, expected),
             lambda selections: sum(selection.count for selection in selections),
         )
+
+    def _is_ready(self, now_us: int, max_attempts: int | None) -> Expression:
+        return predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)
 
     def _at_head(
         self,
@@ -213,7 +216,9 @@ class TubeReader:
             after: The position; `None`: from the first on.
             limit: How many.
         """
-        effective = predicates.effective_state(now_us, max_attempts, over=over)
+        effective = predicates.effective_state(
+            now_us, max_attempts, over=over, backoff=self._table.backoff
+        )
         where: Expression = effective == state.value
         if after is not None:
             where &= ~self._table.up_to(after)
@@ -233,7 +238,7 @@ class TubeReader:
         if not lasts:
             return False
         columns = {"utube": _ROW.utube, "first": least(position())}
-        ready = predicates.is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
+        ready = self._is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
         firsts = self.engine.arrow(
             self._table.select(columns, ready, by=["utube"], skips=())
         ).to_pylist()
@@ -297,7 +302,9 @@ class TubeReader:
         """Tasks whose states by time are not written yet, in at most `limit` groups."""
         columns = {
             **named("segment", "state"),
-            "over": predicates.is_over(now_us),
+            "over": predicates.is_over(
+                now_us, max_attempts=max_attempts, backoff=self._table.backoff
+            ),
             "worn": (_ROW.state == _TAKEN) & _is_worn(max_attempts),
             "n": count(),
         }
