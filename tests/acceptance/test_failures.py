@@ -511,6 +511,28 @@ def test_lease_when_it_ended_long_ago_is_taken_at_once(
     assert [(task.data, task.attempts) for task in tube.take_many(2)] == [("a", 2), ("b", 1)]
 
 
+def test_lease_when_a_backoff_was_altered_ends_by_the_new_one(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=5)
+    theirs = other[tube.name]
+    tube.alter(backoff=BACKOFF)
+    task = put_and_take(tube, "a")
+    clock.advance(SEEN)
+    for each in (tube, theirs):
+        assert (each.peek(task.task_id).state, error_of(each, task)) == ("~", LEASE_ENDED)
+        assert each.take(timeout=0) is None
+
+    tube.alter(backoff=Backoff(first=3, jitter=0))
+    clock.advance(SEEN)
+
+    assert data_of(theirs.take_many(1)) == ["a"]
+    clock.advance(5)
+    assert tube.peek(task.task_id).state == "~"
+    tube.alter(backoff=None)
+    assert tube.peek(task.task_id).state == "r"
+
+
 def test_lease_when_it_ended_lets_the_tasks_behind_it_pass(
     new_tube: NewTube, clock: ManualClock
 ) -> None:

@@ -249,7 +249,8 @@ def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
         StoreError: A newer version of this package has changed it.
     """
     record.require_known_format()
-    table = replace(ctx.table, optional=_optional_columns(record))
+    options = record.options
+    table = replace(ctx.table, optional=_optional_columns(record), backoff=options.backoff)
     return replace(ctx, record=record, **_over(ctx.queue, table))
 
 

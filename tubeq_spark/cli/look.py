@@ -11,6 +11,9 @@ import typer
 from tubeq_spark.cli.call import Call, as_dict, json_text
 from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.program import ExitCode
+from tubeq_spark.markup import printable
+from tubeq_spark.model.failures import Backoff
+from tubeq_spark.model.limits import Rate
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -217,7 +220,15 @@ def tasks(
             call.show_tasks(found)
         else:
             names = ["task_id", "state", "pri", "utube", "attempts", "created", "next", "data"]
-            _print(names, [_row_of_task(task) for task in found])
+            rows = [_row_of_task(task) for task in found]
+            if any(task.error is not None for task in found):
+                names.append("error")
+                rows = [[*row, _first_line(t.error)] for row, t in zip(rows, found, strict=True)]
+            _print(names, rows)
+
+
+def _first_line(error: str | None) -> str | None:
+    return None if error is None else printable(error.partition("\n")[0])
 
 
 def _row_of_task(task: Task) -> list[Any]:
@@ -242,7 +253,7 @@ def show(ctx: typer.Context, tube: TubeName) -> None:
 
         shown = queue.tube(tube)
         counts = typed_statistics(queue, tube)[tube]
-        options = dict(shown.options)
+        options = {name: _plain_option(value) for name, value in shown.options.items()}
         if call.json:
             call.show({"tube": tube, "table": shown.table, "options": options, **counts}, "")
             return
@@ -258,6 +269,10 @@ def show(ctx: typer.Context, tube: TubeName) -> None:
                 call.show({}, f"{title}:")
             for name, value in of.items():
                 call.show({}, f"{'  ' if title else ''}{name}: {_value(value)}")
+
+
+def _plain_option(value: Any) -> Any:
+    return asdict(value) if isinstance(value, Backoff | Rate) else value
 
 
 def _value(value: Any) -> str:
