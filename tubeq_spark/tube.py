@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tubeq_spark.batch import Batch
 from tubeq_spark.model import arguments, reasons, refusals, validation
 from tubeq_spark.model.arguments import PutRequest, TakeRequest
+from tubeq_spark.model.changes import Release
+from tubeq_spark.model.failures import Backoff, error_texts
 from tubeq_spark.model.states import QueueState
 from tubeq_spark.observe import notebook
 from tubeq_spark.payloads.put_table import as_table
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.model.arguments import Utubes
+    from tubeq_spark.model.failures import ErrorTexts, GivenError, GivenErrors
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.model.reports import UtubeCounts
     from tubeq_spark.payloads.put_table import ArrowRows
@@ -539,11 +542,11 @@ class Tube:
 
         def verb() -> Batch:
             if not request.count:
-                return Batch(self._ctx, None, self._batch_acks)
+                return Batch(self._current, None, self._batch_acks)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
             leased = taking.wait_for(self._ctx, limit, lambda: self._unless_paused(take))
             taking.undo_if_interrupted(self._ctx, leased)
-            return Batch(self._ctx, leased, self._batch_acks)
+            return Batch(self._current, leased, self._batch_acks)
 
         return self._verb(verb)
 
@@ -665,8 +668,8 @@ class Tube:
         """Work the tube off: take tasks, call a handler for each, ack those that it returns from.
 
         A task is acked when its call returns, whatever that is. When the call raises, the task is released
-        with a delay that grows with its attempts (`Backoff()`); at `max_attempts` it is buried. `raise
-        Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
+        with its error and a delay that grows with its attempts (the tube's `backoff`, else `Backoff()`); at
+        `max_attempts` it is buried. `raise Bury("why")` buries it at once. In types without delay the loop takes nothing for that time.
 
         Tasks are taken ahead, as many as the calls need not to wait, and settled together. While a handler
         runs, the leases of all that is held are renewed at half of their ttr; that changes neither `ttr` nor
@@ -699,8 +702,8 @@ class Tube:
             TubeNotFoundError: The tube was dropped.
             StoreError: The storage failed in a way that does not pass.
 
-        Commits: those of `exchange` for as many tasks as have ended meanwhile; 1 for failed tasks of one
-        delay; 1 for a renewal. Conflicts as theirs.
+        Commits: those of `exchange` for as many tasks as have ended meanwhile; 1 for failed tasks; 1
+        for a renewal. Conflicts as theirs.
         """
         from tubeq_spark.workers.start import work  # noqa: PLC0415  few programs need it
 
@@ -720,6 +723,13 @@ class Tube:
     def _renew(self, task_ids: list[int]) -> list[Task]:
         """Renew the leases of held tasks, for the loop of `work`. Commits: 1; as `touch`."""
         return self._verb(lambda: settle.renew(self._ctx, task_ids))
+
+    def _retry(self, task_ids: list[int], error: GivenErrors) -> list[Task]:
+        """Release failed tasks for the loop of `work`: by a backoff, also where the tube has none. As `release`."""
+        texts = error_texts(error, task_ids)
+        delay = Backoff() if self._ctx.driver.timed else 0
+        how = Release(delay, texts, by_backoff=True)
+        return self._verb(lambda: settle.release(self._with(texts), task_ids, how))
 
     def _give_back(self, task_ids: list[int]) -> list[Task]:
         """Give back held tasks that no handler has begun, for the loop of `work`. Commits: 1; as `release`."""
@@ -761,43 +771,54 @@ class Tube:
         """
         return self._many(task_ids, self._acks.submit)
 
-    def release(self, task_id: int, *, delay: float = 0) -> Task:
+    def release(
+        self, task_id: int, *, delay: float | None = None, error: GivenError = None
+    ) -> Task:
         """Give a task back: it returns to its old place in the order.
 
         Args:
             task_id: A task held by this session.
             delay: Seconds before it is ready again, >= 0; added to its ttl. Needs a type with ttl.
+                `None`: the backoff of the tube if there is an error and the tube has one, else 0.
+            error: Why it has failed: a text, or an exception, which becomes `Type: message` and the end
+                of its traceback. It is kept (`Task.error`), at most 4,000 characters of it, until there is
+                another one: without an error the last one stays.
 
         Returns:
             The task: ready, delayed, or buried if it has reached `max_attempts`.
 
         Raises:
             NotTakenError: This session does not hold it, or its ttr has passed.
-            InvalidOptionError: `delay` is bad, or the type has no delays.
+            InvalidOptionError: `delay` or `error` is bad, or the type has no delays; nothing was written.
 
         Commits: 1. Conflicts only with commits that end this lease. On the native engine it
-        sometimes compacts, as `put`.
+        sometimes compacts, as `put`. The first `error` in a tube adds columns, as `alter` does.
         """
-        return self.release_many([task_id], delay=delay)[0]
+        return self.release_many([task_id], delay=delay, error=error)[0]
 
-    def release_many(self, task_ids: Sequence[int], *, delay: float = 0) -> list[Task]:
+    def release_many(
+        self, task_ids: Sequence[int], *, delay: float | None = None, error: GivenErrors = None
+    ) -> list[Task]:
         """Give tasks back, all of them or none.
 
         Args:
             task_ids: Tasks held by this session, none twice.
             delay: As for `release`, for all of them.
+            error: As for `release`, for all of them; or a dict with the error of each by its id.
 
         Returns:
             The tasks in the order given.
 
         Raises:
             NotTakenError: This session does not hold one of them, or its ttr has passed.
-            InvalidOptionError: An id is not a number or is given twice, or `delay` is bad.
+            InvalidOptionError: An id is not a number or is given twice, `delay` or `error` is bad, or a
+                task has none in a dict of errors; nothing was written.
 
         Commits: 1, none for no ids; as `release`.
         """
-        delay_us = arguments.delay(delay, self._ctx.driver)
-        return self._many(task_ids, lambda ids: settle.release(self._ctx, ids, delay_us))
+        ids = arguments.task_ids(task_ids)
+        how = arguments.release(delay, error_texts(error, ids), self._ctx.driver)
+        return self._many(ids, lambda ids: settle.release(self._with(how.error), ids, how))
 
     def touch(self, task_id: int, increment: float | None) -> Task | None:
         """Give a task more time: its lease, its ttl, and the ttr of later takes grow.
@@ -821,39 +842,46 @@ class Tube:
         number = validation.task_id(task_id)
         return self._verb(lambda: settle.touch(self._ctx, number, amount_us))
 
-    def bury(self, task_id: int) -> Task:
+    def bury(self, task_id: int, *, error: GivenError = None) -> Task:
         """Set a task aside until it is kicked; in any state, by any session.
 
         Args:
             task_id: Any task of the tube.
+            error: Why, as for `release`. A task that is already buried does not change, and keeps its own.
 
         Returns:
             The task, buried.
 
         Raises:
             TaskNotFoundError: No task has this id.
+            InvalidOptionError: `error` is bad; nothing was written.
 
         Commits: 1, none if it is already buried. Conflicts with other commits that change tasks of
-        the same segment. On the native engine it sometimes compacts, as `put`.
+        the same segment. On the native engine it sometimes compacts, as `put`. The first `error` in a tube
+        adds columns, as `alter` does.
         """
-        return self.bury_many([task_id])[0]
+        return self.bury_many([task_id], error=error)[0]
 
-    def bury_many(self, task_ids: Sequence[int]) -> list[Task]:
+    def bury_many(self, task_ids: Sequence[int], *, error: GivenErrors = None) -> list[Task]:
         """Set tasks aside, all of them or none; as `bury`.
 
         Args:
             task_ids: Any tasks of the tube, none twice.
+            error: As for `bury`, for all of them; or a dict with the error of each by its id.
 
         Returns:
             The tasks in the order given.
 
         Raises:
             TaskNotFoundError: One of them does not exist.
-            InvalidOptionError: An id is not a number, or is given twice.
+            InvalidOptionError: An id is not a number or is given twice, `error` is bad, or a task has none
+                in a dict of errors; nothing was written.
 
         Commits: 1, none when there is nothing to bury; as `bury`.
         """
-        return self._many(task_ids, lambda ids: settle.bury(self._ctx, ids))
+        ids = arguments.task_ids(task_ids)
+        texts = error_texts(error, ids)
+        return self._many(ids, lambda ids: settle.bury(self._with(texts), ids, texts))
 
     def delete(self, task_id: int) -> Task:
         """Remove a task; in any state, by any session.
@@ -1012,7 +1040,7 @@ class Tube:
 
         Returns:
             Columns `task_id, state, pri, utube, data, created, ttl, ttr, next_event, attempts,
-            owner, taken_at`; durations in seconds, times as UTC timestamps.
+            owner, taken_at, error`; durations in seconds, times as UTC timestamps.
 
         Commits: none.
         """
@@ -1131,6 +1159,10 @@ class Tube:
         return self._verb(lambda: changes.changes(self._ctx, starting), on_spark=True)
 
     # -- inside -------------------------------------------------------------------------------
+
+    def _with(self, errors: ErrorTexts | None) -> TubeContext:
+        """The context of a verb with errors, whose table has a column for them."""
+        return self._ctx if errors is None else self._current.upgrade()
 
     def _many(self, task_ids: Sequence[int], verb: Callable[[list[int]], list[Task]]) -> list[Task]:
         ids = arguments.task_ids(task_ids)

@@ -42,6 +42,7 @@ ON = {
     "test_aging": ENGINES,
     "test_alter": ENGINES,
     "test_versions": ENGINES,
+    "test_failures": ENGINES,
     "test_tarantool15": ENGINES[:2],
     "test_typed": ENGINES,
     "test_unreadable": ENGINES[:2],

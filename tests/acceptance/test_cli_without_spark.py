@@ -344,6 +344,46 @@ def test_tasks_of_others_when_named_can_be_peeked_buried_and_deleted_but_not_ack
     assert counts(queue, tube) == {"done": 2}
 
 
+def test_errors_when_given_are_kept_and_shown(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl")
+    backoff = {"first": 9.0, "factor": 2.0, "most": 3600.0, "jitter": 0.0}
+    tube.alter(backoff=Backoff(**backoff))
+    first, second = put_and_take(tube, "a"), put_and_take(tube, "b")
+    session = ("--session", str(queue.identify()))
+
+    why = "it is\x1b[31m broken\nfor ever"
+    tubeq("release", tube.name, str(first.task_id), *session, "--error", why)
+    tubeq("bury", tube.name, str(second.task_id), "--error", "it is hopeless")
+
+    assert tube.peek(first.task_id).error == why
+    [delayed] = results(tubeq("tasks", tube.name, "--state", "delayed", "--json"))
+    assert delayed["error"] == why
+    assert tube.peek(first.task_id).next_event == clock.now() + dt.timedelta(seconds=9)
+    table = tubeq("tasks", tube.name).stdout
+    assert "it is hopeless" in table
+    assert "broken" in table
+    assert "for ever" not in table
+    assert "\x1b" not in table
+    [shown] = results(tubeq("show", tube.name, "--json"))
+    assert shown["options"]["backoff"] == backoff
+    assert "backoff: " in tubeq("show", tube.name).stdout
+
+
+def test_take_with_exec_when_the_command_fails_keeps_its_exit_code(
+    tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo")
+    task = tube.put("a")
+    assert task is not None
+
+    tubeq("take", tube.name, "--exec", "false")
+    clock.advance(5)
+
+    assert tube.peek(task.task_id).error == "the command ended with 1"
+
+
 def test_sweep_tells_what_time_has_changed(
     tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
 ) -> None:

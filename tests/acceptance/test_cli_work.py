@@ -13,7 +13,8 @@ import pytest
 
 from tests.programs import environment
 from tests.waiting import until
-from tubeq_spark import PutItem, Queue
+from tubeq_spark import Backoff, PutItem, Queue
+from tubeq_spark.model.failures import LEASE_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,6 +181,24 @@ def test_work_when_terminated_finishes_what_is_in_hand(
     assert (code, tasks["taken"]) == (0, 0)
     assert result["done"] == 20 - tasks["ready"] >= int(processes)
     assert {task.attempts for task in queue["jobs"].tasks_by_state("r")} <= {0}
+
+
+def test_work_when_its_process_is_killed_its_task_comes_back_with_an_error(
+    place: Path, queue: Queue
+) -> None:
+    queue["jobs"].alter(backoff=Backoff(first=0.5))
+    task = queue["jobs"].put("killed", ttr=2)
+    assert task is not None
+    process = started(place, "job:waits")
+    until(lambda: bool(seen(place)))
+
+    process.kill()
+    process.communicate(timeout=WAIT)
+
+    until(lambda: queue["jobs"].peek(task.task_id).state == "r")
+    back = queue["jobs"].take(timeout=WAIT)
+    assert back is not None
+    assert (back.task_id, back.attempts, back.error) == (task.task_id, 2, LEASE_ENDED)
 
 
 def test_work_when_its_parent_is_killed_ends(place: Path, queue: Queue) -> None:

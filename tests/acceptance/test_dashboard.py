@@ -203,6 +203,22 @@ def test_payloads_when_not_asked_for_are_not_there_and_else_are_text(
         assert "\x1b" not in page
 
 
+def test_errors_when_payloads_are_asked_for_are_text(queue: Queue, site: Site) -> None:
+    buried(queue)
+    failed = queue["mail"].put("x")
+    assert failed is not None
+    queue["mail"].bury(failed.task_id, error=f"it is {SCRIPT} and \x1b[31m red")
+
+    plain = site.get("/tube/mail?state=buried")[1]
+    asked = site.get("/tube/mail?state=buried&payloads=1")[1]
+
+    assert " red" not in plain
+    assert asked.count("it is ") == 1
+    assert " red" in asked
+    assert "<script" not in asked
+    assert "\x1b" not in asked
+
+
 def test_page_of_what_is_not_there_says_so_as_text(queue: Queue, site: Site) -> None:
     queue.create_tube("mail")
 

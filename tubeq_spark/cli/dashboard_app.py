@@ -300,9 +300,10 @@ def _task_table(tasks: list[Task], *, with_payloads: bool) -> Html:
         for task in tasks
     ]
     if with_payloads:
-        heads.append("payload")
+        heads += ["payload", "error"]
         for row, task in zip(rows, tasks, strict=True):
             row.append(tag("code", _cut(json_text(task.data))))
+            row.append(None if task.error is None else tag("code", _cut(task.error)))
     return table(heads, rows, class_="tasks")
 
 

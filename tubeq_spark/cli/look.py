@@ -13,6 +13,7 @@ from tubeq_spark.cli.names import TubeName
 from tubeq_spark.cli.options import plain_options
 from tubeq_spark.cli.program import ExitCode
 from tubeq_spark.cli.settle import Id
+from tubeq_spark.markup import printable
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -221,7 +222,15 @@ def tasks(
             call.show_tasks(found)
         else:
             names = ["task_id", "state", "pri", "utube", "attempts", "created", "next", "data"]
-            _print(names, [_row_of_task(task) for task in found])
+            rows = [_row_of_task(task) for task in found]
+            if any(task.error is not None for task in found):
+                names.append("error")
+                rows = [[*row, _first_line(t.error)] for row, t in zip(rows, found, strict=True)]
+            _print(names, rows)
+
+
+def _first_line(error: str | None) -> str | None:
+    return None if error is None else printable(error.partition("\n")[0])
 
 
 def _row_of_task(task: Task) -> list[Any]:

@@ -29,6 +29,9 @@ _Session = Annotated[
         help="Which holds them: printed by take --keep, and alive for as long as that said",
     ),
 ]
+_Error = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Why; the tasks keep it")
+]
 
 
 def ack(ctx: typer.Context, tube: TubeName, task_ids: _Ids, session: _Session) -> None:
@@ -43,12 +46,19 @@ def release(
     tube: TubeName,
     task_ids: _Ids,
     session: _Session,
-    delay: Annotated[float, typer.Option(help="Seconds before they are ready again")] = 0,
+    delay: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds before they are ready again [default: the tube's backoff with --error, else 0]",
+            show_default=False,
+        ),
+    ] = None,
+    error: _Error = None,
 ) -> None:
     """Give tasks back, all or none."""
     call: Call = ctx.obj
     with call.queue(session, tube=tube) as queue:
-        call.show_tasks(queue.tube(tube).release_many(task_ids, delay=delay))
+        call.show_tasks(queue.tube(tube).release_many(task_ids, delay=delay, error=error))
 
 
 def touch(
@@ -65,11 +75,11 @@ def touch(
         call.show_tasks([] if task is None else [task])
 
 
-def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids) -> None:
+def bury(ctx: typer.Context, tube: TubeName, task_ids: _Ids, error: _Error = None) -> None:
     """Set tasks aside until they are kicked, all or none."""
     call: Call = ctx.obj
     with call.queue(tube=tube) as queue:
-        call.show_tasks(queue.tube(tube).bury_many(task_ids))
+        call.show_tasks(queue.tube(tube).bury_many(task_ids, error=error))
 
 
 def kick(

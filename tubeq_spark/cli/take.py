@@ -179,12 +179,13 @@ def _work(
             done += 1
             continue
         failed += 1
+        why = f"the command ended with {code}"
         if command.bury:
-            source.bury(task.task_id)
+            source.bury(task.task_id, error=why)
         else:
-            source.release(task.task_id, delay=command.delay)
+            source.release(task.task_id, delay=command.delay or None, error=why)
         fate = "buried" if command.bury else "released"
-        call.tell(f"task {task.task_id} was {fate}: the command ended with {code}")
+        call.tell(f"task {task.task_id} was {fate}: {why}")
         if not command.bury:
             break
     call.show(

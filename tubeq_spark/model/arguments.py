@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import refusals, validation
+from tubeq_spark.model.changes import Release
 from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
 from tubeq_spark.model.tube_types import Driver
@@ -15,6 +16,8 @@ from tubeq_spark.task import PutItem, TaskState
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
     from typing import TypeAlias
+
+    from tubeq_spark.model.failures import ErrorTexts
 
     #: A sub-queue that a take names, or several; `None` among several is one.
     Utubes: TypeAlias = str | int | Collection[str | int | None]
@@ -136,12 +139,23 @@ def task_ids(given: Sequence[Any]) -> list[int]:
     return ids
 
 
-def delay(value: Any, driver: Driver) -> int | None:
-    """The delay of a release, in microseconds; `None` is for ever."""
-    seconds = validation.seconds("delay", value)
+def release(delay: Any, error: ErrorTexts | None, driver: Driver) -> Release:
+    """How to release tasks.
+
+    Args:
+        delay: Seconds; `None` leaves it to the tube's backoff, where there is an error.
+        error: Why they have failed.
+        driver: The type of the tube.
+
+    Raises:
+        InvalidOptionError: `delay` is bad, or the type has no delays.
+    """
+    if delay is None:
+        return Release(0, error, by_backoff=True)
+    seconds = validation.seconds("delay", delay)
     if seconds and not driver.timed:
-        validation.refuse("delay", value, f"0 in a {driver.name}: it has no delays")
-    return us_from_seconds(seconds)
+        validation.refuse("delay", delay, f"0 in a {driver.name}: it has no delays")
+    return Release(us_from_seconds(seconds), error)
 
 
 def increment(value: Any, driver: Driver) -> int | None:

@@ -162,4 +162,4 @@ def dig(ctx: TubeContext, task_id: int) -> Task:
 def look(ctx: TubeContext, task_id: int) -> StoredTask | None:
     """A task as it is by now, in whatever state; `None`: it is not in this tube."""
     rows = ctx.reader.by_ids([task_id])
-    return rows[0].seen_at(ctx.queue.now_us(), ctx.max_attempts) if rows else None
+    return ctx.seen(rows[0], ctx.queue.now_us()) if rows else None

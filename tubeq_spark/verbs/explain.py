@@ -48,7 +48,9 @@ def facts(ctx: TubeContext, task_id: int) -> Facts:
         return known
     if ctx.driver.subqueues:
         return _in_subqueue(ctx, row, known, now_us, over)
-    ahead = ctx.reader.ready_before(position_of(row), now_us, ctx.max_attempts, over)
+    ahead = ctx.reader.ready_before(
+        position_of(row, ctx.table.order), now_us, ctx.max_attempts, over
+    )
     return replace(known, ahead=ahead)
 
 
@@ -61,7 +63,7 @@ def _in_subqueue(
     if taken is not None:
         return replace(known, busy_with=taken.task_id, busy_until=from_us(taken.next_event))
     locked = {lock.utube for lock in lock_states(ctx, now_us).fresh}
-    place = position_of(row)
+    place = position_of(row, ctx.table.order)
     ahead = ctx.reader.ready_before(place, now_us, most, over, [row.utube])
     known = replace(known, is_locked=row.utube in locked, ahead=ahead)
     if ahead or known.is_locked:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import arguments, validation
@@ -57,7 +56,7 @@ def work(  # noqa: PLR0913  (the contract)
     ctx.queue.require_running()
     calls = Calls(handler, single=limits.batch == 1, time_limit=time_limit)
     pool = EventLoop(calls, limits.calls) if is_async(handler) else Threads(calls, limits.calls)
-    retries = Retries(tube, buries=on_error == "bury", uniform=random.random)
+    retries = Retries(tube, buries=on_error == "bury")
     ends = Stop(stop, pool.woken)
     try:
         with ends.on_signals():

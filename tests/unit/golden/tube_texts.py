@@ -46,6 +46,7 @@ from tubeq_spark.model.changes import (
     Touch,
     Which,
 )
+from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_S, LAST_US, US
 from tubeq_spark.model.tube_types import OrderPosition
@@ -100,6 +101,42 @@ def tube_cases() -> Iterator[Case]:
     yield from rare_names()
     yield from all_takes()
     yield from counting_of_many()
+    yield from with_backoff()
+
+
+def with_backoff() -> Iterator[Case]:
+    """What differs in a tube with a backoff."""
+    table = replace(table_of("pri", "task_id", change_feed=True), backoff=BACKOFF)
+    for most in ATTEMPTS:
+        reads: dict[str, Callable[[TubeReader], object]] = {
+            "ready": lambda read, most=most: read.ready(NOW, 2, most),
+            "in_state: delayed": lambda read, most=most: read.in_state(
+                TaskState.DELAYED, NOW, most, ("session/1",), None, 5
+            ),
+            "due": lambda read, most=most: read.due(NOW, most, 5),
+            "depth": lambda read, most=most: read.depth(NOW, LATER, most, ()),
+        }
+        for said, call in reads.items():
+            yield Case(
+                f"TubeReader.{said}, max_attempts {most}; with a backoff",
+                lambda made, call=call: call(TubeReader(made.engine, table)),
+            )
+        yield Case(
+            f"SubqueueReader.heads, max_attempts {most}; with a backoff",
+            lambda made, most=most: SubqueueReader(made.engine, table).heads(NOW, most, (), 5),
+        )
+        due = Due(NOW, over=True, max_attempts=most)
+        yield statements(
+            table,
+            f"settle_segments: due and over, max_attempts {most}; with a backoff",
+            lambda make, due=due: make.settle_segments([-5, -6], (due, Move(-41))),
+        )
+    for said, change in FAILURES.items():
+        yield statements(
+            table,
+            f"settle: {said}; with a backoff",
+            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Named(), change)], {}),
+        )
 
 
 def rare_names() -> Iterator[Case]:
@@ -555,6 +592,21 @@ CHANGES: dict[str, Change] = {
     **BECOME,
     "Take: one lease segment": Take(PLACES[-1:], LEASE),
     "Take: three lease segments, headroom": Take(PLACES, HEADROOM),
+}
+
+
+#: In tubes with a backoff.
+BACKOFF = Backoff(first=1, factor=3, most=8, jitter=0.5)
+FAILURES: dict[str, Change] = {
+    **{f"GiveBack: {said}": GiveBack(-41, event=event) for said, event in EVENTS.items()},
+    "GiveBack: buried after time": GiveBack(-41, TaskState.BURIED, event=Event("bury", NOW, 3)),
+    "GiveBack: an error": GiveBack(-41, max_attempts=3, error="it's why"),
+    "GiveBack: an error for each": GiveBack(-41, error={11: "why {rows}\n漢字"}),
+    "Delay: an error": Delay(-41, 5 * US, NOW, 3, error="why"),
+    "Delay: an error, by a backoff": Delay(-41, BACKOFF, NOW, 3, error="why"),
+    "Delay: an error for each, by a backoff without jitter": Delay(
+        -41, Backoff(first=0, jitter=0), NOW, None, error={11: "why"}
+    ),
 }
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from tubeq_spark.model.stored_task import StoredTask
+    from tubeq_spark.model.tube_types import OrderPosition
     from tubeq_spark.storage.engine import Engine
     from tubeq_spark.storage.expression import Expression
     from tubeq_spark.storage.rows import SegmentSelection
@@ -186,14 +187,17 @@ class SubqueueReader:
         busy: Collection[str | None],
     ) -> int:
         """How many sub-queues that are not busy have a ready task up to a position."""
-        ready = predicates.is_effectively(TaskState.READY, now_us, max_attempts, over)
+        ready = predicates.is_effectively(
+            TaskState.READY, now_us, max_attempts, over, self._table.backoff
+        )
         where = all_of(self._table.mine(), ready, self._table.up_to(place), _none_of(busy))
         columns = named("utube")
         heads = Select(self._table.name, columns, where, by=[*columns], skips=())
         return int(self._engine.rows(Select(heads, {"n": count()}))[0]["n"])
 
     def _ready(self, now_us: int, max_attempts: int | None) -> Expression:
-        return self._table.mine() & predicates.is_ready(now_us, max_attempts)
+        ready = predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)
+        return self._table.mine() & ready
 
     def counts(
         self, now_us: int, max_attempts: int | None, over: Collection[str], limit: int | None
@@ -206,7 +210,9 @@ class SubqueueReader:
             over: Owners whose sessions are over: what they hold is ready.
             limit: How many sub-queues, of those with the most tasks; `None`: all.
         """
-        state = predicates.effective_state(now_us, max_attempts, over=over)
+        state = predicates.effective_state(
+            now_us, max_attempts, over=over, backoff=self._table.backoff
+        )
         tasks = self._table.select(
             {"utube": _ROW.utube, "created": _ROW.created, "state": state},
             state.is_in(of.value for of in COUNTED.values()),
@@ -234,7 +240,9 @@ class SubqueueReader:
         self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
     ) -> set[str | None]:
         """The sub-queues with tasks in an effective state."""
-        where = self._table.mine() & predicates.is_effectively(state, now_us, max_attempts, over)
+        where = self._table.mine() & predicates.is_effectively(
+            state, now_us, max_attempts, over, self._table.backoff
+        )
         columns = named("utube")
         found = self._engine.rows(Select(self._table.name, columns, where, by=[*columns], skips=()))
         return {each["utube"] for each in found}
