@@ -158,6 +158,17 @@ def created_anew(bench: Bench, _: object) -> str:
     return letters([tube.take(0), tube.take(0)])
 
 
+def altered(bench: Bench, _: object) -> tuple[object, ...]:
+    """Give a tube an option that needs columns, and pause it."""
+    tube = bench.queue.create_tube(f"old_{next(_numbers)}")
+    tube.put("a")
+    tube.alter(most_taken=5)
+    tube.pause()
+    paused = tube.paused, letters([tube.take(0)])
+    tube.resume()
+    return (*paused, tube.options["most_taken"], letters([tube.take(0)]))
+
+
 def dropped(bench: Bench, _: object) -> bool:
     """Drop a tube."""
     tube = bench.queue.create_tube(f"old_{next(_numbers)}")
@@ -298,6 +309,14 @@ CASES = (
         "utubettl",
     ),
     Case(
+        "take_of_named_subqueues",
+        lambda b: b.put("abcd", "uuvw"),
+        lambda b, _: letters(b.tube.take_many(9, utube=["w", "u"])),
+        "ad",
+        "at br cr dt",
+        "utubettl",
+    ),
+    Case(
         "ack_of_subqueues",
         lambda b: (b.put("ab", "uu"), [t.task_id for t in b.tube.take_many(1)])[1],
         ack_and_next,
@@ -362,6 +381,7 @@ CASES = (
     Case("create_tube", lambda _: None, created, "a.", ""),
     Case("create_tube_anew", lambda _: None, created_anew, "b.", ""),
     Case("drop", lambda _: None, dropped, False, ""),
+    Case("alter", lambda _: None, altered, (True, ".", 5, "a"), ""),
     Case("open", lambda _: None, opened, ("a.", 1), ""),
 )
 

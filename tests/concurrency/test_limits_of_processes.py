@@ -144,7 +144,6 @@ def test_limits_when_processes_are_killed_hold_in_every_commit_and_are_used(tmp_
         assert min(gaps) >= RATE.seconds * 1_000_000
     done = sum(moment <= ended * 1_000_000 for leases in begun.values() for moment, _, _ in leases)
     seconds = ended - began
-    print(done, held, seconds)
     assert done >= LEAST * len(UTUBES) * RATE.tasks * seconds / RATE.seconds
     assert held >= LEAST * MOST * seconds
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,7 @@ from tests.unit.golden.recording import recorded
 from tests.unit.golden.sample_values import LATER, NAMES, NOW
 from tests.unit.golden.system_texts import HOLDER, PATH, TICK, system_cases
 from tests.unit.golden.tube_texts import tube_cases
+from tubeq_spark.model.options import TubeOptions
 from tubeq_spark.model.times import LAST_US, US
 from tubeq_spark.storage.arrow.arrays import nested
 from tubeq_spark.storage.location import SESSIONS, TAKEN_UTUBES
@@ -68,6 +70,9 @@ SCHEMAS = {
             "taken_at": _MOMENT,
             "claim": _LONG,
             "change": _TEXT,
+            "error": _TEXT,
+            "unique": _TEXT,
+            "rank": _LONG,
         }
     ),
     "registered": pa.schema(
@@ -260,6 +265,7 @@ def _tasks(chance: random.Random) -> Iterator[dict[str, Any]]:
             "taken_at": chance.choice((None, NOW)),
             "claim": chance.choice((None, -5, -6, -21, -19, segment, -_LAST - 1)),
             "change": chance.choice((None, "take")),
+            "error": None if number % 3 else f"error {number}",
         }
         if is_task and number % 10 == 0:
             row |= {"state": "t", "claim": -5, "owner": HOLDERS[number // 10 % 2]}
@@ -280,12 +286,14 @@ def _tubes(chance: random.Random) -> Iterator[dict[str, Any]]:
             "created": chance.choice((NOW, None, 0)),
             "format_version": 1,
         }
-    for status in ("live", "creating", "dropping", "dropped"):
+    temporary = TubeOptions(temporary=True).to_json()
+    texts = (TubeOptions().to_json(), temporary.replace("true", '"session/1"'))
+    for status, text in itertools.product(("live", "creating", "dropping", "dropped"), texts):
         yield {
             "name": "x",
             "id": TUBE,
             "type": "fifo",
-            "options": '{"temporary": "session/1"}',
+            "options": text,
             "status": status,
             "format_version": 1,
         }
@@ -349,6 +357,6 @@ def _locks(chance: random.Random) -> Iterator[dict[str, Any]]:
 
 def place_of(root: Path) -> Place:
     """A place with all these rows, which has to read what was written."""
-    writing = Place(root, -1, local=True).create()
+    writing = Place(root, -1, local=True).create(optional=True)
     fill(writing)
     return Place(root, -1_000, local=True)

@@ -131,7 +131,7 @@ class SubqueueLimits:
         """The place of a sub-queue among all: it waits since its last lease, or since its first task came."""
         found = self._begun.get(head.utube) or UtubeMoments(head.utube)
         since_us = max(head.created_us, *found.moments[-1:], 0)
-        return head.first.pri, min(since_us, self._now_us), found.turn, head.first.task_id
+        return head.first.key, min(since_us, self._now_us), found.turn, head.first.task_id
 
     def begun(self, quota: Mapping[str | None, int]) -> list[NewMoments]:
         """What is written of the leases of some sub-queues before they begin."""

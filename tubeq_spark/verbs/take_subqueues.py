@@ -62,11 +62,20 @@ class Acquisition:
     """The utube locks of one take, over all its attempts."""
 
     def __init__(self, ctx: TubeContext, requests: Sequence[TakeRequest]) -> None:
-        """Lock for some calls at once."""
+        """Lock for some calls at once: all of them name their sub-queues, or none does."""
         self._ctx = ctx
         self._all_requests = requests
         #: How many tasks all calls may get; `None`: as many as they ask for.
         self.room: int | None = None
+        addresses = {request.utubes for request in requests}
+        named = [utubes for utubes in addresses if utubes is not None]
+        #: The sub-queues that the calls take from; `None`: all.
+        self._among = frozenset[str | None]().union(*named) if named else None
+        #: How many first tasks are read: one more than is wanted tells whether there are others.
+        self._most = sum(request.count for request in requests) + 1
+        if self._among is not None and len(addresses) > 1:
+            # The first of all might be in the sub-queues of one call.
+            self._most = len(self._among)
         self._abandoned: list[int] = []
         self._limits = SubqueueLimits(ctx, 0)
         #: The tasks that an exchange acks: none of a take.
@@ -111,6 +120,8 @@ class Acquisition:
         counts = {head.utube: head.count for head in heads}
         whole = all(n >= counts[utube] for quota in quotas for utube, n in quota.items())
         alone = whole and none_busy and len(take_ids) == 1 and len(chosen) == len(heads)
+        # What is in other sub-queues was not read.
+        alone = alone and self._among is None
         acquired = AcquiredSubqueues(owner, now_us, take_ids, mine, quotas, whole, alone)
         seen = {lock.utube: lock.take_id for lock in met}
         wanted = [(u, t, seen.get(u)) for u, t in acquired.take_id_of.items() if u not in mine]
@@ -139,8 +150,7 @@ class Acquisition:
             The heads of those that may give tasks, one more than is wanted; the locks that may be
             replaced; whether nobody holds any, and no limit matters.
         """
-        ctx, limits = self._ctx, self._limits
-        most = sum(request.count for request in self._requests)
+        ctx, reader, limits = self._ctx, self._ctx.subqueue_reader, self._limits
         for _ in range(2):
             seen = subqueue_locks.lock_states(ctx, now_us)
             live = {lock.utube: lock.take_id for lock in seen.live}
@@ -154,11 +164,12 @@ class Acquisition:
                 busy = set()
             busy.update(lock.utube for lock in seen.fresh)
             busy |= limits.look()
-            heads = ctx.subqueue_reader.heads(
+            heads = reader.heads(
                 now_us,
                 ctx.max_attempts,
                 busy,
-                limits.most_heads(most + 1),
+                limits.most_heads(self._most),
+                self._among,
                 with_created=limits.by_turn,
             )
             # A lease that has ended may not be ready any more: written down, no touch revives it.

@@ -107,16 +107,21 @@ class TubeRecord:
         is_new = altered_us is not None and now_us < altered_us + _SEEN_US + skew_us
         return self.options.parallel == 1 or is_new
 
+    @property
+    def has_known_format(self) -> bool:
+        """Whether this version of the package knows the format of its table."""
+        return self.format_version <= FORMAT_VERSION
+
     def require_known_format(self) -> None:
         """Refuse a tube that a newer version of this package has written.
 
         Raises:
             StoreError: It is one.
         """
-        if self.format_version > FORMAT_VERSION:
+        if not self.has_known_format:
             msg = (
                 f"tube {self.name!r} has format version {self.format_version}; "
-                f"this package knows {FORMAT_VERSION}"
+                f"this version of tubeq_spark knows {FORMAT_VERSION}: use a newer one"
             )
             raise StoreError(msg)
 
@@ -148,6 +153,17 @@ class Registry(SystemTable):
         """The tube whose name is `name`, ignoring case, if any."""
         folded = name.lower()
         return next((r for r in self.records() if r.name.lower() == folded), None)
+
+    def version(self, known: int) -> int | None:
+        """The newest version of the registry, if it is cheap to get; else `None`.
+
+        Args:
+            known: A version that it had; -1: unknown.
+        """
+        synced = self._table_lock.synced
+        if synced is not None:
+            return synced.newest_since(known)
+        return self._engine.tables.version(self._table)
 
     def live(self, name: str) -> TubeRecord:
         """The tube of exactly this name.
@@ -228,6 +244,7 @@ class Registry(SystemTable):
 
         Raises:
             TubeNotFoundError: Its status is none of `before`, or its owner another one.
+            StoreError: A newer version of this package has changed it.
         """
         operation = "create_tube" if TubeStatus.CREATING in before else "drop"
         self._change(operation, record, before, {"status": literal(after.value)}, owner)
@@ -239,6 +256,19 @@ class Registry(SystemTable):
             TubeNotFoundError: It is no longer live.
         """
         return self.alter(record, lambda current: replace(current, owner=owner))
+
+    def current(self, record: TubeRecord) -> TubeRecord:
+        """The newest record of a live tube.
+
+        Raises:
+            TubeNotFoundError: It is not live.
+            StoreError: A newer version of this package has changed it.
+        """
+        found = self.find(record.name)
+        if found is None or found.id != record.id or found.status is not TubeStatus.LIVE:
+            raise refusals.was_dropped(record.name)
+        found.require_known_format()
+        return found
 
     def alter(self, record: TubeRecord, change: Callable[[TubeRecord], TubeRecord]) -> TubeRecord:
         """Change the options of a live tube, its pause or its format. One commit, none if nothing changes.
@@ -252,12 +282,11 @@ class Registry(SystemTable):
 
         Raises:
             TubeNotFoundError: It is not live.
+            StoreError: A newer version of this package has changed it.
         """
 
         def attempt() -> Plan[TubeRecord]:
-            current = self.find(record.name)
-            if current is None or current.id != record.id or current.status is not TubeStatus.LIVE:
-                raise refusals.was_dropped(record.name)
+            current = self.current(record)
             changed = change(current)
             text = _options_text(changed)
             changed = replace(changed, text=text)
@@ -299,6 +328,7 @@ class Registry(SystemTable):
             ):
                 msg = f"tube {record.name!r} is no longer {before[0].value}"
                 raise TubeNotFoundError(msg)
+            current.require_known_format()
             operation_id = self._operation_id()
             where = all_of(
                 _ROW.id == record.id,
@@ -325,6 +355,8 @@ def _has_name(of: Row, new: TubeRecord) -> Expression:
 
 
 def _record(found: Mapping[str, Any]) -> TubeRecord:
+    if found["format_version"] > FORMAT_VERSION:
+        return _newer(found)
     # Where the owner of a temporary tube was noted, it stands in the place of a plain "true": older
     # versions of this package read it as that.
     stored = json.loads(found["options"])
@@ -342,6 +374,24 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         found["format_version"],
         stored.get(_PARALLEL_ALTERED),
         found["options"],
+    )
+
+
+def _newer(found: Mapping[str, Any]) -> TubeRecord:
+    """The record of a tube that a newer version of this package has written.
+
+    Its options and its status may be others than this version knows. It counts as live, so that nobody
+    finishes, drops or opens it: all of that asks `require_known_format` first.
+    """
+    return TubeRecord(
+        found["name"],
+        found["id"],
+        found["type"],
+        TubeOptions(),
+        TubeStatus.LIVE,
+        found["created"],
+        format_version=found["format_version"],
+        text=found["options"],
     )
 
 
