@@ -34,7 +34,7 @@ PROCESSES = 4
 SECONDS, KILL_EVERY = 24.0, 4.0
 #: The sub-queues, and the limits of each.
 UTUBES = ("u", "v")
-PARALLEL, MOST, RATE = 4, 6, Rate(10, 5.0)
+PARALLEL, MOST, RATE = 4, 6, Rate(20, 10.0)
 #: The least part of what the limits allow that must have been done.
 LEAST = 0.8
 
@@ -55,7 +55,7 @@ def work(tube, hold):
                 time.sleep(hold)
                 tube.ack(task.task_id)
 
-for name, hold in (("counted", 0.5), ("rated", 0.0)):
+for name, hold in (("counted", 2.0), ("rated", 0.0)):
     for _ in range(3):
         threading.Thread(target=work, args=(queue[name], hold), daemon=True).start()
 print("ready", flush=True)
