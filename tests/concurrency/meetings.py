@@ -108,6 +108,10 @@ VERBS: dict[str, Callable[[Side], object]] = {
     "release_some": lambda s: names(s.tube.release_many(s.of(s.held[:2]))),
     "touch": lambda s: names([s.tube.touch(s.ids[s.held[1]], 100)]),
     "bury_held_by_other": lambda s: names([s.tube.bury(s.ids[s.others[0]])]),
+    "release_with_errors": lambda s: names(
+        s.tube.release_many(s.of(s.held[:2]), error=dict.fromkeys(s.of(s.held[:2]), "why"))
+    ),
+    "bury_with_an_error": lambda s: names([s.tube.bury(s.ids[s.others[0]], error="why")]),
     "delete_ready": lambda s: names([s.tube.delete(s.ids["g"])]),
     "kick": lambda s: s.tube.kick(1),
     "exchange": lambda s: names(s.tube.exchange(ack=s.of(s.held), take=min(2, s.most))),
