@@ -58,10 +58,12 @@ _ROUNDS = 3
 def take_group(
     ctx: TubeContext, requests: list[TakeRequest]
 ) -> Sequence[TakenRows | Exception | None]:
-    """Take for several calls at once; each gets its own lease segment, in their order."""
+    """Take for several calls at once, in their order; small ones share a lease segment."""
     lasting = _lasting(ctx, requests, ChosenRows)
-    held = (row for taken in lasting if taken is not None for row in taken.rows)
-    ctx.queue.held_tasks.add(ctx.record.id, held)
+    held_tasks, tube_id = ctx.queue.held_tasks, ctx.record.id
+    calls = [taken for taken in lasting if taken is not None]
+    held_tasks.add(tube_id, [row for taken in calls if taken.known for row in taken.rows])
+    held_tasks.add_loose(tube_id, [row for taken in calls if not taken.known for row in taken.rows])
     return lasting
 
 
@@ -96,7 +98,8 @@ def _undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
     if isinstance(taken, LeasedBatch):
         ctx.queue.held_tasks.drop_batch(taken.take_id)
     else:
-        ctx.queue.held_tasks.gone(taken.segments)
+        # Where it found nothing to give back, others had ended their leases.
+        ctx.queue.held_tasks.left(ctx.record.id, [row.task_id for row in taken.rows], {})
         ctx.queue_event("release", [row.task(TaskState.READY) for row in taken.rows if count])
     ctx.count("release", count)
     ctx.table_lock.wake_takes()
