@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.concurrency.support import FOR_EVER, ids_of, names, rows_of
 from tests.oracle.queue import OracleQueue
+from tests.oracle.tube import OracleTube
 from tubeq_spark import PutItem, TubeqError
 from tubeq_spark.model.arguments import take_request
 from tubeq_spark.model.times import to_us
@@ -82,10 +83,7 @@ class Table:
         ids = dict(zip(held + "ghijk", ids_of(put.tube.put_many(items)), strict=True))
         self.mine.ids = self.rival.ids = ids
         for side in (self.mine, self.rival):
-            # Two calls that share a commit, as those of threads do.
-            counts = [count for count in (1, len(side.held) - 1) if count > 0 and side.held]
-            taken = taken_together(side.tube, *counts) if counts else []
-            assert ids_of(row for call in taken for row in call.rows) == side.of(side.held)
+            assert _hold(side.tube, len(side.held)) == side.of(side.held)
         put.tube.bury(ids["j"])
         self.clock.advance(_DELAY)
 
@@ -100,6 +98,14 @@ class Table:
             assert names(side.tube.take_many(1)) == side.held[0]
         # What two hosts put at one moment has no order.
         self.clock.advance(_DELAY)
+
+
+def _hold(tube: Tube, count: int) -> list[int]:
+    """Take so many tasks; by two calls that share a commit, as those of threads do."""
+    if isinstance(tube, OracleTube):
+        return ids_of(tube.take_many(count))
+    calls = taken_together(tube, *[n for n in (1, count - 1) if 0 < n < count or n == count == 1])
+    return [row.task_id for call in calls for row in call.rows]
 
 
 def taken_together(tube: Tube, *counts: int) -> list[TakenRows]:
