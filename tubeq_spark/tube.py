@@ -77,20 +77,21 @@ class Tube:
         self._current = current
         self._drop = drop
         self._reopen = reopen
+        # None of them knows this object: a queue that is forgotten ends without a garbage collector.
         self._puts = GroupCommit[PutRequest, list[Task]](
-            lambda requests: put.put_group(self._ctx, requests)
+            lambda requests: put.put_group(current.ctx, requests)
         )
         self._takes = GroupCommit[TakeRequest, TakenRows | None](
-            lambda requests: taking.take_group(self._ctx, requests)
+            lambda requests: taking.take_group(current.ctx, requests)
         )
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
-            lambda requests: taking.take_batches(self._ctx, requests)
+            lambda requests: taking.take_batches(current.ctx, requests)
         )
         self._batch_acks = GroupCommit[HeldBatch, int](
-            lambda batches: ack_whole(self._ctx, batches)
+            lambda batches: ack_whole(current.ctx, batches)
         )
         self._acks = GroupCommit[list[int], list[Task]](
-            lambda requests: settle.ack_group(self._ctx, requests)
+            lambda requests: settle.ack_group(current.ctx, requests)
         )
 
     def __repr__(self) -> str:
