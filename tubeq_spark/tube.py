@@ -30,6 +30,7 @@ from tubeq_spark.task import PutResult, Task, TaskState
 from tubeq_spark.verbs import exchange, expire, maintain, put, read, settle
 from tubeq_spark.verbs import take as taking
 from tubeq_spark.verbs.settle_batch import HeldBatch, ack_whole
+from tubeq_spark.verbs.together import AcksAndTakes
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -81,17 +82,12 @@ class Tube:
         self._puts = GroupCommit[PutRequest, list[Task]](
             lambda requests: put.put_group(current.ctx, requests)
         )
-        self._takes = GroupCommit[TakeRequest, TakenRows | None](
-            lambda requests: taking.take_group(current.ctx, requests)
-        )
+        self._together = AcksAndTakes(lambda: current.ctx)
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
             lambda requests: taking.take_batches(current.ctx, requests)
         )
         self._batch_acks = GroupCommit[HeldBatch, int](
             lambda batches: ack_whole(current.ctx, batches)
-        )
-        self._acks = GroupCommit[list[int], list[Task]](
-            lambda requests: settle.ack_group(current.ctx, requests)
         )
 
     def __repr__(self) -> str:
@@ -434,7 +430,7 @@ class Tube:
             return []
 
         def look() -> list[Task] | None:
-            taken = self._unless_paused(lambda: self._takes.submit(request))
+            taken = self._unless_paused(lambda: self._together.take(request))
             return taking.handed_out(self._ctx, taken) or None
 
         return taking.wait_for(self._ctx, timeout, look) or []
@@ -523,7 +519,7 @@ class Tube:
             if not ids:
                 return self._take(request, limit)
             if not request.count or self._ctx.record.paused:
-                self._acks.submit(ids)
+                self._together.ack(ids)
                 return self._take(request, limit)
             expire.end_lapsed_sessions(self._ctx)
             taken = exchange.exchange(self._ctx, ids, request)
@@ -695,7 +691,7 @@ class Tube:
 
         Commits: 1, none for no ids; as `ack`.
         """
-        return self._many(task_ids, self._acks.submit)
+        return self._many(task_ids, self._together.ack)
 
     def release(self, task_id: int, *, delay: float = 0) -> Task:
         """Give a task back: it returns to its old place in the order.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tubeq_spark.errors import (
     CommitUnknownError,
@@ -60,11 +60,16 @@ def take_group(
 ) -> Sequence[TakenRows | Exception | None]:
     """Take for several calls at once, in their order; small ones share a lease segment."""
     lasting = _lasting(ctx, requests, ChosenRows)
+    remember(ctx, lasting)
+    return lasting
+
+
+def remember(ctx: TubeContext, lasting: Sequence[TakenRows | None]) -> None:
+    """Remember what calls hold, as far as all of its lease segments is known."""
     held_tasks, tube_id = ctx.queue.held_tasks, ctx.record.id
     calls = [taken for taken in lasting if taken is not None]
     held_tasks.add(tube_id, [row for taken in calls if taken.known for row in taken.rows])
     held_tasks.add_loose(tube_id, [row for taken in calls if not taken.known for row in taken.rows])
-    return lasting
 
 
 def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
@@ -203,8 +208,7 @@ def run(
     except CommitUnknownError:
         chosen = take.chosen
         if chosen is not None:
-            made = [take_id for take_id in chosen.take_ids if take_id is not None]
-            ctx.queue.unknown_takes.add(partial(give_back_unknown, ctx, made, chosen.owner))
+            look_for(ctx, chosen)
         raise
     except (ConflictError, NotTakenError):
         take.give_up()
@@ -212,6 +216,12 @@ def run(
     # Of an attempt that was repeated, and then found nothing to do.
     take.give_up()
     return result
+
+
+def look_for(ctx: TubeContext, chosen: OrderChoice[Any] | SubqueueChoice[Any]) -> None:
+    """Let the session's heart search for the tasks of a take that no caller has, and release them."""
+    made = [take_id for take_id in chosen.take_ids if take_id is not None]
+    ctx.queue.unknown_takes.add(partial(give_back_unknown, ctx, made, chosen.owner))
 
 
 def moved(
