@@ -49,7 +49,7 @@ def ids(calls: list[TakenRows]) -> list[list[int]]:
 def undo(tube: Tube, call: TakenRows) -> None:
     """What an interrupt of a call does that has taken."""
     ctx = tube._ctx
-    perform(ctx, lambda: take._undo(ctx, call))
+    perform(ctx, lambda: take.undo(ctx, call))
 
 
 def acked_together(tube: Tube, calls: list[list[int]]) -> list[Any]:
