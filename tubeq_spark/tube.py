@@ -61,8 +61,8 @@ class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
 
     While a commit of this tube runs, other verbs of the same queue object wait. Waiting verbs of
-    one kind share the next commit: puts with puts, takes with takes, acks with acks. All other
-    verbs run one after the other.
+    one kind share the next commit: puts with puts, takes with takes, acks with acks. Without Spark, in
+    types without sub-queues, acks and takes share one commit. All other verbs run one after the other.
     """
 
     def __init__(
@@ -508,8 +508,9 @@ class Tube:
             InvalidOptionError: A bad argument.
 
         Commits: 1 MERGE if there are tasks to ack and ready tasks. One more before it if it finds
-        leases that have ended, as in `take`. Otherwise, and for tasks of a batch in types with
-        sub-queues, the commits of `ack_many` and `take_many`. Conflicts as these.
+        leases that have ended, as in `take`. Otherwise, and in types with sub-queues for tasks of a
+        batch and for a part of what a call has taken, the commits of `ack_many` and `take_many`.
+        Conflicts as these.
         """
         request = arguments.take_request("take", take, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
@@ -672,7 +673,9 @@ class Tube:
             NotTakenError: This session does not hold it, or its ttr has passed.
 
         Commits: 1, a deletion of the lease segment's partition if it has no other task, else a
-        MERGE; shared with acks of other threads. Conflicts only with commits that end this lease.
+        MERGE; shared with acks of other threads. A take that shared its commit with takes of other
+        threads shares its lease segment, too. Conflicts only with commits that end a lease of this
+        lease segment.
         """
         return self.ack_many([task_id])[0]
 
