@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tubeq_spark.model import refusals
-from tubeq_spark.model.changes import Every, Take, Touch, released
+from tubeq_spark.model.changes import Every, Share, Take, Touch, released
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.reports import TubeSweep
 from tubeq_spark.model.stored_task import new_row
@@ -143,7 +143,8 @@ class Verbs:
         chosen = self._next(request)
         self.tube.takes += 1
         lease = NewLease(self.queue.session.owner, self.queue.now_us())
-        take = Take([(OrderPosition(0, 0), self.tube.takes)], lease)
+        share = Share(OrderPosition(0, 0), self.tube.takes, self.tube.takes)
+        take = Take([share], lease)
         rows = self._after(take, self._written_down(chosen))
         self.tube.rows.update((row.task_id, row) for row in rows)
         return rows
