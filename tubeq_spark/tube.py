@@ -51,6 +51,9 @@ __all__ = ["Tube", "first_tasks"]
 
 T = TypeVar("T")
 
+#: More tasks than a tube can have.
+_ALL = 2**62
+
 
 class Tube:
     """One tube of a queue; made by `Queue.create_tube` and `Queue.tube`. Thread-safe.
@@ -744,23 +747,33 @@ class Tube:
         """
         return self._many(task_ids, lambda ids: settle.delete(self._ctx, ids))
 
-    def kick(self, count: int = 1) -> int:
+    def kick(self, count: int | None = 1, *, where: str | None = None) -> int:
         """Make buried tasks ready again, in their order; their attempts begin at 0 again.
 
         Args:
-            count: How many at most, >= 0.
+            count: How many at most, >= 0; `None`: all.
+            where: Which ones: a condition in SQL over the columns of `df`, such as `"attempts >= 3 AND data
+                LIKE '%timeout%'"`. It has `AND OR NOT`, comparisons, `IN`, `BETWEEN`, `LIKE`, `IS NULL`, and
+                the functions `coalesce contains endswith length startswith`; texts, numbers, and moments such
+                as `TIMESTAMP '2026-11-21 08:30:00'`, in UTC unless they have a zone. It compares values of one
+                kind only, and the payload as JSON text.
 
         Returns:
             The number of kicked tasks.
 
         Raises:
-            InvalidOptionError: A bad count.
+            InvalidOptionError: A bad count; or `where` is no such condition, or names another column.
 
-        Commits: 1, none if no task is buried. Conflicts with other commits that change tasks of the
-        same segments.
+        Commits: 1, none if no task is buried. With `where`, 1 for each 10,000 tasks: it reads the ids of all
+        tasks first, and leaves those that others kick, remove or change until their commit. Stopped between two
+        commits it has kicked the first ones. Conflicts with other commits that change tasks of the same
+        segments.
         """
-        number = validation.count("count", count)
-        return self._verb(lambda: settle.kick(self._ctx, number) if number else 0)
+        number = None if count is None else validation.count("count", count)
+        if where is not None:
+            return self._verb(lambda: settle.kick_where(self._ctx, where, number))
+        most = _ALL if number is None else number
+        return self._verb(lambda: settle.kick(self._ctx, most) if most else 0)
 
     def kick_many(self, task_ids: Sequence[int]) -> list[Task]:
         """Make buried tasks ready again, named by their ids; their attempts start anew.

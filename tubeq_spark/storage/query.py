@@ -19,6 +19,8 @@ from tubeq_spark.storage.expression import (
     Greatest,
     In,
     IsNull,
+    Length,
+    Like,
     Literal,
     Lower,
     Mapped,
@@ -27,6 +29,7 @@ from tubeq_spark.storage.expression import (
     Not,
     Or,
     Quotient,
+    Seconds,
 )
 
 if TYPE_CHECKING:
@@ -209,6 +212,8 @@ Node: TypeAlias = (
     | Greatest
     | In
     | IsNull
+    | Length
+    | Like
     | Literal
     | Lower
     | Mapped
@@ -217,6 +222,7 @@ Node: TypeAlias = (
     | Not
     | Or
     | Quotient
+    | Seconds
     | Struct
 )
 

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from tubeq_spark.model.states import TRANSITIONS
+from tubeq_spark.storage.expression import Column, case
 from tubeq_spark.storage.location import identifier, path_of
 from tubeq_spark.storage.spark.history import read_history
 from tubeq_spark.storage.spark.quoting import bigint, limited, string
-from tubeq_spark.storage.spark.render import text_of
+from tubeq_spark.storage.spark.render import Renderer, text_of
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import GONE
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0
@@ -66,18 +67,19 @@ class TaskFrames:
 
         What owners hold who are over is ready.
         """
-        source, state, next_event = self._table.name, "state", "next_event"
+        source = self._table.name
+        columns = {name: column.value for name, column in self._table.shown.items()}
         where = text_of(self._table.mine())
         if now_us is not None:
             effective = text_of(predicates.effective_state(now_us, max_attempts, over=over))
             source = f"(SELECT *, {effective} AS now_state FROM {self._table.name})"
-            state = "now_state"
-            next_event = "CASE WHEN now_state = state THEN next_event ELSE expires_at END"
+            columns["state"] = now_state = Column("now_state")
+            columns["next_event"] = case(
+                (now_state == Column("state"), Column("next_event")), other=Column("expires_at")
+            )
             where += " AND now_state IS NOT NULL"
         return self.engine.in_user_session(
-            f"SELECT task_id, {state} AS state, pri, utube, data, created, "
-            f"ttl / 1000000D AS ttl, ttr / 1000000D AS ttr, {next_event} AS next_event, "
-            f"attempts, owner, taken_at FROM {source} WHERE {where}",
+            f"SELECT {Renderer().selected(columns)} FROM {source} WHERE {where}",
             self._table.name,
         )
 
