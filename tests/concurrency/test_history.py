@@ -108,6 +108,9 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
     meter("kick", lambda: tube.kick(5))
     meter("kick of nothing", lambda: tube.kick(5))
     meter("kick(0)", lambda: tube.kick(0))
+    tube.bury_many([b, f])
+    meter("kick by a condition", lambda: tube.kick(None, where="attempts >= 0"))
+    meter("kick by a condition of nothing", lambda: tube.kick(None, where="pri = 99"))
     meter("delete", lambda: tube.delete(b))
     held = ids(tube.take_many(1))
     meter("exchange", lambda: held.extend(ids(tube.exchange(ack=[held.pop()], take=2))))
@@ -131,6 +134,8 @@ def test_commits_of_settling_are_as_their_docstrings_say(world: World) -> None:
         "kick": 1,
         "kick of nothing": 0,
         "kick(0)": 0,
+        "kick by a condition": 1,
+        "kick by a condition of nothing": 0,
         "delete": 1,
         "exchange": 1,
         "exchange of a part": 2,

@@ -312,6 +312,43 @@ def test_kick_of_a_named_task_when_a_rival_kicks_it_first_says_not_buried(world:
     assert world.stored() == "ar b!"
 
 
+@pytest.mark.without_spark
+def test_kick_by_a_condition_when_a_rival_kicks_or_deletes_some_first_kicks_the_rest(
+    world: World,
+) -> None:
+    a, b, _c, _d = put(world, "abcd")
+    world.rival.bury_many([a, b, _c])
+
+    def meanwhile() -> None:
+        world.rival.kick_many([a])
+        world.rival.delete(b)
+        world.rival.bury(_d)
+
+    with world.probe.interrupted("decided", "kick", meanwhile):
+        assert world.tube.kick(None, where="data <> '\"x\"'") == 1
+
+    # What was buried after the ids were picked waits for the next one.
+    assert world.stored() == "ar cr d!"
+
+
+@pytest.mark.without_spark
+def test_kick_by_a_condition_when_a_task_is_buried_anew_meanwhile_asks_it_again(
+    world: World,
+) -> None:
+    a, b = put(world, "ab")
+    world.rival.bury_many([a, b])
+
+    def meanwhile() -> None:
+        world.rival.kick_many([a])
+        assert names(world.rival.take_many(1)) == "a"
+        world.rival.bury(a)
+
+    with world.probe.interrupted("decided", "kick", meanwhile):
+        assert world.tube.kick(None, where="attempts = 0") == 1
+
+    assert world.stored() == "a! br"
+
+
 # -- batches --------------------------------------------------------------------------------------
 
 
