@@ -65,7 +65,10 @@ def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PL
             return replace(row, segment=to if isinstance(to, int) else to[row.segment])
         case Become(dest, after):
             data = after.data if change.data else row.data
-            of_row = {name: getattr(row, name) for name in ("task_id", "utube", "created", "ttr")}
+            of_row = {
+                name: getattr(row, name)
+                for name in ("task_id", "utube", "created", "ttr", "taken_at")
+            }
             return replace(after, **of_row, segment=dest, data=data, owner=None, take_id=None)
         case Take(lease_segments, lease):
             position = (row.pri, row.task_id)
@@ -81,6 +84,7 @@ def row_after(change: Change, row: StoredTask) -> StoredTask | None:  # noqa: PL
                 state=TaskState.TAKEN,
                 attempts=row.attempts + 1,
                 next_event=lease.end(row.ttr),
+                taken_at=lease.at_us,
             )
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         TubeNotFoundError,
         TubeqError,
     )
+    from tubeq_spark.model.failures import Backoff
+    from tubeq_spark.model.limits import Rate
     from tubeq_spark.model.reports import (
         CheckReport,
         Damage,
@@ -56,6 +58,8 @@ _MODULES = {
     "batch": ("Batch",),
     "clock": ("Clock", "SystemClock"),
     "config": ("QueueConfig",),
+    "model.failures": ("Backoff",),
+    "model.limits": ("Rate",),
     "model.tube_types": ("Driver",),
     "errors": tuple(errors.__all__),
     "observe.health": ("Health", "Problem"),
@@ -80,6 +84,7 @@ _MODULES = {
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "Backoff",
     "Batch",
     "Bury",
     "CheckReport",
@@ -101,6 +106,7 @@ __all__ = [
     "QueueNotFoundError",
     "QueueState",
     "QueueStateError",
+    "Rate",
     "SessionError",
     "SessionInfo",
     "StoreError",

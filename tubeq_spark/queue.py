@@ -7,7 +7,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from tubeq_spark.admin import check, closing, opening, sweeper, tubes
+from tubeq_spark.admin import altering, check, closing, opening, sweeper, tubes
 from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
@@ -24,6 +24,7 @@ from tubeq_spark.model.times import to_us, us_from_seconds
 from tubeq_spark.observe import health, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.runtime.context import TubeContext, left_out
+from tubeq_spark.runtime.current_tube import CurrentTube
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tubeq_spark.markup import Html
+    from tubeq_spark.model.failures import Backoff
+    from tubeq_spark.model.limits import Rate
     from tubeq_spark.model.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.observe.progress import TubeLook
@@ -256,6 +259,13 @@ class Queue:
         schema: str | None = None,
         max_attempts: int | None = None,
         change_feed: bool = False,
+        backoff: Backoff | None = None,
+        parallel: int = 1,
+        rate: Rate | None = None,
+        order: str = "fifo",
+        most_taken: int | None = None,
+        aging: float | None = None,
+        unique_for: float | None = None,
     ) -> Tube:
         """Create a tube, with a Delta table of the same name.
 
@@ -278,6 +288,16 @@ class Queue:
                 2147483647.
             change_feed: Enable Delta's change data feed. It needs a Spark session. Spark then runs
                 the row verbs of this tube, also with the native engine.
+            backoff: The delays of tasks that are released with an error, or whose lease ends (types with ttl).
+            parallel: With 1 a sub-queue is held by one take at a time; with more so many of its tasks may be
+                taken at a time, >= 1 (utube types).
+            rate: How many leases of one sub-queue may begin in some seconds (utube types).
+            order: `"fifo"`: among sub-queues of one priority the one with the oldest task comes first;
+                `"fair"`: the one that was served longest ago (utube types).
+            most_taken: How many tasks of the tube may be taken at a time, >= 1.
+            aging: Seconds of waiting after which a task comes before newer ones of one priority higher, > 0
+                (types with ttl; not with `"fair"`).
+            unique_for: Seconds for which the key of a task stays in use after the task has gone, >= 0.
 
         Returns:
             The tube.
@@ -307,6 +327,13 @@ class Queue:
             "schema": schema,
             "max_attempts": max_attempts,
             "change_feed": change_feed,
+            "backoff": backoff,
+            "parallel": parallel,
+            "rate": rate,
+            "order": order,
+            "most_taken": most_taken,
+            "aging": aging,
+            "unique_for": unique_for,
         }
         self._context.require_running()
         new = tubes.check_new(self._context, name, type, options, in_replicaset=self._in_replicaset)
@@ -369,13 +396,16 @@ class Queue:
         with self._lock:
             known = self._tubes.get(record.name)
             if known is not None and tubes.context_of(known).record.id == record.id:
+                known._current.see(record)  # noqa: SLF001  (the façade keeps it from programs)
                 return known
             ctx = tubes.make_context(self._context, self._opened, self._registry, record)
             again = functools.partial(_reopened, self.location, *self._again, record.name)
             drop = functools.partial(
                 closing.drop, self._context, self._opened, self._registry, self._used, record
             )
-            tube = self._tubes[record.name] = self._tube_type(ctx, drop, again)
+            registered = altering.registered(self._context, self._opened, self._registry, record)
+            current = CurrentTube(ctx, registered)
+            tube = self._tubes[record.name] = self._tube_type(current, drop, again)
             self._used.opened[record.name] = record
             return tube
 

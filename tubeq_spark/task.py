@@ -43,6 +43,10 @@ class Task:
         next_event: When its state changes by time: the end of its delay, lease or ttl; `None` is
             never.
         attempts: How often it was taken since it was put or kicked.
+        owner: Of a taken task the session that holds it, as text (`SessionInfo.uuid`); else `None`.
+        taken_at: Of a taken task when it was taken (UTC); else `None`.
+        error: Why it failed last; `None`: it did not, or nobody said why.
+        unique: Its key, which no other stored task of the tube has; `None`: it has none.
     """
 
     task_id: int
@@ -55,6 +59,10 @@ class Task:
     created: dt.datetime
     next_event: dt.datetime | None
     attempts: int
+    owner: str | None = None
+    taken_at: dt.datetime | None = None
+    error: str | None = None
+    unique: str | None = None
 
     def as_tuple(self) -> tuple[int, str, Any]:
         """Return `(task_id, state letter, data)`, the reference implementation's task."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tubeq_spark.batch import Batch
 from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.arguments import PutRequest, TakeRequest
+from tubeq_spark.model.states import QueueState
 from tubeq_spark.observe import notebook
 from tubeq_spark.payloads.put_table import as_table
 from tubeq_spark.runtime.context import perform
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
     from tubeq_spark.model.options import TubeOptions
     from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.events import Callback
+    from tubeq_spark.storage.tables.registry import TubeRecord
     from tubeq_spark.streams.sink import ForeachBatch
     from tubeq_spark.workers.handlers import Handler
     from tubeq_spark.workers.loop import WorkReport
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Tube", "first_tasks"]
 
 T = TypeVar("T")
+H = TypeVar("H", LeasedBatch, TakenRows)
 
 #: More tasks than a tube can have.
 _ALL = 2**62
@@ -64,30 +68,32 @@ class Tube:
     """
 
     def __init__(
-        self, ctx: TubeContext, drop: Callable[[], None], reopen: Callable[[], Tube]
+        self, current: CurrentTube, drop: Callable[[], None], reopen: Callable[[], Tube]
     ) -> None:
         """Wrap a context.
 
         Args:
-            ctx: The tube, as its queue object uses it.
+            current: The tube, as its queue object uses it.
             drop: The queue's part of dropping this tube.
             reopen: Opens the tube again in the process that unpickles it; can be pickled itself.
         """
-        self._ctx = ctx
+        self._current = current
         self._drop = drop
         self._reopen = reopen
         self._puts = GroupCommit[PutRequest, list[Task]](
-            lambda requests: put.put_group(ctx, requests)
+            lambda requests: put.put_group(self._ctx, requests)
         )
         self._takes = GroupCommit[TakeRequest, TakenRows | None](
-            lambda requests: taking.take_group(ctx, requests)
+            lambda requests: taking.take_group(self._ctx, requests)
         )
         self._batch_takes = GroupCommit[TakeRequest, LeasedBatch | None](
-            lambda requests: taking.take_batches(ctx, requests)
+            lambda requests: taking.take_batches(self._ctx, requests)
         )
-        self._batch_acks = GroupCommit[HeldBatch, int](lambda batches: ack_whole(ctx, batches))
+        self._batch_acks = GroupCommit[HeldBatch, int](
+            lambda batches: ack_whole(self._ctx, batches)
+        )
         self._acks = GroupCommit[list[int], list[Task]](
-            lambda requests: settle.ack_group(ctx, requests)
+            lambda requests: settle.ack_group(self._ctx, requests)
         )
 
     def __repr__(self) -> str:
@@ -120,8 +126,65 @@ class Tube:
 
     @property
     def options(self) -> TubeOptions:
-        """The options with which it was created, including defaults; a mapping with attributes."""
-        return self._ctx.record.options
+        """Its options, including defaults, as `create_tube` and `alter` have set them; a mapping with attributes.
+
+        What another program alters is seen within five seconds.
+        """
+        return self._record.options
+
+    @property
+    def paused(self) -> bool:
+        """Whether the tube is paused; what another program does is seen within five seconds."""
+        return self._record.paused
+
+    @property
+    def _record(self) -> TubeRecord:
+        if self._ctx.queue.state is not QueueState.RUNNING:
+            return self._ctx.record
+        return self._verb(lambda: self._ctx.record)
+
+    @property
+    def _ctx(self) -> TubeContext:
+        return self._current.ctx
+
+    def alter(self, **options: Any) -> None:
+        """Change options of the tube for all programs, which see it within five seconds.
+
+        Args:
+            **options: Those of `pri ttl ttr delay capacity max_attempts backoff parallel rate order most_taken
+                aging` that the tube's type has, as for `Queue.create_tube`; `None` is the default of a new
+                tube. `pri`, `ttl`, `ttr` and `delay` count for later puts only. `capacity` cannot be set on a
+                tube that has none; `aging` changes only while the tube has no tasks. For five seconds the
+                looser of old and new holds.
+
+        Raises:
+            InvalidOptionError: An option is bad, or the type or `alter` lacks it; nothing was written.
+            TypeError: An unknown option.
+            TubeNotFoundError: The tube was dropped.
+
+        Commits: 1 to the registry, none if nothing changes. The first use of `pause`, `error=`, `unique=` or of
+        an option from `backoff` on adds columns to the tube's table, by 2 commits before. These conflict
+        with all commits to the table, which are repeated. Earlier versions of this package refuse a
+        location with such a tube.
+        """
+        self._verb(lambda: self._current.alter(options))
+
+    def pause(self) -> None:
+        """Let takes of all programs find nothing, from at most five seconds later on; all else goes on.
+
+        What is taken may be acked, released and touched; puts, sweeps and `tubeq` work as before. A take that
+        waits goes on waiting, and takes after `resume`. Pausing a paused tube does nothing.
+
+        Raises:
+            TubeNotFoundError: The tube was dropped.
+
+        Commits: as `alter`.
+        """
+        self._verb(lambda: self._current.pause(paused=True))
+
+    def resume(self) -> None:
+        """End a pause; takes of other programs find tasks from at most five seconds later on. As `pause`."""
+        self._verb(lambda: self._current.pause(paused=False))
 
     # -- putting ------------------------------------------------------------------------------
 
@@ -371,8 +434,23 @@ class Tube:
     def _take(self, request: TakeRequest, timeout: float | None) -> list[Task]:
         if not request.count:
             return []
-        look = lambda: taking.handed_out(self._ctx, self._takes.submit(request)) or None  # noqa: E731
+
+        def look() -> list[Task] | None:
+            taken = self._unless_paused(lambda: self._takes.submit(request))
+            return taking.handed_out(self._ctx, taken) or None
+
         return taking.wait_for(self._ctx, timeout, look) or []
+
+    def _unless_paused(self, take: Callable[[], H | None]) -> H | None:
+        """Take from the tube, or nothing while it is paused."""
+        if self._current.look().record.paused:
+            return None
+        taken = take()
+        # A process that was suspended may have taken by a look that was too old.
+        if taken is not None and self._current.look().record.paused:
+            taking.undo(self._ctx, taken)
+            return None
+        return taken
 
     def take_df(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """Take up to `n` tasks as one batch for the executors, without collecting payloads.
@@ -410,7 +488,8 @@ class Tube:
         def verb() -> Batch:
             if not request.count:
                 return Batch(self._ctx, None, self._batch_acks)
-            leased = taking.wait_for(self._ctx, limit, lambda: self._batch_takes.submit(request))
+            take = lambda: self._batch_takes.submit(request)  # noqa: E731
+            leased = taking.wait_for(self._ctx, limit, lambda: self._unless_paused(take))
             taking.undo_if_interrupted(self._ctx, leased)
             return Batch(self._ctx, leased, self._batch_acks)
 
@@ -445,9 +524,9 @@ class Tube:
         def verb() -> list[Task]:
             if not ids:
                 return self._take(request, limit)
-            if not request.count:
+            if not request.count or self._ctx.record.paused:
                 self._acks.submit(ids)
-                return []
+                return self._take(request, limit)
             expire.end_lapsed_sessions(self._ctx)
             taken = exchange.exchange(self._ctx, ids, request)
             return taken or self._take(request, limit)
@@ -962,7 +1041,11 @@ class Tube:
         return self._verb(lambda: verb(ids) if ids else [])
 
     def _verb(self, verb: Callable[[], T], *, on_spark: bool = False) -> T:
-        return perform(self._ctx, verb, on_spark=on_spark)
+        def by_newest_record() -> T:
+            self._current.look()
+            return verb()
+
+        return perform(self._ctx, by_newest_record, on_spark=on_spark)
 
 
 def first_tasks(tube: Tube, state: TaskState, count: int) -> list[Task]:

@@ -38,6 +38,7 @@ ON = {
     "test_looking": ENGINES[:2],
     "test_metrics": ENGINES[:2],
     "test_neighbours": ENGINES[:2],
+    "test_alter": ENGINES,
     "test_tarantool15": ENGINES[:2],
     "test_typed": ENGINES,
     "test_unreadable": ENGINES[:2],

@@ -35,7 +35,12 @@ from tubeq_spark.storage.location import TAKEN_UTUBES
 from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord, TubeStatus
-from tubeq_spark.storage.tables.schema import new_taken_utubes
+from tubeq_spark.storage.tables.schema import (
+    FIRST_FORMAT,
+    FORMAT_VERSION,
+    OPTIONAL_COLUMNS,
+    new_taken_utubes,
+)
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
 from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
@@ -127,6 +132,7 @@ def create(
             TubeStatus.CREATING,
             queue.now_us(),
             owner,
+            format_version=FORMAT_VERSION if new.options.need_second_format else FIRST_FORMAT,
         )
         if not used:
             # A name that was never in use needs one commit; this one finds out whether it was.
@@ -182,7 +188,9 @@ def make_context(
 
     Raises:
         InvalidOptionError: Its type is not known here.
+        StoreError: A newer version of this package has written it.
     """
+    record.require_known_format()
     queue = engines.for_tube(queue, record.name, record.options)
     table = opened.location.table(record.name)
     # First of all: a power cut may have left the table such that it cannot be read.
@@ -199,7 +207,14 @@ def make_context(
             codec = TypedCodec(arrow)
             columns = tuple(arrow.field(i).name for i in range(arrow.num_fields))
     driver = driver_of(queue.drivers, record.type)
-    tube_table = TubeTable(table, record.id, driver.order, columns, record.options.change_feed)
+    tube_table = TubeTable(
+        table,
+        record.id,
+        driver.order,
+        columns,
+        record.options.change_feed,
+        _optional_columns(record),
+    )
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
         if table_lock.synced is not None:
@@ -211,25 +226,49 @@ def make_context(
                 new = new_taken_utubes(utube_locks, queue.config, local=opened.locks is not None)
                 queue.engine.tables.create(new)
         queue.loop.opened(utube_locks, opened.table_lock(TAKEN_UTUBES))
-    fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
     return TubeContext(
-        queue,
-        record,
-        driver,
-        tube_table,
-        TubeReader(queue.engine, tube_table),
-        SegmentReader(queue.engine, tube_table),
-        TubeWriter(tube_table, fresh),
-        CapacityGate(queue.engine, tube_table, fresh),
-        SubqueueReader(queue.engine, tube_table),
-        SubqueueWriter(tube_table, fresh),
-        UtubeLocks(queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)),
-        EndedTasks(queue.engine, tube_table, fresh, queue.config.key_days),
-        table_lock,
-        codec,
-        TubeEvents(queue.counters, record.id, record.name),
+        queue=queue,
+        record=record,
+        driver=driver,
+        utube_locks=UtubeLocks(
+            queue.engine, utube_locks, record.id, opened.table_lock(TAKEN_UTUBES)
+        ),
+        table_lock=table_lock,
+        codec=codec,
+        events=TubeEvents(queue.counters, record.id, record.name),
         is_live=lambda: any(r.id == record.id and is_live(r) for r in registry.records()),
+        **_over(queue, tube_table),
     )
+
+
+def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
+    """The context of a tube whose record has changed, from the one before.
+
+    Raises:
+        StoreError: A newer version of this package has changed it.
+    """
+    record.require_known_format()
+    table = replace(ctx.table, optional=_optional_columns(record))
+    return replace(ctx, record=record, **_over(ctx.queue, table))
+
+
+def _optional_columns(record: TubeRecord) -> tuple[str, ...]:
+    return () if record.format_version == FIRST_FORMAT else tuple(OPTIONAL_COLUMNS)
+
+
+def _over(queue: QueueContext, table: TubeTable) -> dict[str, Any]:
+    """The objects of a tube's context that read and write its table."""
+    fresh = lambda: queue.session.segments(1)[0]  # noqa: E731
+    return {
+        "table": table,
+        "reader": TubeReader(queue.engine, table),
+        "segment_reader": SegmentReader(queue.engine, table),
+        "writer": TubeWriter(table, fresh),
+        "capacity_gate": CapacityGate(queue.engine, table, fresh),
+        "subqueue_reader": SubqueueReader(queue.engine, table),
+        "subqueue_writer": SubqueueWriter(table, fresh),
+        "ended": EndedTasks(queue.engine, table, fresh, queue.config.key_days),
+    }
 
 
 def drop(

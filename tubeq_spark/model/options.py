@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import validation
+from tubeq_spark.model.failures import Backoff
+from tubeq_spark.model.limits import Rate
 from tubeq_spark.model.times import plus, us_from_seconds
 from tubeq_spark.task import PutItem, TaskState
 
@@ -29,6 +31,13 @@ class TubeOptions(Mapping[str, Any]):
             never.
         change_feed: Whether Delta's change data feed is on.
         temporary: Whether it is dropped when the queue object that created it closes.
+        backoff: The delays of failed tasks; `None`: they are ready at once.
+        parallel: How many tasks of one sub-queue may be taken at a time; with 1 one take holds it.
+        rate: How many leases of one sub-queue may begin in some seconds; `None` is any number.
+        order: `"fifo"`, or `"fair"` among sub-queues of one priority.
+        most_taken: How many tasks of the tube may be taken at a time; `None` is any number.
+        aging: Seconds of waiting that weigh as much as one step of priority; `None`: waiting weighs nothing.
+        unique_for: Seconds for which the key of a task stays in use after the task has gone.
     """
 
     pri: int = 0
@@ -41,6 +50,13 @@ class TubeOptions(Mapping[str, Any]):
     max_attempts: int | None = None
     change_feed: bool = False
     temporary: bool = False
+    backoff: Backoff | None = None
+    parallel: int = 1
+    rate: Rate | None = None
+    order: str = "fifo"
+    most_taken: int | None = None
+    aging: float | None = None
+    unique_for: float | None = None
 
     def __getitem__(self, key: str) -> Any:
         if key not in _NAMES:
@@ -55,18 +71,54 @@ class TubeOptions(Mapping[str, Any]):
         return len(_NAMES)
 
     def to_json(self) -> str:
-        """Return the options as JSON text for the registry."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """Return the options as JSON text for the registry, without those that format 1 lacks and need not have."""
+        options = asdict(self)
+        for name in _SECOND_FORMAT:
+            if options[name] == _DEFAULTS[name]:
+                del options[name]
+        return json.dumps(options, sort_keys=True)
+
+    @property
+    def need_second_format(self) -> bool:
+        """Whether a version of this package that knows only format 1 must not use the tube."""
+        return any(getattr(self, name) != _DEFAULTS[name] for name in _SECOND_FORMAT)
 
     @classmethod
     def from_json(cls, text: str) -> TubeOptions:
         """Read options that `to_json` wrote."""
-        options = json.loads(text)
+        found = json.loads(text)
+        options = {name: found[name] for name in _NAMES if name in found}
         # In the registry `temporary` may be the owner of the tube.
-        return cls(**options | {"temporary": bool(options.get("temporary"))})
+        options["temporary"] = bool(options.get("temporary"))
+        for name, kind in _PARTS.items():
+            if options.get(name) is not None:
+                options[name] = kind(**options[name])
+        return cls(**options)
 
 
 _NAMES = tuple(f.name for f in fields(TubeOptions))
+_DEFAULTS = {f.name: f.default for f in fields(TubeOptions)}
+#: Options that have values of their own.
+_PARTS = {"backoff": Backoff, "rate": Rate}
+#: Options that only the second format of tubes knows.
+_SECOND_FORMAT = ("backoff", "parallel", "rate", "order", "most_taken", "aging", "unique_for")
+#: Options that `alter` changes.
+ALTERABLE = frozenset(
+    {
+        "pri",
+        "ttl",
+        "ttr",
+        "delay",
+        "capacity",
+        "max_attempts",
+        "backoff",
+        "parallel",
+        "rate",
+        "order",
+        "most_taken",
+        "aging",
+    }
+)
 
 #: The check of each option of a tube.
 _CHECKS = {
@@ -78,7 +130,16 @@ _CHECKS = {
     "max_attempts": validation.attempts,
     "change_feed": validation.boolean,
     "temporary": validation.boolean,
+    "backoff": lambda name, value: validation.instance(name, value, Backoff),
+    "parallel": lambda name, value: validation.count(name, value, least=1),
+    "rate": lambda name, value: validation.instance(name, value, Rate),
+    "order": lambda name, value: validation.one_of(name, value, ("fifo", "fair")),
+    "most_taken": lambda name, value: validation.count(name, value, least=1),
+    "aging": validation.lease,
+    "unique_for": validation.seconds,
 }
+#: Default values that count as not given, so that every type allows them.
+_PLAIN = {"storage_mode": "default", "parallel": 1, "order": "fifo"}
 
 
 def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: str) -> TubeOptions:
@@ -93,11 +154,56 @@ def tube_options(given: Mapping[str, Any], allowed: frozenset[str], type_name: s
         InvalidOptionError: A value is out of range, or the type lacks the option.
     """
     present = {name: value for name, value in given.items() if value is not None}
-    if present.get("storage_mode") == "default":
-        del present["storage_mode"]
-    checked = {name: _checked(name, value) for name, value in present.items()}
+    checked = {
+        name: _checked(name, value)
+        for name, value in present.items()
+        if isinstance(value, bool) or value != _PLAIN.get(name)
+    }
     refuse_foreign(checked, allowed, type_name)
-    return TubeOptions(**checked)
+    return _fitting(TubeOptions(**checked))
+
+
+def altered(
+    options: TubeOptions, given: Mapping[str, Any], allowed: frozenset[str], type_name: str
+) -> TubeOptions:
+    """Check the options of `alter`, and apply them to those of a tube.
+
+    Args:
+        options: The tube's.
+        given: Other values by name; `None` is the default of a new tube.
+        allowed: The options that the type has.
+        type_name: The type, for the message.
+
+    Raises:
+        InvalidOptionError: A value is out of range, or the type or `alter` lacks the option.
+        TypeError: There is no such option.
+    """
+    unknown = set(given) - set(_NAMES)
+    if unknown:
+        msg = f"alter() got an unexpected keyword argument {min(unknown)!r}"
+        raise TypeError(msg)
+    for name in given:
+        if name not in ALTERABLE:
+            validation.refuse(name, given[name], "absent: only create_tube sets it")
+    checked = tube_options(given, allowed, type_name)
+    if given.get("capacity") is not None and options.capacity is None:
+        validation.refuse(
+            "capacity",
+            given["capacity"],
+            "absent: a tube that was made without a capacity keeps none",
+        )
+    return _fitting(replace(options, **{name: getattr(checked, name) for name in given}))
+
+
+def _fitting(options: TubeOptions) -> TubeOptions:
+    """Options that go together.
+
+    Raises:
+        InvalidOptionError: They do not.
+    """
+    if options.aging is not None and options.order == "fair":
+        validation.refuse("order", options.order, "'fifo' in a tube with aging")
+    return options
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -178,6 +284,8 @@ class NewTask:
     ttr: int | None
     next_event: int | None
     expires_at: int | None
+    unique: str | None = None
+    rank: int | None = None
 
 
 def new_task(put: PutDefaults, tube: TubeOptions, now_us: int) -> NewTask:

@@ -59,6 +59,10 @@ class StoredTask:
     owner: str | None
     attempts: int
     take_id: int | None
+    taken_at: int | None = None
+    error: str | None = None
+    unique: str | None = None
+    rank: int | None = None
     #: The payload as `unreadable` decoded it, for whoever is handed it next: a program may change it.
     _decoded: list[tuple[Any, Any]] = field(default_factory=list, compare=False, repr=False)
 
@@ -120,9 +124,11 @@ class StoredTask:
         created = from_us(self.created)
         if created is None:  # never: the column is not null
             created = dt.datetime.min.replace(tzinfo=dt.UTC)
+        state = self.state if state is None else state
+        is_taken = state is TaskState.TAKEN
         return Task(
             task_id=self.task_id,
-            state=self.state if state is None else state,
+            state=state,
             data=data,
             pri=self.pri,
             utube=self.utube,
@@ -131,7 +137,16 @@ class StoredTask:
             created=created,
             next_event=from_us(self.next_event),
             attempts=self.attempts,
+            owner=session_of(self.owner) if is_taken else None,
+            taken_at=from_us(self.taken_at) if is_taken else None,
+            error=self.error,
+            unique=self.unique,
         )
+
+
+def session_of(owner: str | None) -> str | None:
+    """The session of an owner, without its epoch."""
+    return None if owner is None else owner.partition("/")[0]
 
 
 def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
@@ -151,6 +166,8 @@ def new_row(place: tuple[int, int], new: NewTask, data: Any) -> StoredTask:
         owner=None,
         attempts=0,
         take_id=None,
+        unique=new.unique,
+        rank=new.rank,
     )
 
 

@@ -9,10 +9,16 @@ if TYPE_CHECKING:
     from tubeq_spark.model.stored_task import StoredTask
 
 #: Options of `create_tube` that every type has.
-COMMON_OPTIONS = frozenset({"temporary", "schema", "max_attempts", "change_feed"})
+COMMON_OPTIONS = frozenset(
+    {"temporary", "schema", "max_attempts", "change_feed", "most_taken", "unique_for"}
+)
 #: Options of tubes and puts in types with ttl.
 TIMED_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay"})
-_TUBE_OPTIONS = COMMON_OPTIONS | TIMED_OPTIONS | {"capacity", "storage_mode"}
+#: Options of `create_tube` in types with ttl.
+TIMED_TUBE_OPTIONS = TIMED_OPTIONS | {"backoff", "aging"}
+#: Options of `create_tube` in types with sub-queues.
+SUBQUEUE_OPTIONS = frozenset({"storage_mode", "parallel", "rate", "order"})
+_TUBE_OPTIONS = COMMON_OPTIONS | TIMED_TUBE_OPTIONS | SUBQUEUE_OPTIONS | {"capacity"}
 _PUT_OPTIONS = TIMED_OPTIONS | {"utube"}
 _ORDERS = (("task_id",), ("pri", "task_id"))
 
@@ -68,7 +74,7 @@ FIFO = Driver(
 #: fifottl: fifo with priorities, delays, a time to live and a time to run.
 FIFOTTL = Driver(
     name="fifottl",
-    tube_options=COMMON_OPTIONS | TIMED_OPTIONS,
+    tube_options=COMMON_OPTIONS | TIMED_TUBE_OPTIONS,
     put_options=TIMED_OPTIONS,
     order=("pri", "task_id"),
     timed=True,
@@ -86,7 +92,7 @@ LIMFIFOTTL = replace(
 UTUBE = replace(
     FIFO,
     name="utube",
-    tube_options=FIFO.tube_options | {"storage_mode"},
+    tube_options=FIFO.tube_options | SUBQUEUE_OPTIONS,
     put_options=FIFO.put_options | {"utube"},
     subqueues=True,
 )
@@ -95,7 +101,7 @@ UTUBE = replace(
 UTUBETTL = replace(
     FIFOTTL,
     name="utubettl",
-    tube_options=FIFOTTL.tube_options | {"storage_mode"},
+    tube_options=FIFOTTL.tube_options | SUBQUEUE_OPTIONS,
     put_options=FIFOTTL.put_options | {"utube"},
     subqueues=True,
 )

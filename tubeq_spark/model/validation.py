@@ -8,9 +8,11 @@ import numbers
 import operator
 import re
 import uuid
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from tubeq_spark.errors import InvalidOptionError, SessionError
+
+T = TypeVar("T")
 
 #: The most that a column of type INT holds.
 _INT_MAX = 2**31 - 1
@@ -90,6 +92,20 @@ def attempts(argument: str, value: Any) -> int:
     if not 1 <= number <= _INT_MAX:
         refuse(argument, value, allowed)
     return number
+
+
+def one_of(argument: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """One of some texts."""
+    if not isinstance(value, str) or value not in allowed:
+        refuse(argument, value, " or ".join(map(repr, allowed)))
+    return value
+
+
+def instance(argument: str, value: Any, kind: type[T]) -> T:
+    """An object of a class of this package."""
+    if not isinstance(value, kind):
+        refuse(argument, value, f"a tubeq_spark.{kind.__name__}, or None")
+    return value
 
 
 def boolean(argument: str, value: Any) -> bool:

@@ -16,8 +16,8 @@ from weakref import WeakKeyDictionary
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError, TubeqError
-from tubeq_spark.model.backoff import Backoff
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.retry_waits import RetryWaits
 from tubeq_spark.storage.disk import SyncError
 from tubeq_spark.storage.locks.log_readers import RunningStatements
 from tubeq_spark.storage.outcome import Note, Outcome, is_missing_table, outcome_of
@@ -110,7 +110,7 @@ class CommitLoop:
         self._wall = wall
         self._uniform = uniform
         self._observer = config.observer or (lambda step, operation: None)
-        self._backoff = Backoff(
+        self._retry_waits = RetryWaits(
             config.attempts, config.retry_seconds, config.backoff_first, config.backoff_most
         )
         self.conflicts = 0
@@ -162,7 +162,7 @@ class CommitLoop:
         self.require_allowed()
         # Counted from the first conflict, so that a long write is retried, too.
         began: float | None = None
-        waits = self._backoff.waits(
+        waits = self._retry_waits.waits(
             lambda: 0.0 if began is None else self._wall.monotonic() - began, self._uniform
         )
         note = Note(operation, self.tally.session())

@@ -61,6 +61,13 @@ class Tables(Protocol):
         """Set a table property; False when another commit came first."""
         ...
 
+    def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
+        """Add the columns that a table lacks, as one commit or none; as of a `NewTable`.
+
+        Another program that adds them at the same time is no error.
+        """
+        ...
+
     def column_type(self, table: str, column: str) -> pa.DataType:
         """The Arrow type of a table's column."""
         ...

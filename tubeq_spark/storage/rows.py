@@ -14,7 +14,7 @@ from tubeq_spark.storage.arrow.arrays import array, repeated
 from tubeq_spark.storage.expression import Column, Micros, Moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.model.options import NewTask
     from tubeq_spark.model.tube_types import OrderPosition
@@ -37,14 +37,23 @@ COLUMNS: Final[Mapping[str, Expression]] = {
     "owner": Column("owner"),
     "attempts": Column("attempts"),
     "take_id": Column("claim"),
+    "taken_at": Micros(Column("taken_at")),
 }
+#: The optional columns of a tube, in the order of a StoredTask's attributes.
+_OPTIONAL = ("error", "unique", "rank")
+
+
+def columns_of(optional: Sequence[str]) -> Mapping[str, Expression]:
+    """How each attribute of a StoredTask is selected from a table that has these optional columns."""
+    return {**COLUMNS, **{name: Column(name) for name in optional}} if optional else COLUMNS
 
 
 def stored_tasks(table: pa.Table) -> list[StoredTask]:
-    """The rows of a query over `COLUMNS`."""
+    """The rows of a query over `columns_of`."""
+    optional = [name for name in _OPTIONAL if name in table.column_names]
     columns = [
         _payloads(table.column(name)) if name == "data" else table.column(name).to_pylist()
-        for name in COLUMNS
+        for name in (*COLUMNS, *optional)
     ]
     columns[2] = [_STATES[letter] for letter in columns[2]]
     return [StoredTask(*values) for values in zip(*columns, strict=True)]
@@ -111,6 +120,13 @@ INSERTED = {
     "next_event": pa.int64(),
     "expires_at": pa.int64(),
 }
+#: Those of them that only some tables have.
+_INSERTED_BESIDES = {"unique": pa.string(), "rank": pa.int64()}
+
+
+def inserted(optional: Sequence[str]) -> dict[str, pa.DataType]:
+    """The columns that a put writes to a table that has these optional columns."""
+    return INSERTED | {name: kind for name, kind in _INSERTED_BESIDES.items() if name in optional}
 
 
 #: Those of them that are stored as timestamps.
@@ -124,20 +140,25 @@ def stored_column(name: str, of: str = "") -> Expression:
 
 
 def stored_rows(rows: pa.Table, tube: int) -> pa.Table:
-    """Rows to put (columns of `INSERTED`) as a table stores them, with the id of their tube."""
+    """Rows to put (columns of `inserted`) as a table stores them, with the id of their tube."""
     utc = pa.timestamp("us", "UTC")
     columns = {
         name: rows.column(name).cast(utc) if name in _MOMENTS else rows.column(name)
-        for name in INSERTED
+        for name in rows.column_names
     }
     columns["tube"] = repeated(tube, pa.int64(), rows.num_rows)
     columns["attempts"] = repeated(0, pa.int32(), rows.num_rows)
     return pa.table(columns)
 
 
-def insert_schema(payload_type: pa.DataType | None) -> pa.Schema:
-    """The Arrow schema of rows to put; `payload_type` is that of a typed payload."""
-    types = dict(INSERTED)
+def insert_schema(payload_type: pa.DataType | None, optional: Sequence[str] = ()) -> pa.Schema:
+    """The Arrow schema of rows to put.
+
+    Args:
+        payload_type: That of a typed payload.
+        optional: The optional columns that the table has.
+    """
+    types = inserted(optional)
     if payload_type is not None:
         types["data"] = payload_type
     return pa.schema(list(types.items()))
@@ -170,6 +191,7 @@ def insert_table(
         [new.next_event for new in news],
         [new.expires_at for new in news],
     ]
+    values += [[getattr(new, name) for new in news] for name in schema.names[len(values) :]]
     arrays = [array(v, f.type) for v, f in zip(values, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 

@@ -79,7 +79,7 @@ class Task15(Task):
         tube: The name of its tube.
     """
 
-    tube: str
+    tube: str = ""
 
     @property
     def status(self) -> str:

@@ -31,6 +31,7 @@ from tubeq_spark.model.times import US
 from tubeq_spark.payloads.put_table import checked
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.arrow.arrays import array
+from tubeq_spark.storage.arrow.columns import whole
 from tubeq_spark.storage.commit_loop import Plan
 from tubeq_spark.storage.rows import insert_schema, insert_table
 from tubeq_spark.task import PutResult
@@ -96,7 +97,7 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
     if not news:
         return Plan(None, lambda _: [[] for _ in requests])
     places, segments = _places(ctx, news, data)
-    schema = insert_schema(ctx.codec.arrow_type)
+    schema = insert_schema(ctx.codec.arrow_type, ctx.table.optional)
     rows = insert_table(places, news, data, schema)
     if room is None:
         statement = ctx.writer.put(rows, len(news), segments)
@@ -190,7 +191,7 @@ def put_rows(
     Args:
         ctx: The tube.
         buckets: How many rows there are by the bucket of their sub-queue.
-        rows: Makes the rows (columns of `INSERTED`).
+        rows: Makes the rows (columns of `TubeTable.inserted`).
         identity: What the put is known by.
         loop: Commits it.
         look: Whether to ask the registry for the tube first: an append does not see its drop.
@@ -311,8 +312,7 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
         columns = put.columns(ctx.record.options, numbering.now_us)
         columns["task_id"] = task_ids(numbering.numbers, at)
         columns["segment"] = segments_of(numbering, buckets, at)
-        schema = insert_schema(ctx.codec.arrow_type)
-        return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+        return whole(pa.table(columns), insert_schema(ctx.codec.arrow_type, ctx.table.optional))
 
     appends = identity is not None and ctx.capacity is None
     loop, size = ctx.queue.loop, put.data.nbytes

@@ -24,7 +24,6 @@ from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.payloads.put_columns import refuse_bad
 from tubeq_spark.storage.location import identifier
-from tubeq_spark.storage.rows import INSERTED
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.frame_copy import read_alike
 from tubeq_spark.storage.spark.put_frame_payload import as_stored, without_void
@@ -92,7 +91,7 @@ def bucket_column(ctx: TubeContext, df: DataFrame, payload: list[str]) -> str:
 def frame_rows(
     ctx: TubeContext, df: DataFrame, payload: list[str], counted: Counted, numbering: Numbering
 ) -> DataFrame:
-    """The rows that a put writes (columns of `INSERTED`)."""
+    """The rows that a put writes (columns of `TubeTable.inserted`)."""
     call = _Constants(counted, numbering, bucket_column(ctx, df, payload))
     numbered = df.selectExpr(
         *[identifier(name) for name in df.columns],
@@ -130,8 +129,10 @@ def frame_rows(
         "ttr": _microseconds(f"coalesce({given('ttr', options.ttr)}, {life})"),
         "next_event": f"tubeq_now + CASE WHEN {delayed} THEN {delay} ELSE {ttl} END",
         "expires_at": f"tubeq_now + {ttl}",
+        "unique": "CAST(NULL AS STRING)",
+        "rank": "CAST(NULL AS BIGINT)",
     }
-    return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in INSERTED])
+    return numbered.selectExpr(*[f"{columns[name]} AS {name}" for name in ctx.table.inserted])
 
 
 class _Constants:

@@ -76,10 +76,10 @@ def handed_out(ctx: TubeContext, taken: TakenRows | None) -> list[Task]:
 def undo_if_interrupted(ctx: TubeContext, taken: TakenRows | LeasedBatch | None) -> None:
     """Release the tasks of a call if it is interrupted before it returns."""
     if taken is not None:
-        if_interrupted(lambda: _undo(ctx, taken))
+        if_interrupted(lambda: undo(ctx, taken))
 
 
-def _undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
+def undo(ctx: TubeContext, taken: TakenRows | LeasedBatch) -> None:
     """Release tasks that no caller got. If this is interrupted, their leases end by themselves.
 
     An interrupt may have cancelled what Spark did for this, too: then it is tried again.

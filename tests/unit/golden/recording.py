@@ -41,6 +41,7 @@ _NO_ROWS = pa.schema(
         "owner": pa.string(),
         "attempts": pa.int32(),
         "take_id": pa.int64(),
+        "taken_at": pa.int64(),
         "claim": pa.int64(),
     }
 ).empty_table()

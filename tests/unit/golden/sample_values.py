@@ -76,7 +76,7 @@ DATA_FRAME = Frame(tuple(INSERTED))
 def stored(count: int, segment: int = 10) -> list[dict[str, Any]]:
     """Rows as a query for tasks finds them."""
     columns = dict.fromkeys(
-        ("utube", "ttl", "ttr", "next_event", "expires_at", "owner", "take_id"), None
+        ("utube", "ttl", "ttr", "next_event", "expires_at", "owner", "take_id", "taken_at"), None
     )
     return [
         columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.unit.golden.recording import Case, Recorder
@@ -132,6 +133,11 @@ def registry() -> Iterator[Case]:
         [found(mortal)],
     )
     yield case("own: one", lambda table: table.own(mortal, "session/2"), [found(mortal)])
+    yield case(
+        "alter: a pause",
+        lambda table: table.alter(new, lambda tube: replace(tube, paused=True, format_version=2)),
+        [found(record())],
+    )
 
 
 # -- sessions ------------------------------------------------------------------------------------------

@@ -244,6 +244,7 @@ def reads_of_segments(table: TubeTable) -> Iterator[Case]:
     yield case("segments: all", lambda tasks: tasks.segments(TRUE, 5, 9))
     yield case("buried_segments: 5", lambda tasks: tasks.buried_segments(NOW, 5))
     yield case("count_in: one", lambda tasks: tasks.count_in(-5), [{"n": 3}])
+    yield case("has_rows: any", lambda tasks: tasks.has_rows())
     yield from reads_for_upkeep(table)
     due = [{"segment": 1, "state": "t", "over": False, "worn": False, "n": 1}]
     for most in ATTEMPTS:

@@ -50,6 +50,17 @@ class MemoryTables:
             found.changed(self._now_us())
         return True
 
+    def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
+        """Add the columns that a table lacks."""
+        with self._store.lock:
+            found = self._store.table(table)
+            for name, (kind, _) in columns.items():
+                if name not in found.rows.schema.names:
+                    field = _schema(f"{name} {kind}").field(0)
+                    nothing = pa.nulls(found.rows.num_rows, field.type)
+                    found.rows = found.rows.append_column(field, nothing)
+            found.changed(self._now_us())
+
     def vacuum(self, table: str) -> None:
         """Remove nothing: there are no files."""
 

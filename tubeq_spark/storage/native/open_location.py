@@ -36,6 +36,7 @@ from tubeq_spark.storage.opened_location import (
 from tubeq_spark.storage.tables.schema import new_system_tables
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tubeq_spark.config import QueueConfig
@@ -111,7 +112,7 @@ def _create(table: Table, new: NewTable) -> None:
     try:
         DeltaTable.create(
             table.path,
-            schema=_schema(new),
+            schema=schema_of_columns(new.columns),
             mode="error",
             partition_by=list(new.partitions),
             configuration=dict(new.properties),
@@ -136,9 +137,10 @@ def _is_there(table: Table, error: Exception) -> bool:
         raise CommitUnknownError(msg) from error
 
 
-def _schema(new: NewTable) -> Schema:
-    fields, _ = columns_of(", ".join(f"{name} {kind}" for name, (kind, _) in new.columns.items()))
-    for field, (_, comment) in zip(fields, new.columns.values(), strict=True):
+def schema_of_columns(columns: Mapping[str, tuple[str, str]]) -> Schema:
+    """The schema of columns with their types in DDL and comments."""
+    fields, _ = columns_of(", ".join(f"{name} {kind}" for name, (kind, _) in columns.items()))
+    for field, (_, comment) in zip(fields, columns.values(), strict=True):
         field["metadata"] = {"comment": comment}
     return Schema.from_json(json.dumps({"type": "struct", "fields": fields}))
 

@@ -298,14 +298,18 @@ def _read(
             stored = opened.schema_arrow
             for field in map(schema.field, names):
                 place = stored.get_field_index(field.name)
-                if place < 0 or stored.field(place).type != field.type:
+                if place >= 0 and stored.field(place).type != field.type:
                     msg = f"another column {field.name}"
                     raise NotByArrowError(msg)
-            for rows in _decoded(opened, names):
+            # A column that was added later is NULL. Without any there would be no number of rows.
+            there = [name for name in names if name in stored.names] or stored.names[:1]
+            for rows in _decoded(opened, there):
                 columns = [
                     repeated(file.partition[field.name], field.type, rows.num_rows)
                     if field.name in file.partition
                     else rows.column(field.name)
+                    if field.name in there
+                    else pa.nulls(rows.num_rows, field.type)
                     for field in schema
                 ]
                 yield pa.Table.from_arrays(columns, schema=schema)

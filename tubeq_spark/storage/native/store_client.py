@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from tubeq_spark.clock import SystemClock
-from tubeq_spark.model.backoff import Backoff
+from tubeq_spark.model.retry_waits import RetryWaits
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.native import errors
 
@@ -240,8 +240,8 @@ def patiently(call: Callable[[], T], patience: Patience) -> T:
 def waits(patience: Patience) -> Iterator[float | None]:
     """The waits after failures; `None` after the last one."""
     began = _CLOCK.monotonic()
-    backoff = Backoff(patience.retries + 1, patience.seconds, first=0.1, most=2.0)
-    yield from backoff.waits(lambda: _CLOCK.monotonic() - began, random.random)
+    retry_waits = RetryWaits(patience.retries + 1, patience.seconds, first=0.1, most=2.0)
+    yield from retry_waits.waits(lambda: _CLOCK.monotonic() - began, random.random)
     yield None
 
 

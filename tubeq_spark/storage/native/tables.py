@@ -18,7 +18,7 @@ from tubeq_spark.storage.native import errors, store_client
 from tubeq_spark.storage.native.commit_notes import saying, told_by, user_metadata
 from tubeq_spark.storage.native.delta_log import versions
 from tubeq_spark.storage.native.handles import read, schema_of
-from tubeq_spark.storage.native.open_location import create, schema_of_ddl
+from tubeq_spark.storage.native.open_location import create, schema_of_columns, schema_of_ddl
 from tubeq_spark.storage.native.sending import sent
 from tubeq_spark.storage.native.store_client import patiently
 from tubeq_spark.storage.native.writer import APPENDS
@@ -28,9 +28,9 @@ from tubeq_spark.storage.statement import Append
 from tubeq_spark.storage.tables.schema import PARTITION
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from deltalake import DeltaTable, Schema
+    from deltalake import CommitProperties, DeltaTable, Schema
 
     from tubeq_spark.storage.native.delta_log.log_files import LogFiles
     from tubeq_spark.storage.native.delta_log.snapshot import Snapshot
@@ -95,20 +95,14 @@ def history_rows(commits: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def set_property(table: Table, newest: DeltaTable, name: str, value: str) -> None:
-    """Commit a table property as the next version."""
+def alter(
+    table: Table, newest: DeltaTable, operation: str, commit: Callable[[CommitProperties], object]
+) -> None:
+    """Commit a change of a table itself as the next version."""
     operation_id = -random.getrandbits(62) - 1
-    said = user_metadata(Note("set_property"), None, operation_id)
+    said = user_metadata(Note(operation), None, operation_id)
     properties = saying(newest, said, at_once=True)
-    sent(
-        table,
-        newest,
-        operation_id,
-        lambda: newest.alter.set_table_properties(
-            {name: value}, raise_if_not_exists=False, commit_properties=properties
-        ),
-        lambda _: None,
-    )
+    sent(table, newest, operation_id, lambda: commit(properties), lambda _: None)
 
 
 def vacuum(table: DeltaTable, log: LogFiles) -> None:
@@ -142,18 +136,54 @@ class NativeTables:
 
         On an object store one that sets no properties is none of these.
         """
-        opened, former = self._handles.table(table), self.property(table, name)
+        former = self.property(table, name)
+
+        def attempt(opened: Table, newest: DeltaTable) -> bool:
+            if newest.metadata().configuration.get(name) != former:
+                return False
+            alter(
+                opened,
+                newest,
+                "set_property",
+                lambda properties: newest.alter.set_table_properties(
+                    {name: value}, raise_if_not_exists=False, commit_properties=properties
+                ),
+            )
+            return True
+
+        return self._alter(table, attempt)
+
+    def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
+        """Add the columns that a table lacks."""
+
+        def attempt(opened: Table, newest: DeltaTable) -> bool:
+            there = schema_of(newest).names
+            missing = {name: of for name, of in columns.items() if name not in there}
+            if missing:
+                added = schema_of_columns(missing).fields
+                alter(
+                    opened,
+                    newest,
+                    "add_columns",
+                    lambda properties: newest.alter.add_columns(
+                        added, commit_properties=properties
+                    ),
+                )
+            return True
+
+        while not self._alter(table, attempt):
+            continue
+
+    def _alter(self, table: str, attempt: Callable[[Table, DeltaTable], bool]) -> bool:
+        """Change a table itself; False when another commit came first."""
+        opened = self._handles.table(table)
         for _ in range(APPENDS if opened.is_far else 1):
             try:
                 with errors.telling(is_far=opened.is_far), opened.writing() as newest:
-                    if newest.metadata().configuration.get(name) != former:
-                        return False
-                    set_property(opened, newest, name, value)
+                    return attempt(opened, newest)
             except EngineError as error:
                 if not errors.is_conflict(error):
                     raise
-            else:
-                return True
         return False
 
     def vacuum(self, table: str) -> None:

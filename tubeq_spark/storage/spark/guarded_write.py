@@ -17,8 +17,8 @@ from pyspark.errors import AnalysisException
 
 from tubeq_spark.clock import SystemClock
 from tubeq_spark.errors import CommitUnknownError, ConflictError, StoreError
-from tubeq_spark.model.backoff import Backoff
 from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.retry_waits import RetryWaits
 from tubeq_spark.storage.durability.synced_log import LOCKS
 from tubeq_spark.storage.location import Location, identifier, local_directory, path_table
 from tubeq_spark.storage.locks.committer import (
@@ -173,7 +173,7 @@ def process_lock(directory: Path, name: str) -> ProcessLock:
 T = TypeVar("T")
 
 #: Retries after a conflict with another commit to the table.
-_BACKOFF = Backoff(attempts=20, seconds=60.0, first=0.1, most=3.0)
+_RETRY_WAITS = RetryWaits(attempts=20, seconds=60.0, first=0.1, most=3.0)
 
 
 def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
@@ -210,7 +210,7 @@ def guarded_write(spark: SparkSession, table: str, write: Callable[[], T]) -> T:
     # Counted from the first conflict, because a write may take long.
     began: list[float] = []
     # Jitter needs no secrets.
-    waits = _BACKOFF.waits(lambda: clock.monotonic() - began[0], random.random)
+    waits = _RETRY_WAITS.waits(lambda: clock.monotonic() - began[0], random.random)
     while True:
         try:
             if lock is None:

@@ -378,10 +378,10 @@ class Renderer:
         return f"{aggregate.function}({part})"
 
 
-def columns_of(table: NewTable) -> str:
-    """The columns of a table in DDL."""
+def columns_of(columns: Mapping[str, tuple[str, str]]) -> str:
+    """The columns of a table in DDL, from their types and comments."""
     return ", ".join(
-        f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in table.columns.items()
+        f"{name} {kind} COMMENT {string(text)}" for name, (kind, text) in columns.items()
     )
 
 
@@ -390,7 +390,7 @@ def creation_of(table: NewTable) -> str:
     by = f"PARTITIONED BY ({', '.join(table.partitions)}) " if table.partitions else ""
     properties = (f"{string(key)} = {string(value)}" for key, value in table.properties.items())
     return (
-        f"CREATE TABLE IF NOT EXISTS {table.name} ({columns_of(table)}) USING delta {by}"
+        f"CREATE TABLE IF NOT EXISTS {table.name} ({columns_of(table.columns)}) USING delta {by}"
         f"TBLPROPERTIES ({', '.join(properties)})"
     )
 

@@ -47,6 +47,15 @@ _CHECKPOINT = r"/(\d{20})\.checkpoint"
 #: The table feature of catalog-managed commits, by today's name and by that of Delta 4.0.0.
 _CATALOG_MANAGED = frozenset({"catalogManaged", "catalogOwned-preview"})
 _FEATURE = "delta.feature."
+#: Spark's and Delta's conditions of the error for a column that is there already.
+_COLUMN_IS_THERE = frozenset(
+    {
+        "FIELD_ALREADY_EXISTS",
+        "FIELDS_ALREADY_EXISTS",
+        "DELTA_DUPLICATE_COLUMNS_FOUND",
+        "DELTA_DUPLICATE_COLUMNS_ON_UPDATE_TABLE",
+    }
+)
 #: Delta's property that says how long commits stay in a log.
 _KEPT = "delta.logRetentionDuration"
 
@@ -114,7 +123,7 @@ class SparkTables:
 
     def _begin(self, table: NewTable) -> None:
         """Write a table's first commit by an empty append, into a log that may exist."""
-        nothing = self._engine.spark.createDataFrame([], columns_of(table))
+        nothing = self._engine.spark.createDataFrame([], columns_of(table.columns))
         writer = nothing.write.format("delta").mode("append").options(**table.properties)
         save(writer.partitionBy(*table.partitions), table.name)
 
@@ -129,6 +138,23 @@ class SparkTables:
                 raise
             return False
         return True
+
+    def add_columns(self, table: str, columns: Mapping[str, tuple[str, str]]) -> None:
+        """Add the columns that a table lacks."""
+        while True:
+            there = self._engine.frame(f"SELECT * FROM {table}").columns
+            missing = {name: of for name, of in columns.items() if name not in there}
+            if not missing:
+                return
+            try:
+                self._engine.run(f"ALTER TABLE {table} ADD COLUMNS ({columns_of(missing)})")
+            except AnalysisException as error:
+                # Another program was faster, which the next look shows.
+                if error.getCondition() not in _COLUMN_IS_THERE:
+                    raise
+            except Exception as error:
+                if classify(error) is not Outcome.CONFLICT:
+                    raise
 
     def vacuum(self, table: str) -> None:
         """Remove the files that no kept version of a table needs, and the old part of its log.

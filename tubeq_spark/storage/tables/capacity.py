@@ -28,7 +28,7 @@ from tubeq_spark.storage.expression import (
     row,
 )
 from tubeq_spark.storage.query import Select, count_if, greatest
-from tubeq_spark.storage.rows import INSERTED, stored_column
+from tubeq_spark.storage.rows import stored_column
 from tubeq_spark.storage.statement import Clause, Given, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import SEGMENT_0, TubeTable
@@ -128,7 +128,7 @@ class CapacityGate:
         identity: PutIdentity | None = None,
         forget_us: int = 0,
     ) -> tuple[Statement, int]:
-        """Insert rows (columns of `INSERTED`), unless another put has changed the sequence since.
+        """Insert rows (columns of `TubeTable.inserted`), unless another put has changed the sequence since.
 
         Args:
             rows: The rows.
@@ -151,7 +151,9 @@ class CapacityGate:
             beside.append(self._row(0, now_us, _PRUNE))
             newer = (_S.owner == identity.name) & (_T.task_id < identity.version)
             forgotten = (_T.owner != identity.name) & (_T.created < at(forget_us))
-        values = {name: stored_column(name, "s") for name in (*INSERTED, "tube", "owner")}
+        values = {
+            name: stored_column(name, "s") for name in (*self._table.inserted, "tube", "owner")
+        }
         values["attempts"] = integer(0)
         expected = all_of(_T.tube == _S.tube, _S.owner.is_null(), _T.task_id == room.sequence)
         statement = Statement(
@@ -173,7 +175,7 @@ class CapacityGate:
             _T.segment,
             Given(
                 rows,
-                list(INSERTED),
+                list(self._table.inserted),
                 {"tube": Literal(tube, Type.BIGINT), "owner": null(Type.STRING)},
                 beside,
             ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +27,17 @@ from tubeq_spark.storage.location import TUBES, path_of
 from tubeq_spark.storage.outcome import is_missing_table
 from tubeq_spark.storage.query import Select, count_if, greatest, named
 from tubeq_spark.storage.statement import ONE_ROW, Affected, Clause, Statement
-from tubeq_spark.storage.tables.schema import FORMAT_VERSION
+from tubeq_spark.storage.tables.schema import FIRST_FORMAT, FORMAT_VERSION
 from tubeq_spark.storage.tables.system_table import SystemTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tubeq_spark.storage.expression import Expression, Row
 
 _ROW, _T = row(), row("t")
+#: Stands among the options of a tube that is paused.
+_PAUSED = "paused"
 
 
 class TubeStatus(StrEnum):
@@ -63,6 +65,9 @@ class TubeRecord:
         status: Whether it may be used.
         created_us: When it was registered.
         owner: The session and epoch that a temporary tube ends with; `None`: nobody noted it.
+        paused: Whether takes find nothing.
+        format_version: Of its table.
+        text: Its options as they are stored.
     """
 
     name: str
@@ -72,6 +77,22 @@ class TubeRecord:
     status: TubeStatus
     created_us: int
     owner: str | None = None
+    paused: bool = False
+    format_version: int = FIRST_FORMAT
+    text: str = field(default="", compare=False)
+
+    def require_known_format(self) -> None:
+        """Refuse a tube that a newer version of this package has written.
+
+        Raises:
+            StoreError: It is one.
+        """
+        if self.format_version > FORMAT_VERSION:
+            msg = (
+                f"tube {self.name!r} has format version {self.format_version}; "
+                f"this package knows {FORMAT_VERSION}"
+            )
+            raise StoreError(msg)
 
 
 class Registry(SystemTable):
@@ -82,7 +103,6 @@ class Registry(SystemTable):
 
         Raises:
             QueueNotFoundError: There is no registry any more.
-            StoreError: A newer version of this package wrote the tables.
         """
         columns = named("name", "id", "type", "options", "status", "format_version")
         columns["created"] = Micros(_ROW.created)
@@ -96,10 +116,6 @@ class Registry(SystemTable):
             raise no_queue(
                 (path_of(self._table) or self._table).removesuffix(f"/{TUBES}")
             ) from error
-        newest = max((each["format_version"] for each in rows), default=FORMAT_VERSION)
-        if newest > FORMAT_VERSION:
-            msg = f"these tables have format version {newest}; this package knows {FORMAT_VERSION}"
-            raise StoreError(msg)
         return [_record(each) for each in rows]
 
     def find(self, name: str) -> TubeRecord | None:
@@ -153,7 +169,7 @@ class Registry(SystemTable):
                 "options": literal(_options_text(new)),
                 "status": literal(new.status.value),
                 "created": at(new.created_us),
-                "format_version": integer(FORMAT_VERSION),
+                "format_version": integer(new.format_version),
             }
             # No program may have registered the name, or a tube with this id, since they were read.
             statement = Statement(
@@ -196,10 +212,48 @@ class Registry(SystemTable):
         Raises:
             TubeNotFoundError: It is no longer live.
         """
-        owned = replace(record, owner=owner)
-        change = {"options": literal(_options_text(owned))}
-        self._change("own", record, (TubeStatus.LIVE,), change)
-        return owned
+        return self.alter(record, lambda current: replace(current, owner=owner))
+
+    def alter(self, record: TubeRecord, change: Callable[[TubeRecord], TubeRecord]) -> TubeRecord:
+        """Change the options of a live tube, its pause or its format. One commit, none if nothing changes.
+
+        Args:
+            record: The tube.
+            change: Makes its new record of the newest one.
+
+        Returns:
+            The new record.
+
+        Raises:
+            TubeNotFoundError: It is not live.
+        """
+
+        def attempt() -> Plan[TubeRecord]:
+            current = self.find(record.name)
+            if current is None or current.id != record.id or current.status is not TubeStatus.LIVE:
+                raise refusals.was_dropped(record.name)
+            changed = change(current)
+            text = _options_text(changed)
+            changed = replace(changed, text=text)
+            if changed == current:
+                return Plan(None, lambda _: changed)
+            operation_id = self._operation_id()
+            where = all_of(
+                _ROW.id == record.id,
+                _ROW.status == TubeStatus.LIVE.value,
+                _ROW.options == current.text,
+                _ROW.id != operation_id,
+            )
+            sets = {"options": literal(text), "format_version": integer(changed.format_version)}
+            statement = Statement(self._table, where, [Clause(sets)], operation_id, _ROW.id)
+
+            def finish(affected: Affected) -> TubeRecord:
+                self._one(affected)
+                return changed
+
+            return Plan(statement, finish)
+
+        return self._loop.run("alter", self._table_lock, attempt)
 
     def _change(
         self,
@@ -247,7 +301,8 @@ def _has_name(of: Row, new: TubeRecord) -> Expression:
 def _record(found: Mapping[str, Any]) -> TubeRecord:
     # Where the owner of a temporary tube was noted, it stands in the place of a plain "true": older
     # versions of this package read it as that.
-    temporary = json.loads(found["options"]).get("temporary")
+    stored = json.loads(found["options"])
+    temporary = stored.get("temporary")
     owner = temporary if isinstance(temporary, str) else None
     return TubeRecord(
         found["name"],
@@ -257,11 +312,16 @@ def _record(found: Mapping[str, Any]) -> TubeRecord:
         TubeStatus(found["status"]),
         found["created"],
         owner,
+        bool(stored.get(_PAUSED)),
+        found["format_version"],
+        found["options"],
     )
 
 
 def _options_text(record: TubeRecord) -> str:
-    text = record.options.to_json()
-    if record.owner is None:
-        return text
-    return json.dumps(json.loads(text) | {"temporary": record.owner}, sort_keys=True)
+    options = json.loads(record.options.to_json())
+    if record.owner is not None:
+        options["temporary"] = record.owner
+    if record.paused:
+        options[_PAUSED] = True
+    return json.dumps(options, sort_keys=True)

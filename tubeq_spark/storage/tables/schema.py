@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from tubeq_spark.config import QueueConfig
     from tubeq_spark.storage.location import Location
 
-#: Raised when the meaning of a table changes; a queue refuses to open a newer one.
-FORMAT_VERSION = 1
+#: The format of a tube that has none of the optional columns, for all versions of this package.
+FIRST_FORMAT = 1
+#: The newest format of a tube that this package knows: with the optional columns.
+FORMAT_VERSION = 2
 #: Delta's property for the change data feed.
 CHANGE_FEED = "delta.enableChangeDataFeed"
 #: Delta's property for the removal of old commits by whoever writes a checkpoint.
@@ -58,6 +60,12 @@ _TUBE_COLUMNS = {
         "with a change feed: the events by which the row was last written; NULL: it was only moved",
     ),
 }
+#: Columns of tubes of the second format. They are added together, when the first of them is needed.
+OPTIONAL_COLUMNS = {
+    "error": ("STRING", "why it failed last; NULL: it did not, or nobody said why"),
+    "unique": ("STRING", "its key, which no other task of the tube has; NULL: it has none"),
+    "rank": ("BIGINT", "its place in the order of a tube with aging, microseconds"),
+}
 _REGISTRY_COLUMNS = {
     "name": ("STRING", "name of the tube and of its table"),
     "id": ("BIGINT", "unique for ever in this location"),
@@ -65,7 +73,7 @@ _REGISTRY_COLUMNS = {
     "options": ("STRING", "options of the tube, JSON; temporary: session/epoch of its owner"),
     "status": ("STRING", "live, creating, dropping or dropped"),
     "created": ("TIMESTAMP", "UTC"),
-    "format_version": ("INT", "of the tables"),
+    "format_version": ("INT", "of the table of the tube"),
 }
 _SESSION_COLUMNS = {
     "bucket": (
@@ -102,6 +110,9 @@ _TAKEN_UTUBES_COLUMNS = {
 
 #: With these statistics, searches for candidates and due tasks skip files without any.
 _STATISTICS = "task_id,pri,state,next_event,expires_at,claim,utube"
+#: Delta's property for them.
+STATISTICS = "delta.dataSkippingStatsColumns"
+OPTIONAL_STATISTICS = f"{_STATISTICS},unique,rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +151,20 @@ def _properties(config: QueueConfig, *, local: bool = False) -> dict[str, str]:
 
 
 def new_tube_table(
-    table: str, config: QueueConfig, payload: str | None, *, change_feed: bool, local: bool = False
+    table: str,
+    config: QueueConfig,
+    payload: str | None,
+    *,
+    change_feed: bool,
+    optional: bool = False,
+    local: bool = False,
 ) -> NewTable:
-    """A tube's table; `local`: on files of this host."""
-    columns = dict(_TUBE_COLUMNS)
+    """A tube's table; `optional`: with the optional columns; `local`: on files of this host."""
+    columns = _TUBE_COLUMNS | (OPTIONAL_COLUMNS if optional else {})
     if payload is not None:
         columns["data"] = (payload, "payload")
     properties = {
-        "delta.dataSkippingStatsColumns": _STATISTICS,
+        STATISTICS: OPTIONAL_STATISTICS if optional else _STATISTICS,
         "delta.setTransactionRetentionDuration": f"interval {config.key_days} days",
         CHANGE_FEED: "true" if change_feed else "false",
     }

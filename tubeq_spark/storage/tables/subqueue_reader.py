@@ -16,7 +16,7 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import COLUMNS, SubqueueHead, stored_tasks
+from tubeq_spark.storage.rows import SubqueueHead, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.tube_table import SELECTED, position, selection_query, selections_of
@@ -81,8 +81,9 @@ class SubqueueReader:
         self, now_us: int, max_attempts: int | None, quotas: Mapping[str | None, int]
     ) -> list[StoredTask]:
         """The next tasks of some sub-queues, in the tube's order; arguments as of `selections`."""
-        ready = self._ready_among(now_us, max_attempts, quotas, COLUMNS)
-        columns = named(*COLUMNS)
+        read = columns_of(self._table.optional)
+        ready = self._ready_among(now_us, max_attempts, quotas, read)
+        columns = named(*read)
         firsts = Firsts(ready, self._table.order, quotas)
         found = self._engine.arrow(
             Select(firsts, columns, order=self._table.order), sum(quotas.values())

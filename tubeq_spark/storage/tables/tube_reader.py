@@ -26,12 +26,18 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import COLUMNS, DueGroup, stored_tasks
+from tubeq_spark.storage.rows import DueGroup, columns_of, stored_tasks
 from tubeq_spark.storage.statement import MOST_NAMED
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.counts import counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS, HeadHint, Lasting, SegmentHead
-from tubeq_spark.storage.tables.tube_table import SELECTED, position, selection_query, selections_of
+from tubeq_spark.storage.tables.tube_table import (
+    SEGMENT_0,
+    SELECTED,
+    position,
+    selection_query,
+    selections_of,
+)
 from tubeq_spark.task import TaskState
 
 if TYPE_CHECKING:
@@ -76,7 +82,9 @@ class TubeReader:
         skips: Sequence[str] | None = None,
     ) -> list[StoredTask]:
         """Whole rows, about so many; the caller knows their number or sets a limit; `skips` as of a query."""
-        select = self._table.select(COLUMNS, where, order=order, limit=limit, skips=skips)
+        select = self._table.select(
+            columns_of(self._table.optional), where, order=order, limit=limit, skips=skips
+        )
         return stored_tasks(self.engine.arrow(select, expected))
 
     def by_ids(self, ids: Iterable[int]) -> list[StoredTask]:
@@ -285,6 +293,11 @@ class TubeReader:
             return soon_us - now_us, max_attempts, found.owners.intersection(over)
 
         return self._depth.read(now_us, read, asks)
+
+    def has_rows(self) -> bool:
+        """Whether the tube has tasks in any state."""
+        found = self._table.select(named("task_id"), _ROW.segment != SEGMENT_0, limit=1)
+        return bool(self.engine.arrow(found).num_rows)
 
     def due(self, now_us: int, max_attempts: int | None, limit: int) -> list[DueGroup]:
         """Tasks whose states by time are not written yet, in at most `limit` groups."""

@@ -18,7 +18,7 @@ from tubeq_spark.storage.query import (
     least,
     named,
 )
-from tubeq_spark.storage.rows import SegmentSelection
+from tubeq_spark.storage.rows import SegmentSelection, inserted
 from tubeq_spark.storage.user_condition import Kind, ShownColumn
 from tubeq_spark.task import TaskState
 
@@ -59,6 +59,7 @@ class TubeTable:
         order: Columns that tasks are taken in, ending in `task_id`.
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements note what they do, for the feed of changes.
+        optional: Which of `schema.OPTIONAL_COLUMNS` it has: none, or all of them.
     """
 
     name: str
@@ -66,6 +67,12 @@ class TubeTable:
     order: tuple[str, ...]
     payload_columns: tuple[str, ...] | None = None
     change_feed: bool = False
+    optional: tuple[str, ...] = ()
+
+    @property
+    def inserted(self) -> dict[str, pa.DataType]:
+        """The columns that a put writes, with their Arrow types; times in microseconds."""
+        return inserted(self.optional)
 
     @property
     def shown(self) -> Mapping[str, ShownColumn]:

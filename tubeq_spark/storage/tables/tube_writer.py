@@ -39,7 +39,7 @@ from tubeq_spark.storage.expression import (
     literal,
     row,
 )
-from tubeq_spark.storage.rows import INSERTED, stored_column, stored_rows
+from tubeq_spark.storage.rows import stored_column, stored_rows
 from tubeq_spark.storage.statement import ONE_ROW, Append, Clause, Given, Rows, SettleRow, Statement
 from tubeq_spark.storage.tables import predicates
 from tubeq_spark.storage.tables.row_clauses import clause_of, condition_of, taking
@@ -77,8 +77,8 @@ class TubeWriter:
         self._fresh = fresh
 
     def put(self, rows: Source, size: int, segments: Sequence[int]) -> Statement:
-        """Insert `size` rows (columns of `INSERTED`) into unused segments."""
-        values = {name: stored_column(name, "s") for name in INSERTED}
+        """Insert `size` rows (columns of `TubeTable.inserted`) into unused segments."""
+        values = {name: stored_column(name, "s") for name in self._table.inserted}
         values |= {"tube": _S.tube, "attempts": integer(0)}
         # The new segments are empty, and segment 0 can only have a tombstone. So a match means that
         # the tube was dropped, and then nothing is inserted.
@@ -89,19 +89,19 @@ class TubeWriter:
             [Clause(values, inserts=True)],
             operation_id,
             _T.segment,
-            Given(rows, list(INSERTED), {"tube": Literal(self._table.id, Type.BIGINT)}),
+            Given(rows, list(self._table.inserted), {"tube": Literal(self._table.id, Type.BIGINT)}),
             partitions_of([SEGMENT_0, *segments]),
             size,
             size,
         )
 
     def append(self, rows: Source, count: int, identity: PutIdentity | None) -> Append:
-        """Append `count` rows (columns of `INSERTED`), only once for the same identity."""
+        """Append `count` rows (columns of `TubeTable.inserted`), only once for the same identity."""
         stored: dict[str, Expression] | None = None
         if isinstance(rows, pa.Table):
             rows = stored_rows(rows, self._table.id)
         else:
-            stored = {name: stored_column(name) for name in INSERTED}
+            stored = {name: stored_column(name) for name in self._table.inserted}
             stored |= {"tube": literal(self._table.id), "attempts": integer(0)}
         once = None
         if identity is not None:

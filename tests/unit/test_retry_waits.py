@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tubeq_spark.model.backoff import Backoff
+from tubeq_spark.model.retry_waits import RetryWaits
 
 
 def no_time() -> float:
@@ -19,23 +19,23 @@ def longest() -> float:
 
 
 def test_waits_when_jitter_is_greatest_double_up_to_the_cap() -> None:
-    waits = Backoff(attempts=7, seconds=100, first=0.5, most=3).waits(no_time, longest)
+    waits = RetryWaits(attempts=7, seconds=100, first=0.5, most=3).waits(no_time, longest)
 
     assert list(waits) == [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
 
 
 def test_waits_when_there_is_one_attempt_are_none() -> None:
-    assert list(Backoff(1, 100, 1, 1).waits(no_time, longest)) == []
+    assert list(RetryWaits(1, 100, 1, 1).waits(no_time, longest)) == []
 
 
 def test_waits_when_time_is_used_up_end_before_the_attempts() -> None:
     elapsed = chain([0.0, 9.9], repeat(10.0))
 
-    assert list(Backoff(10, 10, 1, 1).waits(lambda: next(elapsed), longest)) == [1, 1]
+    assert list(RetryWaits(10, 10, 1, 1).waits(lambda: next(elapsed), longest)) == [1, 1]
 
 
 def test_waits_when_asked_very_often_stay_at_the_cap() -> None:
-    *_, last = Backoff(5_000, 1, 0.05, 2.0).waits(no_time, longest)
+    *_, last = RetryWaits(5_000, 1, 0.05, 2.0).waits(no_time, longest)
 
     assert last == 2.0
 
@@ -49,7 +49,7 @@ def test_waits_when_asked_very_often_stay_at_the_cap() -> None:
 def test_waits_are_one_fewer_than_attempts_and_within_the_cap(
     attempts: int, first: float, most: float, draw: float
 ) -> None:
-    waits = list(Backoff(attempts, 1, first, most).waits(no_time, lambda: draw))
+    waits = list(RetryWaits(attempts, 1, first, most).waits(no_time, lambda: draw))
 
     assert len(waits) == attempts - 1
     assert all(0 <= wait <= most for wait in waits)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class RetryWaits:
     """Waits between the attempts of one operation.
 
     Full jitter (a wait between nothing and the cap) keeps rivals that lost together from

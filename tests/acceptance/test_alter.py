@@ -1,0 +1,356 @@
+"""Tube.alter, pause and resume: what changes, who sees it when, and what earlier versions can read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.acceptance.support import data_of, put_and_take, take
+from tubeq_spark import Backoff, InvalidOptionError, Rate, TubeNotFoundError, TubeqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.acceptance.support import InBackground, NewTube
+    from tubeq_spark import Queue, Tube
+    from tubeq_spark.testing import ManualClock
+
+#: Seconds after which every program has seen a change.
+SEEN = 5
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fifo": {"most_taken": 3, "max_attempts": 2},
+    "fifottl": {"ttl": 9, "ttr": 8, "pri": 7, "delay": 6, "backoff": Backoff(2), "aging": 5},
+    "limfifottl": {"ttr": 8, "most_taken": 1},
+    "utube": {"parallel": 3, "rate": Rate(5, 1), "order": "fair"},
+    "utubettl": {"parallel": 3, "aging": 60, "max_attempts": 4},
+}
+
+
+def seen_by(other: Queue, tube: Tube) -> Tube:
+    """The same tube as another queue object has it."""
+    return other[tube.name]
+
+
+@pytest.mark.parametrize("type_name", OPTIONS)
+def test_alter_when_options_are_given_changes_these_alone(
+    new_tube: NewTube, type_name: str
+) -> None:
+    tube = new_tube(type_name)
+    before = dict(tube.options)
+
+    tube.alter(**OPTIONS[type_name])
+
+    assert dict(tube.options) == before | OPTIONS[type_name]
+
+
+def test_alter_when_an_option_is_none_restores_its_default(new_tube: NewTube) -> None:
+    tube = new_tube("utubettl", ttr=5, rate=Rate(1, 2), parallel=2, ttl=7)
+
+    tube.alter(ttr=None, rate=None, parallel=None)
+
+    assert (tube.options["rate"], tube.options["parallel"]) == (None, 1)
+    assert (tube.options["ttr"], tube.options["ttl"]) == (7, 7)
+
+
+def test_alter_when_another_program_has_the_tube_is_seen_within_five_seconds(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", ttr=60)
+    theirs = seen_by(other, tube)
+
+    tube.alter(ttr=10, max_attempts=1)
+    clock.advance(SEEN)
+
+    assert theirs.options["ttr"] == 10
+    assert put_and_take(theirs).ttr == 10
+
+
+def test_alter_when_it_changes_defaults_leaves_stored_tasks(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl", ttr=60, pri=1)
+    tube.put("before")
+
+    tube.alter(ttr=10, pri=0)
+    tube.put("after")
+
+    assert [(task.data, task.ttr) for task in tube.take_many(2)] == [("after", 10), ("before", 60)]
+
+
+@pytest.mark.parametrize(
+    ("type_name", "options"),
+    [
+        ("fifo", {"ttl": 1}),
+        ("fifo", {"parallel": 2}),
+        ("fifo", {"backoff": Backoff()}),
+        ("fifottl", {"rate": Rate(1, 1)}),
+        ("fifottl", {"order": "fair"}),
+        ("fifottl", {"backoff": 5}),
+        ("fifottl", {"aging": 0}),
+        ("fifottl", {"capacity": 5}),
+        ("limfifottl", {"capacity": 5}),
+        ("fifo", {"most_taken": 0}),
+        ("fifo", {"most_taken": True}),
+        ("utube", {"parallel": 0}),
+        ("utube", {"rate": (5, 1)}),
+        ("utube", {"order": "random"}),
+        ("utubettl", {"order": "fair", "aging": 5}),
+        ("fifo", {"temporary": True}),
+        ("fifo", {"schema": "a INT"}),
+        ("fifo", {"change_feed": True}),
+        ("fifo", {"unique_for": 5}),
+        ("utube", {"storage_mode": "ready_buffer"}),
+    ],
+)
+def test_alter_when_an_option_is_bad_changes_nothing(
+    new_tube: NewTube,
+    versions: Callable[[], dict[str, int]],
+    type_name: str,
+    options: dict[str, Any],
+) -> None:
+    tube = new_tube(type_name)
+    before, committed = dict(tube.options), versions()
+
+    with pytest.raises(InvalidOptionError):
+        tube.alter(**options)
+
+    assert (dict(tube.options), versions()) == (before, committed)
+
+
+def test_alter_when_an_option_is_unknown_is_a_type_error(new_tube: NewTube) -> None:
+    with pytest.raises(TypeError, match="speed"):
+        new_tube("fifo").alter(speed=5)
+
+
+def test_alter_when_a_tube_has_tasks_refuses_aging(new_tube: NewTube) -> None:
+    tube = new_tube("fifottl")
+    tube.put(1)
+
+    with pytest.raises(InvalidOptionError, match="aging"):
+        tube.alter(aging=5)
+    tube.ack(take(tube).task_id)
+    tube.alter(aging=5)
+
+    assert tube.options["aging"] == 5
+
+
+def test_alter_when_the_tube_was_dropped_does_not_find_it(new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    tube.drop()
+
+    with pytest.raises(TubeNotFoundError):
+        tube.alter(most_taken=1)
+
+
+def test_capacity_when_it_is_altered_holds_for_the_next_put(new_tube: NewTube) -> None:
+    tube = new_tube("limfifottl", capacity=1)
+    tube.put(1)
+    assert tube.put(2) is None
+
+    tube.alter(capacity=2)
+
+    assert tube.put(2) is not None
+    assert tube.put(3) is None
+
+
+def test_tasks_when_the_format_grows_below_them_stay_as_they_were(
+    new_tube: NewTube, other: Queue
+) -> None:
+    tube = new_tube("utubettl", ttr=60)
+    theirs = seen_by(other, tube)
+    tube.put_many([1, 2, 3])
+    held = take(theirs)
+    kept = tube.put("delayed", delay=50, utube="u")
+    assert kept is not None
+
+    tube.alter(most_taken=9)
+
+    assert tube.peek(kept.task_id) == kept
+    theirs.release(held.task_id)
+    assert data_of([take(tube)]) == [1]
+    assert theirs.put("put by who has not seen it", utube="v") is not None
+    assert data_of(tube.take_many(2)) == ["put by who has not seen it"]
+
+
+def test_create_tube_when_a_name_is_used_again_has_the_columns_that_it_needs(
+    queue: Queue, new_tube: NewTube
+) -> None:
+    old = new_tube("fifottl")
+    old.put(1)
+    old.drop()
+
+    tube = queue.create_tube(old.name, "fifottl", aging=5)
+
+    tube.put(2)
+    assert data_of([take(tube)]) == [2]
+
+
+# -- commits and formats --------------------------------------------------------------------------
+
+
+def moved(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    """How many commits each table got."""
+    return {name: after[name] - before[name] for name in after if after[name] != before[name]}
+
+
+def test_alter_when_options_need_no_columns_commits_to_the_registry_alone(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("fifottl")
+    before = versions()
+
+    tube.alter(ttr=5)
+    tube.alter(ttr=5)
+
+    assert moved(before, versions()) == {"_tubeq_tubes": 1}
+
+
+def test_alter_when_an_option_needs_columns_adds_them_once(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("fifottl")
+    before = versions()
+
+    tube.alter(backoff=Backoff())
+    first = moved(before, versions())
+    tube.alter(most_taken=5)
+    tube.pause()
+
+    assert first == {"_tubeq_tubes": 1, tube.name: 2}
+    assert moved(before, versions()) == {"_tubeq_tubes": 3, tube.name: 2}
+
+
+# -- pause ----------------------------------------------------------------------------------------
+
+
+def test_take_when_the_tube_is_paused_finds_nothing_and_all_else_goes_on(
+    tube: Tube,
+) -> None:
+    tube.put_many([1, 2, 3])
+    held = take(tube)
+
+    tube.pause()
+
+    assert tube.paused
+    assert tube.take(timeout=0) is None
+    assert tube.take_many(5) == []
+    assert tube.take_arrow(5).count == 0
+    assert tube.exchange(ack=[held.task_id], take=1, timeout=0) == []
+    added = tube.put(4)
+    assert added is not None
+    tube.delete(added.task_id)
+    tube.resume()
+    assert not tube.paused
+    assert data_of([take(tube)]) == [2]
+    tube.resume()
+
+
+def test_take_when_another_program_pauses_finds_nothing_after_five_seconds(
+    new_tube: NewTube, other: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo")
+    theirs = seen_by(other, tube)
+    tube.put_many([1, 2])
+
+    tube.pause()
+    clock.advance(SEEN)
+    assert theirs.take(timeout=0) is None
+    tube.resume()
+    clock.advance(SEEN)
+
+    assert data_of([take(theirs)]) == [1]
+
+
+def test_take_when_it_waits_for_a_paused_tube_takes_after_resume(
+    new_live_tube: NewTube, in_background: InBackground
+) -> None:
+    tube = new_live_tube("fifo")
+    tube.pause()
+    tube.put(1)
+    waiting = in_background(tube.take, timeout=30)
+
+    tube.resume()
+
+    assert data_of([waiting.result(timeout=60)]) == [1]
+
+
+def test_take_when_its_process_slept_while_the_tube_was_paused_gives_back(
+    new_tube: NewTube, other: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tube = new_tube("fifottl", max_attempts=1)
+    theirs = seen_by(other, tube)
+    tube.put(1)
+    submit = theirs._takes.submit
+
+    def asleep(request: Any) -> Any:
+        tube.pause()
+        clock.advance(SEEN)
+        return submit(request)
+
+    monkeypatch.setattr(theirs._takes, "submit", asleep)
+
+    assert theirs.take(timeout=0) is None
+    tube.resume()
+    task = take(tube)
+
+    assert (task.data, task.attempts) == (1, 1)
+
+
+def test_pause_when_it_is_repeated_commits_once(
+    new_tube: NewTube, versions: Callable[[], dict[str, int]]
+) -> None:
+    tube = new_tube("fifo")
+    tube.pause()
+    before = versions()
+
+    tube.pause()
+
+    assert moved(before, versions()) == {}
+
+
+def test_pause_when_the_tube_was_dropped_does_not_find_it(new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    tube.drop()
+
+    with pytest.raises(TubeNotFoundError):
+        tube.pause()
+
+
+# -- owner and taken_at ---------------------------------------------------------------------------
+
+
+def test_task_when_it_is_taken_tells_its_holder_and_since_when(
+    queue: Queue, tube: Tube, clock: ManualClock
+) -> None:
+    put = tube.put(1)
+    assert put is not None
+    assert (put.owner, put.taken_at) == (None, None)
+    clock.advance(1)
+
+    task = take(tube)
+
+    assert (task.owner, task.taken_at) == (str(queue.session_uuid), clock.now())
+    assert tube.peek(task.task_id) == task
+    released = tube.release(task.task_id)
+    assert (released.owner, released.taken_at) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Rate(0, 1), "tasks"),
+        (lambda: Rate(1_001, 1), "tasks"),
+        (lambda: Rate(True, 1), "tasks"),
+        (lambda: Rate(1, 0), "seconds"),
+        (lambda: Rate(1, float("inf")), "seconds"),
+        (lambda: Backoff(first=-1), "first"),
+        (lambda: Backoff(factor=0.5), "factor"),
+        (lambda: Backoff(first=5, most=1), "most"),
+        (lambda: Backoff(jitter=2), "jitter"),
+    ],
+)
+def test_limit_when_a_value_is_out_of_range_is_refused(
+    make: Callable[[], object], message: str
+) -> None:
+    with pytest.raises(TubeqError, match=message):
+        make()

@@ -1,0 +1,89 @@
+"""Changes tubes that are there: their options, their pause, their format.
+
+What the second format needs comes first: the optional columns, then the record in the registry. If it is
+stopped in between, the columns are there and nobody uses them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tubeq_spark.admin import engines, new_table, tubes
+from tubeq_spark.model import validation
+from tubeq_spark.model.options import altered
+from tubeq_spark.runtime.current_tube import Registered
+from tubeq_spark.storage.tables.schema import FORMAT_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from tubeq_spark.runtime.context import QueueContext, TubeContext
+    from tubeq_spark.storage.opened_location import OpenedLocation
+    from tubeq_spark.storage.tables.registry import Registry, TubeRecord
+
+
+def registered(
+    queue: QueueContext, opened: OpenedLocation, registry: Registry, record: TubeRecord
+) -> Registered:
+    """The registry's part of a tube."""
+
+    def find() -> TubeRecord | None:
+        found = registry.find(record.name)
+        return found if found is not None and found.id == record.id else None
+
+    change = functools.partial(_change, queue, opened, registry)
+    return Registered(
+        find=find,
+        alter=lambda ctx, given: change(ctx, functools.partial(_with_options, ctx, given)),
+        pause=lambda ctx, paused: change(ctx, lambda current: replace(current, paused=paused)),
+        upgrade=lambda ctx: change(ctx, _of_newest_format),
+        context=tubes.context_after,
+    )
+
+
+def _of_newest_format(record: TubeRecord) -> TubeRecord:
+    return replace(record, format_version=FORMAT_VERSION)
+
+
+def _with_options(ctx: TubeContext, given: Mapping[str, Any], current: TubeRecord) -> TubeRecord:
+    """A record with altered options.
+
+    Raises:
+        InvalidOptionError: An option is bad, or needs a tube without tasks.
+    """
+    options = altered(current.options, given, ctx.driver.tube_options, ctx.driver.name)
+    if options.aging != current.options.aging and ctx.reader.has_rows():
+        validation.refuse("aging", given["aging"], "unchanged while the tube has tasks")
+    return replace(current, options=options)
+
+
+def _change(
+    queue: QueueContext,
+    opened: OpenedLocation,
+    registry: Registry,
+    ctx: TubeContext,
+    change: Callable[[TubeRecord], TubeRecord],
+) -> TubeRecord:
+    """Change the record of a tube, and its table if the change needs the second format.
+
+    Commits: 1 to the registry, none if nothing changes; 2 before to a table that lacks the columns.
+
+    Raises:
+        InvalidOptionError: The change is refused; nothing was written.
+        TubeNotFoundError: It was dropped.
+        StoreError: It has a feed of changes, and there is no Spark session.
+    """
+    engines.require_writable(queue, ctx.record.name, ctx.record.options)
+
+    def changed(current: TubeRecord) -> TubeRecord:
+        new = change(current)
+        needs = new.paused or new.options.need_second_format
+        return _of_newest_format(new) if needs else new
+
+    new = changed(ctx.record)
+    if new.format_version != ctx.record.format_version:
+        new_table.fit_columns(queue, opened, new)
+    return registry.alter(ctx.record, changed)

@@ -1,0 +1,92 @@
+"""A tube as its record in the registry is now: others may alter or pause it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.storage.tables.registry import TubeRecord
+
+#: Seconds after which the record is read again. What is altered or paused is seen within five: a take
+#: may be on its way for the rest.
+_LOOK_EVERY = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The registry's part of a tube.
+
+    Attributes:
+        find: Reads its record; `None`: it was dropped.
+        alter: Changes options: those of `Tube.alter`.
+        pause: Pauses it, or ends that.
+        upgrade: Gives it the newest format.
+        context: Makes the context of a changed record from the one before.
+    """
+
+    find: Callable[[], TubeRecord | None]
+    alter: Callable[[TubeContext, Mapping[str, Any]], TubeRecord]
+    pause: Callable[[TubeContext, bool], TubeRecord]
+    upgrade: Callable[[TubeContext], TubeRecord]
+    context: Callable[[TubeContext, TubeRecord], TubeContext]
+
+
+class CurrentTube:
+    """The context of a tube by its newest record that this queue object has seen. For threads."""
+
+    def __init__(self, ctx: TubeContext, registered: Registered) -> None:
+        """Begin with a context whose record was just read."""
+        self.ctx = ctx
+        self._registered = registered
+        self._lock = threading.RLock()
+        self._looked = self._seconds()
+
+    def look(self) -> TubeContext:
+        """The context, by a record that was read in the last four seconds. No commit."""
+        with self._lock:
+            if self._seconds() - self._looked >= _LOOK_EVERY:
+                began = self._seconds()
+                self._become(self._registered.find())
+                self._looked = began
+            return self.ctx
+
+    def see(self, record: TubeRecord) -> None:
+        """Use a record that was just read."""
+        with self._lock:
+            self._become(record)
+            self._looked = self._seconds()
+
+    def alter(self, options: Mapping[str, Any]) -> None:
+        """Change options of the tube. Commits and errors: as `Tube.alter`."""
+        with self._lock:
+            self._become(self._registered.alter(self.ctx, options))
+
+    def pause(self, *, paused: bool) -> None:
+        """Pause the tube, or end that. Commits: as `Tube.pause`."""
+        with self._lock:
+            self._become(self._registered.pause(self.ctx, paused))
+
+    def upgrade(self) -> TubeContext:
+        """The context with the optional columns, which are added if the table lacks them.
+
+        Commits: 2 to the table and 1 to the registry, none if it has them.
+        """
+        with self._lock:
+            if not self.ctx.table.optional:
+                self._become(self._registered.upgrade(self.ctx))
+            return self.ctx
+
+    def _become(self, record: TubeRecord | None) -> None:
+        """Use a newer record; one that is gone makes verbs fail by themselves."""
+        before = self.ctx.record
+        if record is not None and record.id == before.id and record != before:
+            self.ctx = self._registered.context(self.ctx, record)
+
+    def _seconds(self) -> float:
+        return self.ctx.queue.clock.monotonic()
