@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.markup import fields
 from tubeq_spark.model import validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
+from tubeq_spark.model.error_text import reason_of
+from tubeq_spark.model.failures import Bury, FailedTasks
+from tubeq_spark.model.halving import Trial, by_halves
+from tubeq_spark.model.reports import BatchReport
 from tubeq_spark.model.times import FOREVER_S, from_us, us_from_seconds
-from tubeq_spark.payloads.shown_table import named_ids, not_in_batch
+from tubeq_spark.payloads.shown_table import (
+    has_reasons,
+    named_ids,
+    named_reasons,
+    not_in_batch,
+    part_of,
+)
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.changes import Change
+    from tubeq_spark.model.failures import Reason
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.group_commit import GroupCommit
@@ -27,11 +43,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Batch"]
 
+log = logging.getLogger(__name__)
+#: Reasons of failed tasks of a batch that the log has.
+_TOLD = 10
+
 
 class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
-    Leaving the block acks the remaining tasks; an exception releases them. If no task was ready,
+    Leaving the block acks the remaining tasks; an exception releases them. `FailedTasks` as the
+    exception releases those that it names, acks the rest, and goes no further. If no task was ready,
     the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and its methods do
     nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
     method releases the other tasks and raises `NotTakenError`.
@@ -41,9 +62,15 @@ class Batch:
     """
 
     def __init__(
-        self, ctx: TubeContext, leased: LeasedBatch | None, acks: GroupCommit[HeldBatch, int]
+        self,
+        ctx: TubeContext,
+        leased: LeasedBatch | None,
+        acks: GroupCommit[HeldBatch, int],
+        *,
+        as_arrow: bool,
     ) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
+        self._as_arrow = as_arrow
         self._ctx = ctx
         self._held = HeldBatch(ctx, leased)
         self._acks = acks
@@ -62,15 +89,21 @@ class Batch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        named = isinstance(error, FailedTasks)
         if not self._held.is_left:
-            return
-        if error_type is None:
+            return named
+        if isinstance(error, FailedTasks):
+            self._settle_trial(Trial(error.reasons))
+        elif error is None:
             self.ack()
         else:
             # When the lease has ended the tasks are back in the tube; the error is the story.
             with contextlib.suppress(NotTakenError):
                 self.release()
+        return named
 
     @property
     def _lease(self) -> str:
@@ -149,10 +182,7 @@ class Batch:
         Commits: 1. Conflicts only with commits that end one of these leases. On the native engine
         it sometimes compacts, as `Tube.put`.
         """
-        seconds = validation.seconds("delay", delay)
-        if seconds and not self._ctx.driver.timed:
-            validation.refuse("delay", delay, f"0 in a {self._ctx.driver.name}")
-        delay_us = us_from_seconds(seconds)
+        delay_us = self._delay_us(delay)
         now_us = self._ctx.queue.now_us()
         return self._settle(
             "release", df, lambda dest, _: released(dest, delay_us, now_us, self._ctx.max_attempts)
@@ -192,22 +222,210 @@ class Batch:
             msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
-        touched = self._settle("touch", None, lambda _, moves: Touch(moves, amount_us))
+        touched = self._settle("touch", None, lambda _, moves: Touch(moves, amount_us), keeps=True)
         self._held.longer(amount_us)
         return touched
 
+    def fail(
+        self, reasons: Mapping[int, Reason] | FailedTasks | DataFrame | Any, delay: float = 0
+    ) -> int:
+        """Give back tasks of the batch that failed, each with its reason.
+
+        Args:
+            reasons: Texts or exceptions by task id, or rows (a DataFrame, a `pyarrow.Table`) with the columns
+                `task_id` and `error`; rows without an error are left out. A task whose reason is `Bury` is
+                buried at once.
+            delay: As for `release`.
+
+        Returns:
+            The number of tasks, including those that are buried.
+
+        Raises:
+            NotTakenError: A lease has ended, or a task is not in the batch.
+            InvalidOptionError: There are no reasons in it, or `delay` is bad.
+
+        Commits: 1 for the released tasks, 1 for the buried ones; as `release`.
+        """
+        found = named_reasons(self._evaluated(reasons) if has_reasons(reasons) else reasons)
+        buried = {task_id for task_id, reason in found.items() if isinstance(reason, Bury)}
+        return self._fail(found, buried, delay)
+
+    def process(
+        self,
+        handler: Callable[[Any], object],
+        *,
+        halves: bool = True,
+        delay: float = 0,
+        max_attempts: int | None = None,
+        stop: Callable[[], bool] | None = None,
+        raises: tuple[type[Exception], ...] = (),
+    ) -> BatchReport:
+        """Call a handler with the batch; ack what it has done, and give back the tasks that it fails at.
+
+        The handler names the tasks that it failed at: it returns or raises `FailedTasks`, or returns rows with
+        the columns `task_id` and `error` alone. All others are done.
+
+        If it raises anything else, nobody knows which task is bad. It is called again with each half of the
+        tasks, and so on, until the bad ones are found: only these have failed. So a handler may see a task
+        several times and must bear that (be idempotent for each task); `halves=False` switches it off. Before a
+        call with less than half of its time left the leases are renewed. If it fails 32 times in a row, the
+        handler or something that it needs is broken; then what was not tried alone is given back as if it had
+        never been taken, so that no attempt of an innocent task is used up.
+
+        Args:
+            handler: `handler(df)` with the columns of `df`; for a batch of `take_arrow`, `handler(table)`.
+            halves: Whether to look for the bad tasks of a batch; else all of them have failed.
+            delay: Seconds before failed tasks are ready again, as for `release`.
+            max_attempts: Bury failed tasks that were taken at least so often; `None` leaves that to the tube.
+            stop: Asked before each further call; if it says yes, what was not tried is given back.
+            raises: Errors that say nothing of the tasks: they are raised, and the batch stays as it is.
+
+        Returns:
+            What became of the tasks.
+
+        Raises:
+            NotTakenError: A lease has ended; nothing was acked, and the tasks are back in the tube.
+            InvalidOptionError: A bad argument, or bad reasons.
+
+        Commits: 1 if all is done; 1 for the released, 1 for the buried tasks, 1 for those that were not tried,
+        and 1 for each renewal. Conflicts as `release`.
+        """
+        if not callable(handler):
+            validation.refuse("handler", handler, "a function of the batch's tasks")
+        if max_attempts is not None:
+            validation.attempts("max_attempts", max_attempts)
+        self._delay_us(delay)
+        if not self._held.is_left:
+            return BatchReport()
+        trial = self._tried(handler, halves, stop or (lambda: False), raises)
+        return self._settle_trial(trial, delay, max_attempts)
+
     # -- inside -------------------------------------------------------------------------------
 
+    def _tried(
+        self,
+        handler: Callable[[Any], object],
+        halves: bool,  # noqa: FBT001  (of `process`)
+        stop: Callable[[], bool],
+        raises: tuple[type[Exception], ...],
+    ) -> Trial:
+        """Call a handler with the batch, and with parts of it if it fails."""
+
+        def call(part: Sequence[int]) -> Any:
+            return self._called(handler, self._part(part[0], part[-1]))
+
+        def goes_on() -> bool:
+            if stop():
+                return False
+            self._ctx.queue.uninterrupted(self._held.renew)
+            return True
+
+        try:
+            result = self._called(handler, self._tasks)
+        except raises:
+            raise
+        except Exception as error:  # noqa: BLE001  (a handler may raise anything)
+            ids = self._ids()
+            if not halves:
+                return Trial(dict.fromkeys(ids, error), error=error)
+            log.warning("a batch of %d tasks failed: %s", len(ids), reason_of(error))
+            return by_halves(ids, error, call, _failed_of, goes_on, raises)
+        return Trial(_failed_of(result, None))
+
+    def _called(self, handler: Callable[[Any], object], tasks: Any) -> Any:
+        """What a handler says of some tasks; a DataFrame of failed ones is evaluated by that."""
+        try:
+            result = handler(tasks)
+        except FailedTasks as named:
+            return named
+        return self._evaluated(result) if has_reasons(result) else result
+
+    def _delay_us(self, delay: float) -> int | None:
+        seconds = validation.seconds("delay", delay)
+        if seconds and not self._ctx.driver.timed:
+            validation.refuse("delay", delay, f"0 in a {self._ctx.driver.name}")
+        return us_from_seconds(seconds)
+
+    @property
+    def _tasks(self) -> Any:
+        """What a handler is called with."""
+        return self.table if self._as_arrow else self.df
+
+    def _part(self, first: int, last: int) -> Any:
+        """The tasks from one id to another."""
+        if self._as_arrow:
+            return part_of(self.table, first, last)
+        df = self.df
+        return df.where((df["task_id"] >= first) & (df["task_id"] <= last))
+
+    def _ids(self) -> list[int]:
+        self._ctx.queue.require_running()
+        return self._ctx.queue.uninterrupted(self._held.ids)
+
+    def _settle_trial(
+        self, trial: Trial, delay: float = 0, max_attempts: int | None = None
+    ) -> BatchReport:
+        """Ack what is done, and give back the rest."""
+        failed, worn = trial.failed, set[int]()
+        if failed:
+            failed = _within(failed, set(self._ids()))
+            worn = self._worn(failed, max_attempts)
+        if trial.untried:
+            give_back = lambda dest, _: GiveBack(  # noqa: E731
+                dest, TaskState.READY, untaken=True, event=Event("release")
+            )
+            self._settle("release", trial.untried, give_back, wears=False)
+        buried = {task_id for task_id, reason in failed.items() if isinstance(reason, Bury)}
+        ours = set() if max_attempts is None else worn
+        self._fail(failed, buried | ours, delay)
+        done = self.ack()
+        return BatchReport(done, len(failed), len(buried | worn), len(trial.untried), trial.error)
+
+    def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
+        """The failed tasks that have used up their attempts."""
+        limits = [n for n in (max_attempts, self._ctx.max_attempts) if n is not None]
+        if not limits:
+            return set()
+        return self._ctx.queue.uninterrupted(lambda: self._held.worn(failed, min(limits)))
+
+    def _fail(self, reasons: Mapping[int, Reason], buried: AbstractSet[int], delay: float) -> int:
+        """Bury some failed tasks, and release the others.
+
+        The one place where the reasons of failed tasks of a batch arrive; the log has some of them.
+        """
+        for task_id, reason in islice(reasons.items(), _TOLD):
+            told = reason if isinstance(reason, str) else reason_of(reason)
+            log.warning("task %d failed: %s", task_id, told)
+        if len(reasons) > _TOLD:
+            log.warning("%d more tasks failed", len(reasons) - _TOLD)
+        released = [task_id for task_id in reasons if task_id not in buried]
+        count = self.bury(buried) if buried else 0
+        return count + (self.release(released, delay) if released else 0)
+
+    def _evaluated(self, rows: Any) -> Any:
+        """Rows of failed tasks, in this process; at most one more than the batch has."""
+        if not hasattr(rows, "sparkSession"):
+            return rows
+        return rows.where(rows["error"].isNotNull()).limit(self.count + 1).toArrow()
+
     def _settle(
-        self, event: str, df: DataFrame | Ids | None, make_change: MakeChange[Change] | None
+        self,
+        event: str,
+        df: DataFrame | Ids | None,
+        make_change: MakeChange[Change] | None,
+        **how: bool,
     ) -> int:
         is_frame = hasattr(df, "sparkSession")
         return self._ctx.queue.uninterrupted(
-            lambda: self._settled(event, df, make_change), on_spark=is_frame
+            lambda: self._settled(event, df, make_change, **how), on_spark=is_frame
         )
 
     def _settled(
-        self, event: str, df: DataFrame | Ids | None, make_change: MakeChange[Change] | None
+        self,
+        event: str,
+        df: DataFrame | Ids | None,
+        make_change: MakeChange[Change] | None,
+        **how: bool,
     ) -> int:
         self._ctx.queue.require_running()
         named = None if df is None else self._named(df)
@@ -217,7 +435,7 @@ class Batch:
             return 0
         if make_change is None and named is None:
             return self._acks.submit(self._held)
-        return self._held.settle(event, named, make_change)
+        return self._held.settle(event, named, make_change, **how)
 
     def _named(self, df: Any) -> set[int]:
         """The ids that a program passes, in a DataFrame, a table or an iterable."""
@@ -232,3 +450,19 @@ class Batch:
         self._ctx.frames.engine.prepare(self._ctx.table.name)
         ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()
         return set(ids.column("task_id").to_pylist())
+
+
+def _within(reasons: Mapping[int, Reason], ids: AbstractSet[int]) -> dict[int, Reason]:
+    """The reasons of tasks that a handler was given."""
+    strange = reasons.keys() - ids
+    if strange:
+        log.warning("a handler named tasks that it was not given: %s", sorted(strange)[:_TOLD])
+    return {task_id: reason for task_id, reason in reasons.items() if task_id in ids}
+
+
+def _failed_of(result: Any, part: Sequence[int] | None) -> dict[int, Reason]:
+    """The failed tasks that a handler has named, among those that it was given; `None`: the whole batch."""
+    if not (isinstance(result, FailedTasks) or has_reasons(result)):
+        return {}
+    found = named_reasons(result)
+    return found if part is None else _within(found, set(part))

@@ -462,7 +462,7 @@ class Tube:
 
         Returns:
             A context manager: leaving the block acks the remaining tasks, an exception releases
-            them.
+            them, and `FailedTasks` those that it names. `Batch.process` calls a function with it.
 
         Raises:
             InvalidOptionError: A bad argument.
@@ -470,7 +470,7 @@ class Tube:
 
         Commits: as `take`, for any number of tasks.
         """
-        return self._take_batch(n, timeout, per_utube)
+        return self._take_batch(n, timeout, per_utube, as_arrow=False)
 
     def take_arrow(self, n: int, *, timeout: float | None = 0, per_utube: int = 1) -> Batch:
         """Take up to `n` tasks as one batch, as an Arrow table in this process.
@@ -479,19 +479,21 @@ class Tube:
         `release` and `bury` accept some of its rows, or ids. Arguments, result, errors and commits
         are those of `take_df`.
         """
-        return self._take_batch(n, timeout, per_utube)
+        return self._take_batch(n, timeout, per_utube, as_arrow=True)
 
-    def _take_batch(self, n: int, timeout: float | None, per_utube: int) -> Batch:
+    def _take_batch(
+        self, n: int, timeout: float | None, per_utube: int, *, as_arrow: bool
+    ) -> Batch:
         request = arguments.take_request("n", n, per_utube, self._ctx.driver)
         limit = arguments.timeout(timeout)
 
         def verb() -> Batch:
             if not request.count:
-                return Batch(self._ctx, None, self._batch_acks)
+                return Batch(self._ctx, None, self._batch_acks, as_arrow=as_arrow)
             take = lambda: self._batch_takes.submit(request)  # noqa: E731
             leased = taking.wait_for(self._ctx, limit, lambda: self._unless_paused(take))
             taking.undo_if_interrupted(self._ctx, leased)
-            return Batch(self._ctx, leased, self._batch_acks)
+            return Batch(self._ctx, leased, self._batch_acks, as_arrow=as_arrow)
 
         return self._verb(verb)
 

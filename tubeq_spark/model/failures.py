@@ -1,7 +1,8 @@
-"""The delay after which a failed task is tried again."""
+"""What handlers say of tasks that they failed at, and the delay after which these are tried again."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,10 @@ from tubeq_spark.model import validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
+
+    #: Why a task failed.
+    Reason: TypeAlias = BaseException | str
 
 #: Beyond this exponent each delay is the longest one.
 _STEPS = 1_000
@@ -60,3 +65,31 @@ class Backoff:
                 break
             delay *= self.factor
         return min(delay, self.most) * (1 + self.jitter * (2 * uniform() - 1))
+
+
+class Bury(Exception):  # noqa: N818  (it is raised to say what becomes of a task; nothing failed)
+    """Raised by a handler of `Tube.work`, or the reason of a failed task: bury it at once."""
+
+
+class FailedTasks(Exception):  # noqa: N818  (it names tasks, not an error)
+    """Raised or returned by a handler of several tasks: these failed, all others are done.
+
+    Raised in the block of a `Batch`, it says the same of that batch, and goes no further.
+
+    Attributes:
+        reasons: By task id an exception or a text. `Bury` as the reason buries the task at once.
+    """
+
+    def __init__(self, reasons: Mapping[int, Reason]) -> None:
+        """Name the tasks that failed, each with its reason.
+
+        Raises:
+            InvalidOptionError: An id is no whole number, or a reason neither a text nor an exception.
+        """
+        if not isinstance(reasons, Mapping):
+            validation.refuse("reasons", type(reasons), "a mapping from task ids to reasons")
+        super().__init__(f"{len(reasons)} tasks failed")
+        for reason in reasons.values():
+            if not isinstance(reason, str | BaseException):
+                validation.refuse("reasons", reason, "texts or exceptions")
+        self.reasons = {validation.task_id(number): reason for number, reason in reasons.items()}

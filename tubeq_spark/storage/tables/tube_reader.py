@@ -259,6 +259,12 @@ class TubeReader:
         typed = self._table.payload_columns is not None
         return shown_table(found, self._table.order, typed=typed)
 
+    def batch_ids(self, take_id: int, owner: str) -> list[int]:
+        """The ids of the remaining tasks of a take, in their order."""
+        select = self._table.select(named("task_id"), _held(take_id, owner), order=["task_id"])
+        ids: list[int] = self.engine.arrow(select).column("task_id").to_pylist()
+        return ids
+
     def ids_in(self, lease_segments: Sequence[int]) -> list[tuple[int, int]]:
         """Segment and task id of all rows of these lease segments."""
         found = self.engine.arrow(
