@@ -91,10 +91,11 @@ class Batch:
 
     def __exit__(
         self, _type: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> bool:
-        named = isinstance(error, FailedTasks)
+    ) -> bool | None:
+        # Not `bool`: type checkers would take the end of every block for a place that is reached.
+        goes_no_further = True if isinstance(error, FailedTasks) else None
         if not self._held.is_left:
-            return named
+            return goes_no_further
         if isinstance(error, FailedTasks):
             self._settle_trial(Trial(error.reasons))
         elif error is None:
@@ -103,7 +104,7 @@ class Batch:
             # When the lease has ended the tasks are back in the tube; the error is the story.
             with contextlib.suppress(NotTakenError):
                 self.release()
-        return named
+        return goes_no_further
 
     @property
     def _lease(self) -> str:

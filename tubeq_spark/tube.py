@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tubeq_spark.model.options import TubeOptions
+    from tubeq_spark.model.reports import BatchReport
     from tubeq_spark.payloads.put_table import ArrowRows
     from tubeq_spark.runtime.context import TubeContext
     from tubeq_spark.runtime.current_tube import CurrentTube
@@ -544,37 +545,42 @@ class Tube:
         per_utube: int = 1,
         checkpoint: str | Path | None = None,
         name: str | None = None,
+        halves: bool = True,
     ) -> StreamingQuery:
         """Process the tasks of the tube by a streaming query, which takes batches at each tick.
 
         At each tick the query takes batches, one after the other, until no task is ready. It acks a
-        batch when the handler returns. If the handler raises, the query releases the batch, logs
-        the error, and goes on with the next tick; tasks that have reached `max_attempts` are buried
-        instead. It does the same if a lease ends before the handler returns: then no task of the
-        batch is acked, because others may have taken some of them. Several queries on a tube take
-        different batches.
+        batch when the handler returns. The handler may name single tasks that failed: it returns or raises
+        `FailedTasks`, or returns a DataFrame with the columns `task_id` and `error` alone. These are released,
+        or buried if they have reached `max_attempts`, and the others are acked. If it raises anything else, it
+        is called again with halves of the batch, until the tasks that it fails at are found, as by
+        `Batch.process`; `halves=False` switches that off, and all tasks of the batch have failed. After a batch
+        of which nothing is done the query logs the error and goes on with the next tick. It does the same if a
+        lease ends before the handler returns: then no task of the batch is acked, because others may have taken
+        some of them. Several queries on a tube take different batches.
 
         Args:
             handler: `handler(df)` with the columns of `Batch.df`; it may run for the ttr of the
-                tasks. It gets a task again if the task was not acked.
+                tasks. It gets a task again if the task was not acked, or was in a batch that failed, so it
+                must be idempotent for each task.
             batch_size: Tasks in a batch at most, >= 1.
             trigger: Time from one tick to the next, such as "10 seconds". With `None` the query
-                processes the ready tasks and ends; it also ends at the first batch that fails. This
-                is Spark's `availableNow`, the only trigger on serverless platforms.
+                processes the ready tasks and ends; it also ends at the first batch of which nothing is
+                done. This is Spark's `availableNow`, the only trigger on serverless platforms.
             per_utube: As for `take_many`.
             checkpoint: Directory of the query's checkpoint, which contains only the number of
                 ticks; by default a temporary directory.
             name: Name of the query.
+            halves: Whether a batch that fails is halved to find the bad tasks.
 
         Returns:
-            The query. Its `stop()` waits for the current batch. It ends with an error when the
+            The query. Its `stop()` waits for the current call, and gives back what it has not tried. It ends with an error when the
             queue is closed or the tube is dropped.
 
         Raises:
             InvalidOptionError: A bad argument.
 
-        Commits: for each batch those of `take_df`, and 1 for its ack or release; none at a tick
-        that finds no task. Conflicts as these.
+        Commits: for each batch those of `take_df` and of `Batch.process`; none at a tick that finds no task. Conflicts as these.
         """
         if not callable(handler):
             validation.refuse("handler", handler, "a function of a DataFrame")
@@ -586,9 +592,12 @@ class Tube:
 
         unsettled: list[Batch] = []
 
+        def handle(batch: Batch, stop: Callable[[], bool]) -> BatchReport:
+            return batch.process(handler, halves=halves, stop=stop)
+
         def tick(goes_on: Callable[[], bool]) -> None:
             take = lambda: self.take_df(size, per_utube=per_utube)  # noqa: E731
-            process.work_off(self.name, take, handler, goes_on, unsettled)
+            process.work_off(self.name, take, handle, goes_on, unsettled)
 
         return process.start_ticking(spark, tick, trigger, name=name, checkpoint=checkpoint)
 
