@@ -29,6 +29,7 @@ from tubeq_spark.verbs.settle_batch import HeldBatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+    from typing import TypeAlias
 
     import pyarrow as pa
     from pyspark.sql import DataFrame
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.runtime.taken import LeasedBatch
     from tubeq_spark.verbs.settlement import MakeChange
+
+    #: Settles some tasks of a batch; returns how many.
+    Settle: TypeAlias = Callable[[Sequence[int]], int]
 
 __all__ = ["Batch"]
 
@@ -366,21 +370,36 @@ class Batch:
     def _settle_trial(
         self, trial: Trial, delay: float = 0, max_attempts: int | None = None
     ) -> BatchReport:
-        """Ack what is done, and give back the rest."""
+        """Ack what is done, and give back the rest; what others took out meanwhile is left to them."""
         failed, worn = trial.failed, set[int]()
         if failed:
             failed = _within(failed, set(self._ids()))
             worn = self._worn(failed, max_attempts)
-        if trial.untried:
-            give_back = lambda dest, _: GiveBack(  # noqa: E731
-                dest, TaskState.READY, untaken=True, event=Event("release")
-            )
-            self._settle("release", trial.untried, give_back, wears=False)
+        untried = self._settle_left(self._give_back, trial.untried)
         buried = {task_id for task_id, reason in failed.items() if isinstance(reason, Bury)}
-        ours = set() if max_attempts is None else worn
-        self._fail(failed, buried | ours, delay)
+        ours = set[int]() if max_attempts is None else worn
+        settled = self._fail(failed, buried | ours, delay, self._settle_left)
         done = self.ack()
-        return BatchReport(done, len(failed), len(buried | worn), len(trial.untried), trial.error)
+        return BatchReport(done, settled, len(buried | worn), untried, trial.error)
+
+    def _give_back(self, ids: Sequence[int]) -> int:
+        """Give back tasks as if they had not been taken."""
+        change = lambda dest, _: GiveBack(  # noqa: E731
+            dest, TaskState.READY, untaken=True, event=Event("release")
+        )
+        return self._settle("release", ids, change, wears=False)
+
+    def _settle_left(self, settle: Settle, ids: Sequence[int]) -> int:
+        """Settle those of some tasks that the batch still has; returns how many."""
+        while ids:
+            try:
+                return settle(ids)
+            except NotTakenError:
+                left = set(self._ids()) if self._held.is_left else set(ids)
+                if left.issuperset(ids):
+                    raise
+                ids = [task_id for task_id in ids if task_id in left]
+        return 0
 
     def _worn(self, failed: Mapping[int, Reason], max_attempts: int | None) -> set[int]:
         """The failed tasks that have used up their attempts."""
@@ -389,7 +408,13 @@ class Batch:
             return set()
         return self._ctx.queue.uninterrupted(lambda: self._held.worn(failed, min(limits)))
 
-    def _fail(self, reasons: Mapping[int, Reason], buried: AbstractSet[int], delay: float) -> int:
+    def _fail(
+        self,
+        reasons: Mapping[int, Reason],
+        buried: AbstractSet[int],
+        delay: float,
+        by: Callable[[Settle, Sequence[int]], int] = lambda settle, ids: settle(ids),
+    ) -> int:
         """Bury some failed tasks, and release the others.
 
         The one place where the reasons of failed tasks of a batch arrive; the log has some of them.
@@ -400,8 +425,8 @@ class Batch:
         if len(reasons) > _TOLD:
             log.warning("%d more tasks failed", len(reasons) - _TOLD)
         released = [task_id for task_id in reasons if task_id not in buried]
-        count = self.bury(buried) if buried else 0
-        return count + (self.release(released, delay) if released else 0)
+        count = by(self.bury, sorted(buried)) if buried else 0
+        return count + (by(lambda ids: self.release(ids, delay), released) if released else 0)
 
     def _evaluated(self, rows: Any) -> Any:
         """Rows of failed tasks, in this process; at most one more than the batch has."""

@@ -33,6 +33,7 @@ ON = {
     "test_case_": ENGINES,
     "test_arrow": ENGINES,
     "test_bad_input": ENGINES[:2],
+    "test_failed_tasks": ENGINES,
     "test_kick_where": ENGINES,
     "test_leases": ENGINES[:2],
     "test_looking": ENGINES[:2],

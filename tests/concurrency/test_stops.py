@@ -26,7 +26,7 @@ from tests.concurrency.support import (
     stored,
 )
 from tests.thorough import on_spark
-from tubeq_spark import PutItem, Queue, TubeNotFoundError
+from tubeq_spark import Bury, FailedTasks, PutItem, Queue, TubeNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from tubeq_spark.testing import ManualClock
 
 MOST_COMMITS = 12
+
+
+def failing(world: World, letters: str) -> Callable[[Any], FailedTasks]:
+    """A handler that buries the first of some tasks, and fails at the others."""
+    ids = {task.data: task.task_id for task in world.rival.tasks_by_state("t")}
+    reasons = {ids[letter]: Bury("never") if letter == letters[0] else "bad" for letter in letters}
+    return lambda _table: FailedTasks(reasons)
 
 
 @dataclass(frozen=True)
@@ -330,6 +337,13 @@ CASES = (
         lambda w: batch_of(w, "ab"),
         lambda _, batch: batch.release(delay=5),
         ("at bt", "a~ b~"),
+    ),
+    Case(
+        "batch_fail_of_some_and_ack_of_the_rest",
+        lambda w: batch_of(w, "abcd"),
+        lambda w, batch: batch.process(failing(w, "bc")),
+        ("at bt ct dt", "at b! ct dt", "at b! cr dt", "b! cr"),
+        swept="b! cr",
     ),
 )
 

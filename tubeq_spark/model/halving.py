@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_TWO = 2
+
 #: So many calls in a row fail if a handler, or what it needs, is broken. To come down to one task of a million
 #: needs 20.
 PATIENCE = 32
@@ -50,7 +52,7 @@ def by_halves(
         goes_on: Asked before each call.
         through: Errors that say nothing of the tasks: they are raised.
     """
-    if len(ids) == 1:
+    if len(ids) < _TWO:
         return Trial(dict.fromkeys(ids, error), error=error)
     trial, parts, failing = Trial(error=error), _halves(ids), 1
     while parts:

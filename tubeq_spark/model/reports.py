@@ -20,8 +20,8 @@ class BatchReport:
         failed: Tasks that the handler failed at: they were released or buried.
         buried: Those of them that are buried by now.
         given_back: Tasks of which nobody knows: they are ready again, as if they had not been taken.
-        error: What the handler raised last, if it failed at the batch as a whole and then at all that were tried;
-            `None` if it has done some, or has named those that failed.
+        error: What the handler raised, if it failed at the batch and at all parts of it, or was given up; `None` if
+            it has done some of them, or has named those that failed.
     """
 
     done: int = 0

@@ -195,7 +195,8 @@ class HeldBatch:
 
     def worn(self, named: Collection[int], attempts: int) -> set[int]:
         """Those of the named tasks that were taken at least so often."""
-        return set(self._ctx.reader.worn_in(self._lease_segments, attempts)).intersection(named)
+        segments = self._ctx.reader.lease_segments_of(self.take_id, self.owner)
+        return set(self._ctx.reader.worn_in(segments, attempts) if segments else ()) & set(named)
 
     def _lasts(self, until: int | None) -> None:
         self._until = until

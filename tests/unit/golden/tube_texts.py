@@ -289,6 +289,7 @@ def reads_of_takes(table: TubeTable) -> Iterator[Case]:
             f"is_behind: max_attempts {most}",
             lambda tasks, most=most: tasks.is_behind(segments, NOW, most),
         )
+    yield case("batch_ids: of a take", lambda tasks: tasks.batch_ids(-5, "session/1"))
     yield case("batch: 5 expected", lambda tasks: tasks.batch(-5, "session/1", 5))
     ids = pa.table({"segment": [-5], "task_id": [1]})
     yield case("ids_in: two", lambda tasks: tasks.ids_in(segments), ids)
