@@ -336,8 +336,8 @@ def kick(ctx: TubeContext, count: int) -> int:
             for_callback = ctx.reader.buried(now_us, last, count)
         segments = sorted(selection.segment for selection in selections)
         dest = ctx.queue.session.segments(1)[0]
-        kicked = GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
-        statement = ctx.writer.settle_segments(segments, (Buried(last, now_us), kicked))
+        kick = (Buried(last, now_us), _kicked(dest))
+        statement = ctx.writer.settle_segments(segments, kick)
         statement = replace(statement, tasks=sum(selection.count for selection in selections))
 
         def finish(affected: Affected) -> int:
@@ -355,6 +355,11 @@ def kick(ctx: TubeContext, count: int) -> int:
     if kicked:
         ctx.table_lock.wake_takes()
     return kicked
+
+
+def _kicked(dest: int) -> GiveBack:
+    """What becomes of a buried task that is kicked."""
+    return GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))
 
 
 def _bury_worn(ctx: TubeContext) -> None:
@@ -386,8 +391,8 @@ def _kick_picked(ctx: TubeContext, ids: Sequence[int], where: Expression) -> int
         def finish(settled: Settlement[GiveBack]) -> int:
             return len(ctx.record_event("kick", settled.after(rows)))
 
-        kick = lambda dest, _: GiveBack(dest, TaskState.READY, attempts=0, event=Event("kick"))  # noqa: E731
-        return changed(ctx, located(ctx, rows, remembered=False), kick, finish)
+        found = located(ctx, rows, remembered=False)
+        return changed(ctx, found, lambda dest, _: _kicked(dest), finish)
 
     kicked = ctx.queue.loop.run("kick", ctx.table_lock, attempt)
     if kicked:
