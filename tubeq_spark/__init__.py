@@ -35,12 +35,14 @@ if TYPE_CHECKING:
     from tubeq_spark.model.reports import (
         BatchReport,
         CheckReport,
+        CopyReport,
         Damage,
         QueueMetrics,
         SessionInfo,
         SweepReport,
         TubeMetrics,
         TubeSweep,
+        UtubeCounts,
     )
     from tubeq_spark.model.states import QueueState
     from tubeq_spark.model.tube_types import Driver
@@ -67,12 +69,14 @@ _MODULES = {
     "model.reports": (
         "BatchReport",
         "CheckReport",
+        "CopyReport",
         "Damage",
         "QueueMetrics",
         "SessionInfo",
         "SweepReport",
         "TubeMetrics",
         "TubeSweep",
+        "UtubeCounts",
     ),
     "storage.spark.spark_session": ("delta_package", "local_session", "spark_conf"),
     "model.states": ("QueueState",),
@@ -92,6 +96,7 @@ __all__ = [
     "Clock",
     "CommitUnknownError",
     "ConflictError",
+    "CopyReport",
     "Damage",
     "Driver",
     "FailedTasks",
@@ -123,6 +128,7 @@ __all__ = [
     "TubeNotFoundError",
     "TubeSweep",
     "TubeqError",
+    "UtubeCounts",
     "WorkReport",
     "__version__",
     "delta_package",

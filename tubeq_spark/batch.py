@@ -7,22 +7,26 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
+import pyarrow as pa
+
 from tubeq_spark.errors import InvalidOptionError, NotTakenError
 from tubeq_spark.markup import fields
-from tubeq_spark.model import validation
+from tubeq_spark.model import arguments, validation
 from tubeq_spark.model.changes import Event, GiveBack, Touch, released
 from tubeq_spark.model.error_text import reason_of
-from tubeq_spark.model.failures import Bury, FailedTasks
+from tubeq_spark.model.failures import Bury, FailedTasks, error_text
 from tubeq_spark.model.halving import Trial, by_halves
 from tubeq_spark.model.reports import BatchReport
-from tubeq_spark.model.times import FOREVER_S, from_us, us_from_seconds
+from tubeq_spark.model.times import FOREVER_S, from_us
 from tubeq_spark.payloads.shown_table import (
     has_reasons,
-    named_ids,
     named_reasons,
+    named_tasks,
     not_in_batch,
     part_of,
 )
+from tubeq_spark.runtime.tracebacks import short_tracebacks
+from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.task import TaskState
 from tubeq_spark.verbs.settle_batch import HeldBatch
 
@@ -31,13 +35,13 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from typing import TypeAlias
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from tubeq_spark.model.changes import Change
-    from tubeq_spark.model.failures import Reason
+    from tubeq_spark.model.failures import ErrorTexts, GivenError, Reason
     from tubeq_spark.payloads.shown_table import Ids
     from tubeq_spark.runtime.context import TubeContext
+    from tubeq_spark.runtime.current_tube import CurrentTube
     from tubeq_spark.runtime.group_commit import GroupCommit
     from tubeq_spark.runtime.taken import LeasedBatch
     from tubeq_spark.verbs.settlement import MakeChange
@@ -52,11 +56,13 @@ log = logging.getLogger(__name__)
 _TOLD = 10
 
 
+@short_tracebacks
 class Batch:
     """Tasks that this session holds together, as one lease segment; a context manager.
 
-    Leaving the block acks the remaining tasks; an exception releases them. `FailedTasks` as the
-    exception releases those that it names, acks the rest, and goes no further. If no task was ready,
+    Leaving the block acks the remaining tasks; an exception releases them with the exception as their
+    error. `FailedTasks` as the exception releases those that it names, each with its own, acks the
+    rest, and goes no further. If no task was ready,
     the batch is empty: it has `count` 0, an empty `df` and an empty `table`, and its methods do
     nothing. When the first lease of a batch has ended, its tasks can no longer be settled: the next
     method releases the other tasks and raises `NotTakenError`.
@@ -67,7 +73,7 @@ class Batch:
 
     def __init__(
         self,
-        ctx: TubeContext,
+        current: CurrentTube,
         leased: LeasedBatch | None,
         acks: GroupCommit[HeldBatch, int],
         *,
@@ -75,8 +81,8 @@ class Batch:
     ) -> None:
         """Wrap taken tasks; `Tube.take_df` and `Tube.take_arrow` call this."""
         self._as_arrow = as_arrow
-        self._ctx = ctx
-        self._held = HeldBatch(ctx, leased)
+        self._current = current
+        self._held = HeldBatch(current, leased)
         self._acks = acks
         self.count = self._held.count
 
@@ -105,10 +111,16 @@ class Batch:
         elif error is None:
             self.ack()
         else:
+            # An interrupt of the program is no failure of a task.
+            failed = error if isinstance(error, Exception) else None
             # When the lease has ended the tasks are back in the tube; the error is the story.
             with contextlib.suppress(NotTakenError):
-                self.release()
+                self.release(error=failed)
         return goes_no_further
+
+    @property
+    def _ctx(self) -> TubeContext:
+        return self._current.ctx
 
     @property
     def _lease(self) -> str:
@@ -169,40 +181,55 @@ class Batch:
         """
         return self._settle("ack", df, None)
 
-    def release(self, df: DataFrame | Ids | None = None, delay: float = 0) -> int:
+    def release(
+        self,
+        df: DataFrame | Ids | None = None,
+        delay: float | None = None,
+        *,
+        error: GivenError = None,
+    ) -> int:
         """Give tasks of the batch back to the tube.
 
         Args:
             df: Rows with `task_id` (a DataFrame, a `pyarrow.Table` or what Arrow makes one of), or
-                ids; all that is left by default.
-            delay: Seconds before they are ready again, >= 0; needs a type with ttl.
+                ids; all that is left by default. Where it has a column `error` (strings), each task
+                has its own error; NULL in all rows is none.
+            delay: Seconds before they are ready again, >= 0; needs a type with ttl. `None`: the
+                tube's backoff where they have failed and it has one, else 0.
+            error: Why they have failed, as for `Tube.release`: one for all, in place of the column.
 
         Returns:
             The number of tasks, including those that `max_attempts` buries.
 
         Raises:
             NotTakenError: A lease has ended, or `df` names a task that is not in the batch.
-            InvalidOptionError: `delay` is bad, or the type has no delays; or `df` has no ids.
+            InvalidOptionError: `delay` or `error` is bad, or the type has no delays; or `df` has no
+                ids, or an error for some of its tasks only. Nothing was written.
 
         Commits: 1. Conflicts only with commits that end one of these leases. On the native engine
-        it sometimes compacts, as `Tube.put`.
+        it sometimes compacts, as `Tube.put`. The first error in a tube adds columns, as `Tube.alter` does.
         """
-        delay_us = self._delay_us(delay)
-        now_us = self._ctx.queue.now_us()
-        return self._settle(
-            "release", df, lambda dest, _: released(dest, delay_us, now_us, self._ctx.max_attempts)
-        )
+        now_us, text = self._ctx.queue.now_us(), error_text(error)
+        arguments.release(delay, text, self._ctx.driver)
 
-    def bury(self, df: DataFrame | Ids | None = None) -> int:
+        def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
+            ctx = self._ctx
+            how = arguments.release(delay, errors, ctx.driver).delay(ctx.backoff)
+            return lambda dest, _: released(dest, how, now_us, ctx.max_attempts, errors)
+
+        return self._settle("release", df, make_change, text)
+
+    def bury(self, df: DataFrame | Ids | None = None, *, error: GivenError = None) -> int:
         """Set tasks of the batch aside until they are kicked.
 
         Arguments, result, errors and commits are those of `release`, without a delay.
         """
-        return self._settle(
-            "bury",
-            df,
-            lambda dest, _: GiveBack(dest, TaskState.BURIED, event=Event("bury")),
-        )
+
+        def make_change(errors: ErrorTexts | None) -> MakeChange[Change]:
+            bury = Event("bury")
+            return lambda dest, _: GiveBack(dest, TaskState.BURIED, event=bury, error=errors)
+
+        return self._settle("bury", df, make_change, error_text(error))
 
     def touch(self, increment: float | None) -> int:
         """Give all remaining tasks more time, as `Tube.touch` does.
@@ -227,12 +254,16 @@ class Batch:
             msg = f"increment={increment!r}: {self._ctx.driver.name} has no ttr to add to"
             raise InvalidOptionError(msg)
         amount_us = round(seconds * 1_000_000)
-        touched = self._settle("touch", None, lambda _, moves: Touch(moves, amount_us), keeps=True)
+        touched = self._settle(
+            "touch", None, lambda _: lambda _, moves: Touch(moves, amount_us), keeps=True
+        )
         self._held.longer(amount_us)
         return touched
 
     def fail(
-        self, reasons: Mapping[int, Reason] | FailedTasks | DataFrame | Any, delay: float = 0
+        self,
+        reasons: Mapping[int, Reason] | FailedTasks | DataFrame | Any,
+        delay: float | None = None,
     ) -> int:
         """Give back tasks of the batch that failed, each with its reason.
 
@@ -260,7 +291,7 @@ class Batch:
         handler: Callable[[Any], object],
         *,
         halves: bool = True,
-        delay: float = 0,
+        delay: float | None = None,
         max_attempts: int | None = None,
         stop: Callable[[], bool] | None = None,
         raises: tuple[type[Exception], ...] = (),
@@ -280,7 +311,7 @@ class Batch:
         Args:
             handler: `handler(df)` with the columns of `df`; for a batch of `take_arrow`, `handler(table)`.
             halves: Whether to look for the bad tasks of a batch; else all of them have failed.
-            delay: Seconds before failed tasks are ready again, as for `release`.
+            delay: Seconds before failed tasks are ready again, as for `release`; `None`: the tube's backoff, else 0.
             max_attempts: Bury failed tasks that were taken at least so often; `None` leaves that to the tube.
             stop: Asked before each further call; if it says yes, what was not tried is given back.
             raises: Errors that say nothing of the tasks: they are raised, and the batch stays as it is.
@@ -299,7 +330,7 @@ class Batch:
             validation.refuse("handler", handler, "a function of the batch's tasks")
         if max_attempts is not None:
             validation.attempts("max_attempts", max_attempts)
-        self._delay_us(delay)
+        arguments.release(delay, None, self._ctx.driver)
         if not self._held.is_left:
             return BatchReport()
         trial = self._tried(handler, halves, stop or (lambda: False), raises)
@@ -345,12 +376,6 @@ class Batch:
             return named
         return self._evaluated(result) if has_reasons(result) else result
 
-    def _delay_us(self, delay: float) -> int | None:
-        seconds = validation.seconds("delay", delay)
-        if seconds and not self._ctx.driver.timed:
-            validation.refuse("delay", delay, f"0 in a {self._ctx.driver.name}")
-        return us_from_seconds(seconds)
-
     @property
     def _tasks(self) -> Any:
         """What a handler is called with."""
@@ -368,7 +393,7 @@ class Batch:
         return self._ctx.queue.uninterrupted(self._held.ids)
 
     def _settle_trial(
-        self, trial: Trial, delay: float = 0, max_attempts: int | None = None
+        self, trial: Trial, delay: float | None = None, max_attempts: int | None = None
     ) -> BatchReport:
         """Ack what is done, and give back the rest; what others took out meanwhile is left to them."""
         failed, worn = trial.failed, set[int]()
@@ -384,10 +409,13 @@ class Batch:
 
     def _give_back(self, ids: Sequence[int]) -> int:
         """Give back tasks as if they had not been taken."""
-        change = lambda dest, _: GiveBack(  # noqa: E731
-            dest, TaskState.READY, untaken=True, event=Event("release")
-        )
-        return self._settle("release", ids, change, wears=False)
+
+        def make_change(_: ErrorTexts | None) -> MakeChange[Change]:
+            return lambda dest, _: GiveBack(
+                dest, TaskState.READY, untaken=True, event=Event("release")
+            )
+
+        return self._settle("release", ids, make_change, wears=False)
 
     def _settle_left(self, settle: Settle, ids: Sequence[int]) -> int:
         """Settle those of some tasks that the batch still has; returns how many."""
@@ -412,21 +440,29 @@ class Batch:
         self,
         reasons: Mapping[int, Reason],
         buried: AbstractSet[int],
-        delay: float,
+        delay: float | None,
         by: Callable[[Settle, Sequence[int]], int] = lambda settle, ids: settle(ids),
     ) -> int:
         """Bury some failed tasks, and release the others.
 
-        The one place where the reasons of failed tasks of a batch arrive; the log has some of them.
+        The tasks keep the reasons as their errors, and the log has some of them.
         """
         for task_id, reason in islice(reasons.items(), _TOLD):
-            told = reason if isinstance(reason, str) else reason_of(reason)
-            log.warning("task %d failed: %s", task_id, told)
+            said = reason if isinstance(reason, str) else reason_of(reason)
+            log.warning("task %d failed: %s", task_id, said)
         if len(reasons) > _TOLD:
             log.warning("%d more tasks failed", len(reasons) - _TOLD)
         released = [task_id for task_id in reasons if task_id not in buried]
-        count = by(self.bury, sorted(buried)) if buried else 0
-        return count + (by(lambda ids: self.release(ids, delay), released) if released else 0)
+
+        def told(ids: Sequence[int]) -> pa.Table:
+            texts = [error_text(reasons[task_id]) or "" for task_id in ids]
+            columns = [array(ids, pa.int64()), array(texts, pa.string())]
+            return pa.Table.from_arrays(columns, names=["task_id", "error"])
+
+        count = by(lambda ids: self.bury(told(ids)), sorted(buried)) if buried else 0
+        if released:
+            count += by(lambda ids: self.release(told(ids), delay), released)
+        return count
 
     def _evaluated(self, rows: Any) -> Any:
         """Rows of failed tasks, in this process; at most one more than the batch has."""
@@ -438,44 +474,52 @@ class Batch:
         self,
         event: str,
         df: DataFrame | Ids | None,
-        make_change: MakeChange[Change] | None,
+        make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
+        error: str | None = None,
         **how: bool,
     ) -> int:
+        """Settle tasks; `make_change` makes their change by their errors, `None` removes them."""
         is_frame = hasattr(df, "sparkSession")
         return self._ctx.queue.uninterrupted(
-            lambda: self._settled(event, df, make_change, **how), on_spark=is_frame
+            lambda: self._settled(event, df, make_change, error, **how), on_spark=is_frame
         )
 
     def _settled(
         self,
         event: str,
         df: DataFrame | Ids | None,
-        make_change: MakeChange[Change] | None,
+        make_change: Callable[[ErrorTexts | None], MakeChange[Change]] | None,
+        error: str | None,
         **how: bool,
     ) -> int:
         self._ctx.queue.require_running()
-        named = None if df is None else self._named(df)
+        named, errors = (None, None) if df is None else self._named(df)
         if not self._held.is_left:
             if named:
                 raise not_in_batch(named)
             return 0
         if make_change is None and named is None:
             return self._acks.submit(self._held)
-        return self._held.settle(event, named, make_change, **how)
+        if make_change is None:
+            return self._held.settle(event, named)
+        texts = error if errors is None or error is not None else errors
+        if texts is not None:
+            self._current.upgrade()
+        return self._held.settle(event, named, make_change(texts), **how)
 
-    def _named(self, df: Any) -> set[int]:
-        """The ids that a program passes, in a DataFrame, a table or an iterable."""
-        return self._ids_of(df) if hasattr(df, "sparkSession") else named_ids(df)
+    def _named(self, df: Any) -> tuple[set[int], Mapping[int, str] | None]:
+        """The ids that a program passes, in a DataFrame, a table or an iterable, and their errors."""
+        return named_tasks(self._table_of(df) if hasattr(df, "sparkSession") else df)
 
-    def _ids_of(self, df: DataFrame) -> set[int]:
+    def _table_of(self, df: DataFrame) -> pa.Table:
         """Evaluate a DataFrame of ids once; collect at most one id more than the batch has."""
         kind = df.schema["task_id"].dataType if "task_id" in df.columns else None
         if kind is None or kind.typeName() not in ("long", "integer"):
             validation.refuse("df", df.columns, "a DataFrame with a column task_id BIGINT")
         # Mostly it is derived from the property `df`, and may not be evaluated yet.
         self._ctx.frames.engine.prepare(self._ctx.table.name)
-        ids = df.select("task_id").distinct().limit(self.count + 1).toArrow()
-        return set(ids.column("task_id").to_pylist())
+        names = [name for name in ("task_id", "error") if name in df.columns]
+        return df.select(names).dropDuplicates(["task_id"]).limit(self.count + 1).toArrow()
 
 
 def _within(reasons: Mapping[int, Reason], ids: AbstractSet[int]) -> dict[int, Reason]:

@@ -122,14 +122,19 @@ def test_fail_releases_tasks_with_their_reasons_and_buries_on_demand(
     assert data_in(tube, "~") == [2]
     assert data_in(tube, "!") == [1]
     assert f"task {ids[0]} failed: no price" in caplog.text
+    assert [task.error for task in tube.tasks_by_state("r")] == ["no price", "bad"]
+    assert [str(task.error).splitlines()[0] for task in tube.tasks_by_state("!")] == ["Bury: never"]
+    assert tube.kick(None, where="error LIKE 'Bury%'") == 1
 
 
 @pytest.mark.without_spark
 def test_fail_when_reasons_are_bad_or_of_other_tasks_writes_nothing(
     fifottl: Tube, versions: Callable[[], dict[str, int]]
 ) -> None:
-    batch = taken(fifottl, 2)
+    batch = taken(fifottl, 3)
     ids = by_data(batch)
+    # The first error in a tube adds columns.
+    assert batch.fail({ids[2]: "why"}) == 1
     before = versions()
 
     for bad in (

@@ -40,6 +40,14 @@ if TYPE_CHECKING:
 MOST_COMMITS = 12
 
 
+def batch_after_an_error(world: World, letters: str) -> Batch:
+    """A batch of a tube that has the columns that the first error adds."""
+    world.rival.put("x")
+    world.rival.take_arrow(1).release(error="first")
+    world.rival.truncate()
+    return batch_of(world, letters)
+
+
 def failing(world: World, letters: str) -> Callable[[Any], FailedTasks]:
     """A handler that buries the first of some tasks, and fails at the others."""
     ids = {task.data: task.task_id for task in world.rival.tasks_by_state("t")}
@@ -340,7 +348,7 @@ CASES = (
     ),
     Case(
         "batch_fail_of_some_and_ack_of_the_rest",
-        lambda w: batch_of(w, "abcd"),
+        lambda w: batch_after_an_error(w, "abcd"),
         lambda w, batch: batch.process(failing(w, "bc")),
         ("at bt ct dt", "at b! ct dt", "at b! cr dt", "b! cr"),
         swept="b! cr",

@@ -8,6 +8,7 @@ import numbers
 import operator
 import re
 import uuid
+from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn, TypeVar
 
 from tubeq_spark.errors import InvalidOptionError, SessionError
@@ -141,6 +142,15 @@ def utf8(argument: str, value: str, allowed: str = "a text without lone surrogat
     except UnicodeEncodeError:
         refuse(argument, value, allowed)
     return str(value)
+
+
+def utubes(value: Any) -> frozenset[str | None]:
+    """The sub-queues that a take names: one name, or a list of names; `None` in a list is one of them."""
+    if not isinstance(value, list | tuple | AbstractSet):
+        return frozenset([utube(value)])
+    if not value:
+        refuse("utube", value, "a sub-queue, or a list of at least one")
+    return frozenset(None if name is None else utube(name) for name in value)
 
 
 def is_tube_name(name: Any) -> bool:

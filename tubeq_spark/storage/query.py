@@ -28,6 +28,7 @@ from tubeq_spark.storage.expression import (
     Moment,
     Not,
     Or,
+    Product,
     Quotient,
     Seconds,
 )
@@ -221,6 +222,7 @@ Node: TypeAlias = (
     | Moment
     | Not
     | Or
+    | Product
     | Quotient
     | Seconds
     | Struct

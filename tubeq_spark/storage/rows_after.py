@@ -35,6 +35,7 @@ from tubeq_spark.storage.expression import (
     Moment,
     Not,
     Or,
+    Product,
     Quotient,
     Seconds,
 )
@@ -133,6 +134,8 @@ def row_value(expression: Expression, source: Mapping[str, Value]) -> Value:  # 
             return lambda _: value
         case Combined(sign, left, right):
             return _both(_SUMS[sign], row_value(left, source), row_value(right, source))
+        case Product(left, right):
+            return _both(operator.mul, row_value(left, source), row_value(right, source))
         case Micros(part) | Moment(part):
             return row_value(part, source)
         case Compared("<=>", left, right):

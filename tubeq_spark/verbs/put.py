@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,7 +28,9 @@ from tubeq_spark.model.ids import POSITION_BITS, SLOT_BITS
 from tubeq_spark.model.segments import BUCKETS, Spread, hash_of, rows_of, spread
 from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
+from tubeq_spark.model.tube_types import rank_of
 from tubeq_spark.payloads.put_table import checked
+from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.arrow.columns import whole
@@ -50,6 +52,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Affected, PutIdentity, Source
     from tubeq_spark.task import Task
 
+#: Most bytes of a character in UTF-8.
+_UTF8_MOST = 4
+
 
 def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
     """Check all items of a call before anything is written.
@@ -58,7 +63,23 @@ def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
         InvalidOptionError: Any of them is bad.
     """
     now_us = ctx.queue.now_us()
-    return arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+    request = arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+    require_small(ctx, request.data)
+    return request
+
+
+def require_small(ctx: TubeContext, data: list[Any]) -> None:
+    """Refuse stored payloads some of which are too large.
+
+    Raises:
+        InvalidOptionError: One is larger than the settings allow.
+    """
+    most, kind = ctx.queue.config.largest_payload, ctx.codec.arrow_type
+    # No character has more bytes, so that most texts need no second look.
+    if kind is None and _UTF8_MOST * max(map(len, data), default=0) <= most:
+        return
+    column = pa.chunked_array([array(data, kind or pa.string())])
+    refuse_large(column, most, lambda place: "data" if len(data) == 1 else f"items[{place}]")
 
 
 def put_many(
@@ -92,7 +113,7 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
     if room is not None and room.dropped:
         raise dropped(ctx)
     admitted = _admitted(requests, None if room is None else (ctx.capacity or 0) - room.stored)
-    news = [new for request in admitted if request for new in request.news]
+    news = _ranked(ctx, [new for request in admitted if request for new in request.news])
     data = [item for request in admitted if request for item in request.data]
     if not news:
         return Plan(None, lambda _: [[] for _ in requests])
@@ -111,6 +132,14 @@ def plan(ctx: TubeContext, requests: list[PutRequest]) -> Plan[list[list[StoredT
         return [list(itertools.islice(stored, len(r.news) if r else 0)) for r in admitted]
 
     return Plan(statement, finish)
+
+
+def _ranked(ctx: TubeContext, news: list[NewTask]) -> list[NewTask]:
+    """New tasks with their ranks, in a tube with aging."""
+    aging_us = ctx.record.options.aging_us
+    if aging_us is None:
+        return news
+    return [replace(new, rank=rank_of(new.created, new.pri, aging_us)) for new in news]
 
 
 def _places(
@@ -305,6 +334,7 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
     """
     driver = ctx.driver
     put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
+    refuse_large(put.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
     buckets = Buckets.from_column(put.utubes if driver.subqueues else None, put.size)
 
     def rows(numbering: Numbering) -> pa.Table:

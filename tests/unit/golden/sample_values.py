@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.golden.recording import Frame
 from tubeq_spark.model.lease_times import NewLease
 from tubeq_spark.model.times import US, to_us
-from tubeq_spark.model.tube_types import OrderPosition
+from tubeq_spark.model.tube_types import AGED, OrderPosition
 from tubeq_spark.storage.arrow.arrays import empty
 from tubeq_spark.storage.location import path_table
 from tubeq_spark.storage.rows import INSERTED, insert_schema
+from tubeq_spark.storage.tables.schema import OPTIONAL_COLUMNS
 from tubeq_spark.storage.tables.tube_table import TubeTable
 
 __all__ = [
+    "AGED_TUBE",
     "DATA_FRAME",
     "HEADROOM",
     "LATER",
@@ -69,6 +72,8 @@ TUBES = {
     "by task_id": table_of("task_id"),
     "by pri, with a change feed": table_of("pri", "task_id", change_feed=True),
 }
+#: A tube with aging.
+AGED_TUBE = replace(table_of(*AGED), optional=tuple(OPTIONAL_COLUMNS))
 NEW_ROWS = empty(insert_schema(None))
 DATA_FRAME = Frame(tuple(INSERTED))
 
@@ -77,7 +82,7 @@ def stored(count: int, segment: int = 10) -> list[dict[str, Any]]:
     """Rows as a query for tasks finds them."""
     columns = dict.fromkeys(
         ("utube", "ttl", "ttr", "next_event", "expires_at", "owner", "take_id", "taken_at"), None
-    )
+    ) | dict.fromkeys(OPTIONAL_COLUMNS)
     return [
         columns
         | {"segment": segment, "task_id": number, "state": "r", "pri": 0, "data": "1"}

@@ -28,6 +28,7 @@ from tubeq_spark.storage.expression import (
     Moment,
     Not,
     Or,
+    Product,
     Quotient,
     Seconds,
     Type,
@@ -55,6 +56,7 @@ _BINDING: dict[type, int] = {
     IsNull: 4,
     Like: 4,
     Combined: 5,
+    Product: 6,
     Quotient: 6,
     Seconds: 6,
 }
@@ -253,6 +255,9 @@ class Renderer:
                 # A difference binds from the left.
                 inner = self._within(right, _BINDING[Quotient])
                 return f"{self._within(left, _BINDING[Combined])} {sign} {inner}"
+            case Product(left, right):
+                binding = _BINDING[Product]
+                return f"{self._within(left, binding)} * {self._within(right, _ALONE)}"
             case Quotient(part, by):
                 return self.quotient(self._within(part, _BINDING[Quotient]), by)
             case Case(branches, other):
