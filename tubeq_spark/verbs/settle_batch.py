@@ -34,7 +34,7 @@ from tubeq_spark.verbs.settlement import (
 from tubeq_spark.verbs.subqueue_locks import free_held, free_locks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from tubeq_spark.model.changes import Change
     from tubeq_spark.runtime.context import TubeContext
