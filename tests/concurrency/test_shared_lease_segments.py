@@ -1,6 +1,6 @@
 """Takes that share a commit share a lease segment: each call's tasks are undone, renewed and settled by themselves.
 
-The calls are grouped as threads' calls are (`Tube._takes`), but by one thread, so that the group is the
+The calls are grouped as threads' calls are (`Tube._together`), but by one thread, so that the group is the
 same each time.
 """
 
