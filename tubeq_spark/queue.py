@@ -7,13 +7,14 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
-from tubeq_spark.admin import altering, check, closing, opening, sweeper, tubes
+from tubeq_spark.admin import altering, check, closing, copying, opening, sweeper, tubes
 from tubeq_spark.admin.engines import Engines, engines_of, open_location
 from tubeq_spark.clock import Clock, SystemClock
 from tubeq_spark.config import QueueConfig
 from tubeq_spark.errors import (
     InvalidOptionError,
     SessionError,
+    StoreError,
     TubeNotFoundError,
 )
 from tubeq_spark.model import refusals, validation
@@ -25,6 +26,7 @@ from tubeq_spark.observe import health, notebook, progress, sessions, statistics
 from tubeq_spark.observe.health import Health, Limits
 from tubeq_spark.runtime.context import TubeContext, left_out
 from tubeq_spark.runtime.current_tube import CurrentTube
+from tubeq_spark.runtime.tracebacks import short_tracebacks
 from tubeq_spark.storage.location import local_directory
 from tubeq_spark.storage.tables.registry import Registry, TubeRecord
 from tubeq_spark.storage.uninterrupted import if_interrupted, uninterrupted
@@ -41,7 +43,13 @@ if TYPE_CHECKING:
     from tubeq_spark.markup import Html
     from tubeq_spark.model.failures import Backoff
     from tubeq_spark.model.limits import Rate
-    from tubeq_spark.model.reports import CheckReport, QueueMetrics, SessionInfo, SweepReport
+    from tubeq_spark.model.reports import (
+        CheckReport,
+        CopyReport,
+        QueueMetrics,
+        SessionInfo,
+        SweepReport,
+    )
     from tubeq_spark.model.tube_types import Driver
     from tubeq_spark.observe.progress import TubeLook
     from tubeq_spark.observe.statistics import TubeStatistics
@@ -85,6 +93,7 @@ def _uninterrupted(method: Method) -> Method:
     return cast("Method", run)
 
 
+@short_tracebacks
 class Queue:
     """Task tubes under one location; a context manager, safe to use from many threads.
 
@@ -711,6 +720,54 @@ class Queue:
         """
         self._context.require_running()
         return check.check(self._opened, repair=repair, accept_loss=accept_loss)
+
+    def copy_to(
+        self, target: str | Path, *, storage_options: Mapping[str, str] | None = None
+    ) -> CopyReport:
+        """Copy the queue to a new place, on any storage that the native engine reaches.
+
+        Tasks keep their ids, moments, attempts and errors, and tubes their types, options, keys of
+        puts, and counts; paused tubes stay paused. Stop all programs of the queue before, or pause
+        its tubes and stop those that put. Use only one of the two places after that.
+
+        If the call is interrupted, nobody can open the target, and the same call goes on.
+
+        Args:
+            target: A path or URI where nothing is.
+            storage_options: Options of deltalake with which the native engine reaches it.
+
+        Returns:
+            The number of tasks in each tube.
+
+        Raises:
+            InvalidOptionError: `target` is no location, or not apart from this one.
+            TubeBusyError: Tasks are taken; or another queue object may take some of a tube that is
+                not paused; or a tube was changed while it was copied.
+            StoreError: There is something at the target; the queue is not run by the native engine;
+                a tube is of an unknown type, or its table cannot be copied.
+
+        Commits: here those of a sweep. At the target the creation of the tables, up to 1 to each
+        tube, and 2 to the sessions.
+        """
+        self._context.require_running()
+        if self.engine != "native":
+            msg = "copy_to needs the native engine: open the queue with engine='native'"
+            raise StoreError(msg)
+        swept = self.sweep()
+        failed = {name: tube.error for name, tube in swept.tubes.items() if tube.error}
+        contexts = self._contexts()
+        known = {ctx.record.name for ctx in contexts}
+        failed |= {
+            record.name: f"it cannot be read, or its type {record.type} is unknown"
+            for record in self._registry.records()
+            if record.name not in known
+        }
+        for name, why in failed.items():
+            msg = f"nothing was copied, because of tube {name!r}: {why}"
+            raise StoreError(msg)
+        return copying.copy(
+            self._context, self._opened, contexts, target, self._storage_options, storage_options
+        )
 
     def register_driver(self, type_name: str, driver: Driver) -> None:
         """Add your own tube type to this queue object.

@@ -344,6 +344,46 @@ def test_tasks_of_others_when_named_can_be_peeked_buried_and_deleted_but_not_ack
     assert counts(queue, tube) == {"done": 2}
 
 
+def test_errors_when_given_are_kept_and_shown(
+    tubeq: Tubeq, new_tube: NewTube, queue: Queue, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl")
+    backoff = {"first": 9.0, "factor": 2.0, "most": 3600.0, "jitter": 0.0}
+    tube.alter(backoff=Backoff(**backoff))
+    first, second = put_and_take(tube, "a"), put_and_take(tube, "b")
+    session = ("--session", str(queue.identify()))
+
+    why = "it is\x1b[31m broken\nfor ever"
+    tubeq("release", tube.name, str(first.task_id), *session, "--error", why)
+    tubeq("bury", tube.name, str(second.task_id), "--error", "it is hopeless")
+
+    assert tube.peek(first.task_id).error == why
+    [delayed] = results(tubeq("tasks", tube.name, "--state", "delayed", "--json"))
+    assert delayed["error"] == why
+    assert tube.peek(first.task_id).next_event == clock.now() + dt.timedelta(seconds=9)
+    table = tubeq("tasks", tube.name).stdout
+    assert "it is hopeless" in table
+    assert "broken" in table
+    assert "for ever" not in table
+    assert "\x1b" not in table
+    [shown] = results(tubeq("show", tube.name, "--json"))
+    assert shown["options"]["backoff"] == backoff
+    assert "backoff: " in tubeq("show", tube.name).stdout
+
+
+def test_take_with_exec_when_the_command_fails_keeps_its_exit_code(
+    tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifo")
+    task = tube.put("a")
+    assert task is not None
+
+    tubeq("take", tube.name, "--exec", "false")
+    clock.advance(5)
+
+    assert tube.peek(task.task_id).error == "the command ended with 1"
+
+
 def test_sweep_tells_what_time_has_changed(
     tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
 ) -> None:
@@ -576,6 +616,73 @@ def test_sessions_tells_who_holds_what(tubeq: Tubeq, new_tube: NewTube) -> None:
     assert (info["holds"], info["tubes"], info["pid"]) == (2, {tube.name: 2}, os.getpid())
     assert listed[first["session"]]["host"] == info["host"] == socket.gethostname()
     tube.release_all()
+
+
+def test_take_of_named_subqueues_takes_from_no_other(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("utube")
+    for utube in ("a", "b", "7", "c"):
+        tube.put(utube, utube=utube)
+
+    named = ["--utube", "7", "--utube=b"]
+    taken = results(tubeq("take", tube.name, "-n9", *named, "--keep=100", "--json"))
+
+    assert [task["utube"] for task in taken] == ["b", "7"]
+    assert tubeq("take", tube.name, *named).exit_code == 1
+    done = results(tubeq("take", tube.name, "-n9", "--utube=c", "--exec=true", "--json"))
+    assert (done[0]["done"], data_of(tube.tasks_by_state("r"))) == (1, ["a"])
+    other = new_tube("fifo")
+    refused = tubeq("take", other.name, "--utube=a")
+    assert (refused.exit_code, "has no sub-queues" in refused.stderr) == (2, True)
+    tube.release_all()
+
+
+def test_utubes_tells_the_tasks_of_each_subqueue(
+    tubeq: Tubeq, new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("utubettl")
+    begin = clock.now()
+    tube.put_many(["a", "b"], utube="long")
+    tube.put("c", utube="")
+    tube.put("d", delay=1_000)
+    clock.advance(240)
+
+    told = results(tubeq("utubes", tube.name, "--json"))
+    listed = rows(tubeq("utubes", tube.name))
+
+    assert [row["utube"] for row in told] == ["long", None, ""]
+    assert told[0] == {
+        "utube": "long",
+        "ready": 2,
+        "taken": 0,
+        "delayed": 0,
+        "buried": 0,
+        "oldest": begin.isoformat(),
+    }
+    assert listed[0] == {
+        "utube": "long",
+        "ready": "2",
+        "taken": "0",
+        "delayed": "0",
+        "buried": "0",
+        "oldest": "4m",
+    }
+    assert results(tubeq("utubes", tube.name, "--limit=1", "--json")) == told[:1]
+    refused = tubeq("utubes", new_tube("fifo").name)
+    assert (refused.exit_code, "has no sub-queues" in refused.stderr) == (2, True)
+
+
+def test_why_tells_in_one_sentence_why_a_task_waits(tubeq: Tubeq, new_tube: NewTube) -> None:
+    tube = new_tube("fifo")
+    first, second = (task.task_id for task in tube.put_many(["a", "b"]))
+
+    said = tubeq("why", tube.name, str(second))
+
+    assert (said.exit_code, said.stdout) == (0, f"Task {second} waits: 1 task comes before it.\n")
+    assert results(tubeq("why", tube.name, str(first), "--json")) == [
+        {"tube": tube.name, "task_id": str(first), "why": tube.why(first)}
+    ]
+    unknown = tubeq("why", tube.name, "1")
+    assert (unknown.exit_code, "1 not found" in unknown.stderr) == (2, True)
 
 
 def test_metrics_tells_depth_and_ages_and_prometheus_text(
@@ -837,6 +944,10 @@ def test_text_of_others_when_it_controls_a_terminal_is_shown_escaped(
         tubeq("sessions"),
         tubeq("sessions", "--json"),
         tubeq("history", tube.name),
+        tubeq("utubes", tube.name),
+        tubeq("utubes", tube.name, "--json"),
+        tubeq("why", tube.name, number),
+        tubeq("why", tube.name, number, "--json"),
         tubeq("peek", EVIL, "1"),
         tubeq("peek", EVIL, "1", "--json"),
         tubeq("peek", EVIL, "1", "--verbose"),

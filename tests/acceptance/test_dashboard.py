@@ -159,6 +159,9 @@ def test_pages_when_read_show_the_queue_and_commit_nothing(
     assert "<td>2 of held</td>" in page
     assert "<b>32 s</b><span>oldest ready</span>" in tube
     assert '<td>bury</td><td class="n">3</td>' in tube
+    assert "The 2 with the most tasks." in tube
+    assert '<td>tasks without one</td><td class="n">4</td><td class="n">0</td>' in tube
+    assert "Sub-queues" not in site.get("/tube/held")[1]
     assert f'<td>put</td><td class="n">4</td><td class="n">0</td><td>{queue.session_uuid}' in tube
     assert "Kick" not in tube
 
@@ -191,13 +194,29 @@ def test_payloads_when_not_asked_for_are_not_there_and_else_are_text(
     assert status == 200
     assert not any("evil" in page for page in pages)
     assert "Show the payloads" in pages[2]
-    assert pages[2].count(SHOWN) == 3  # the sub-queue of each task
+    assert pages[2].count(SHOWN) == 4  # the sub-queue, of each task and in the list of these
     assert asked.count("evil") == 3
-    assert asked.count(SHOWN) == 6
+    assert asked.count(SHOWN) == 7
     assert asked.count("… (10,") == 3
     for page in (*pages, asked):
         assert "<script" not in page
         assert "\x1b" not in page
+
+
+def test_errors_when_payloads_are_asked_for_are_text(queue: Queue, site: Site) -> None:
+    buried(queue)
+    failed = queue["mail"].put("x")
+    assert failed is not None
+    queue["mail"].bury(failed.task_id, error=f"it is {SCRIPT} and \x1b[31m red")
+
+    plain = site.get("/tube/mail?state=buried")[1]
+    asked = site.get("/tube/mail?state=buried&payloads=1")[1]
+
+    assert " red" not in plain
+    assert asked.count("it is ") == 1
+    assert " red" in asked
+    assert "<script" not in asked
+    assert "\x1b" not in asked
 
 
 def test_page_of_what_is_not_there_says_so_as_text(queue: Queue, site: Site) -> None:

@@ -218,6 +218,7 @@ def make_context(
         columns,
         record.options.change_feed,
         _optional_columns(record),
+        record.options.backoff,
     )
     utube_locks = opened.location.table(TAKEN_UTUBES)
     if driver.subqueues:
@@ -252,7 +253,12 @@ def context_after(ctx: TubeContext, record: TubeRecord) -> TubeContext:
         StoreError: A newer version of this package has changed it.
     """
     record.require_known_format()
-    table = replace(ctx.table, order=_order(record, ctx.driver), optional=_optional_columns(record))
+    table = replace(
+        ctx.table,
+        order=_order(record, ctx.driver),
+        optional=_optional_columns(record),
+        backoff=record.options.backoff,
+    )
     return replace(ctx, record=record, **_over(ctx.queue, table))
 
 

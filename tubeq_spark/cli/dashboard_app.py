@@ -28,7 +28,7 @@ from tubeq_spark.observe import pages
 from tubeq_spark.observe.snapshot import take_snapshot
 from tubeq_spark.queue import newest_commits
 from tubeq_spark.task import TaskState
-from tubeq_spark.tube import first_tasks
+from tubeq_spark.tube import first_tasks, largest_subqueues
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +54,8 @@ _FRESH, _FRESH_HEALTH = 1.0, 15.0
 _OVER, _KEPT = 60.0, 120
 #: Seconds after which a browser looks again.
 _REFRESH = 5
-#: Tasks and commits of a tube on its page, and characters of a payload.
-_TASKS, _COMMITS, _PAYLOAD = 50, 20, 2_000
+#: Tasks, sub-queues and commits of a tube on its page, and characters of a payload.
+_TASKS, _UTUBES, _COMMITS, _PAYLOAD = 50, 20, 20, 2_000
 #: Bytes of a form; ours have a number and a token.
 _MOST_BODY = 4_096
 _STATES = {state.name.lower(): state for state in TaskState if state is not TaskState.DONE}
@@ -181,16 +181,20 @@ class _Dashboard:
         # After a change nobody wants to see what was there before it.
         kicked = request.query_params.get("kicked", "")
         is_changed = bool(kicked) or "changed" in request.query_params
-        found = self._looks.look(anew=is_changed).tubes.get(name)
+        look = self._looks.look(anew=is_changed)
+        found = look.tubes.get(name)
         if found is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"There is no tube {name!r}.")
+        tube = self._queue.tube(name)
+        utubes = largest_subqueues(tube, _UTUBES)
         parts = [
             tag("p", tag("a", "all tubes", href="/")),
             tag("p", f"{int(kicked)} kicked.", class_="sound") if kicked.isdecimal() else None,
             pages.tube_now(found),
             *(self._forms(found) if self._token is not None else []),
             self._tasks(name, request.query_params),
-            pages.tube_details(found, newest_commits(self._queue.tube(name), _COMMITS)),
+            None if utubes is None else pages.subqueues(utubes, look.at),
+            pages.tube_details(found, newest_commits(tube, _COMMITS)),
         ]
         return HTMLResponse(pages.document(f"{name}: tubeq", *parts))
 
@@ -296,9 +300,10 @@ def _task_table(tasks: list[Task], *, with_payloads: bool) -> Html:
         for task in tasks
     ]
     if with_payloads:
-        heads.append("payload")
+        heads += ["payload", "error"]
         for row, task in zip(rows, tasks, strict=True):
             row.append(tag("code", _cut(json_text(task.data))))
+            row.append(None if task.error is None else tag("code", _cut(task.error)))
     return table(heads, rows, class_="tasks")
 
 

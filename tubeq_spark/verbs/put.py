@@ -30,6 +30,7 @@ from tubeq_spark.model.stored_task import new_row
 from tubeq_spark.model.times import US
 from tubeq_spark.model.tube_types import rank_of
 from tubeq_spark.payloads.put_table import checked
+from tubeq_spark.payloads.sizes import refuse_large
 from tubeq_spark.runtime.context import dropped
 from tubeq_spark.storage.arrow.arrays import array
 from tubeq_spark.storage.arrow.columns import whole
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     from tubeq_spark.storage.statement import Affected, PutIdentity, Source
     from tubeq_spark.task import Task
 
+#: Most bytes of a character in UTF-8.
+_UTF8_MOST = 4
+
 
 def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
     """Check all items of a call before anything is written.
@@ -59,7 +63,23 @@ def prepare(ctx: TubeContext, call: PutCall) -> PutRequest:
         InvalidOptionError: Any of them is bad.
     """
     now_us = ctx.queue.now_us()
-    return arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+    request = arguments.prepare(call, ctx.driver, ctx.record.options, ctx.codec.encode, now_us)
+    require_small(ctx, request.data)
+    return request
+
+
+def require_small(ctx: TubeContext, data: list[Any]) -> None:
+    """Refuse stored payloads some of which are too large.
+
+    Raises:
+        InvalidOptionError: One is larger than the settings allow.
+    """
+    most, kind = ctx.queue.config.largest_payload, ctx.codec.arrow_type
+    # No character has more bytes, so that most texts need no second look.
+    if kind is None and _UTF8_MOST * max(map(len, data), default=0) <= most:
+        return
+    column = pa.chunked_array([array(data, kind or pa.string())])
+    refuse_large(column, most, lambda place: "data" if len(data) == 1 else f"items[{place}]")
 
 
 def put_many(
@@ -314,6 +334,7 @@ def put_arrow(ctx: TubeContext, table: pa.Table, identity: PutIdentity | None) -
     """
     driver = ctx.driver
     put = checked(table, ctx.codec.arrow_type, driver.put_options, driver.name)
+    refuse_large(put.data, ctx.queue.config.largest_payload, lambda row: f"table row {row}")
     buckets = Buckets.from_column(put.utubes if driver.subqueues else None, put.size)
 
     def rows(numbering: Numbering) -> pa.Table:

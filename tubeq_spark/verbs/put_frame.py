@@ -24,10 +24,15 @@ from tubeq_spark.model.segments import BUCKETS
 from tubeq_spark.model.times import FOREVER_S, US
 from tubeq_spark.model.tube_types import MOST_RANK
 from tubeq_spark.payloads.put_columns import refuse_bad
+from tubeq_spark.payloads.sizes import too_large
 from tubeq_spark.storage.location import identifier
 from tubeq_spark.storage.spark.conflicts import raised_message
 from tubeq_spark.storage.spark.frame_copy import read_alike
-from tubeq_spark.storage.spark.put_frame_payload import as_stored, without_void
+from tubeq_spark.storage.spark.put_frame_payload import (
+    as_stored,
+    payload_size,
+    without_void,
+)
 from tubeq_spark.storage.spark.quoting import bigint, string
 from tubeq_spark.verbs.put import NOTHING, put_rows
 from tubeq_spark.verbs.put_frame_checks import (
@@ -229,6 +234,11 @@ def count_frame(ctx: TubeContext, df: DataFrame) -> CountedFrame:
         StoreError: Spark must not commit here.
     """
     ctx.queue.require_spark_loop()
+    with ctx.queue.require_spark().operating("put", ctx.table.name):
+        return _counted(ctx, df)
+
+
+def _counted(ctx: TubeContext, df: DataFrame) -> CountedFrame:
     payload = payload_names(ctx, df)
     check_columns(ctx, df)
     kind, df = payload_type(ctx), read_alike(df)
@@ -262,17 +272,23 @@ def _count(ctx: TubeContext, df: DataFrame, payload: list[str]) -> Counted:
     checks = checks_of(ctx, df, payload)
     conditions = [f"{check.is_bad} AS bad_{i}" for i, check in enumerate(checks)]
     counts = [f"count_if(bad_{i}) AS bad_{i}" for i in range(len(checks))]
+    sizes = f"{payload_size(df, payload)} AS bytes"
     bucket = bucket_column(ctx, df, payload)
     found = (
-        df.selectExpr("spark_partition_id() AS partition", f"{bucket} AS bucket", *conditions)
+        df.selectExpr(
+            "spark_partition_id() AS partition", f"{bucket} AS bucket", sizes, *conditions
+        )
         .groupBy("partition", "bucket")
-        .agg(*[F.expr(count) for count in ("count(*) AS rows", *counts)])
+        .agg(*[F.expr(count) for count in ("count(*) AS rows", "max(bytes) AS bytes", *counts)])
         .collect()
     )
     for i, check in enumerate(checks):
         bad = sum(row[f"bad_{i}"] for row in found)
         if bad:
             refuse_bad("df", check.column, bad, f"{check.allowed}{example(df, check)}")
+    largest = max((row["bytes"] for row in found), default=0)
+    if largest > ctx.queue.config.largest_payload:
+        raise too_large("df", largest, ctx.queue.config.largest_payload)
     counted = Counted()
     for row in found:
         counted.partitions[row["partition"]] += row["rows"]

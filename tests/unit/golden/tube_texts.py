@@ -41,11 +41,13 @@ from tubeq_spark.model.changes import (
     Older,
     Remove,
     Renew,
+    Share,
     Take,
     Takeable,
     Touch,
     Which,
 )
+from tubeq_spark.model.failures import Backoff
 from tubeq_spark.model.stored_task import StoredTask
 from tubeq_spark.model.times import FOREVER_S, LAST_US, US
 from tubeq_spark.model.tube_types import OrderPosition
@@ -57,7 +59,7 @@ from tubeq_spark.storage.tables.capacity import CapacityGate, CapacityState
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
-from tubeq_spark.storage.tables.subqueue_reader import SubqueueReader
+from tubeq_spark.storage.tables.subqueue_reader import COUNTED, SubqueueReader
 from tubeq_spark.storage.tables.subqueue_writer import SubqueueWriter
 from tubeq_spark.storage.tables.tube_reader import TubeReader
 from tubeq_spark.storage.tables.tube_writer import TubeWriter
@@ -100,6 +102,42 @@ def tube_cases() -> Iterator[Case]:
     yield from rare_names()
     yield from all_takes()
     yield from counting_of_many()
+    yield from with_backoff()
+
+
+def with_backoff() -> Iterator[Case]:
+    """What differs in a tube with a backoff."""
+    table = replace(table_of("pri", "task_id", change_feed=True), backoff=BACKOFF)
+    for most in ATTEMPTS:
+        reads: dict[str, Callable[[TubeReader], object]] = {
+            "ready": lambda read, most=most: read.ready(NOW, 2, most),
+            "in_state: delayed": lambda read, most=most: read.in_state(
+                TaskState.DELAYED, NOW, most, ("session/1",), None, 5
+            ),
+            "due": lambda read, most=most: read.due(NOW, most, 5),
+            "depth": lambda read, most=most: read.depth(NOW, LATER, most, ()),
+        }
+        for said, call in reads.items():
+            yield Case(
+                f"TubeReader.{said}, max_attempts {most}; with a backoff",
+                lambda made, call=call: call(TubeReader(made.engine, table)),
+            )
+        yield Case(
+            f"SubqueueReader.heads, max_attempts {most}; with a backoff",
+            lambda made, most=most: SubqueueReader(made.engine, table).heads(NOW, most, (), 5),
+        )
+        due = Due(NOW, over=True, max_attempts=most)
+        yield statements(
+            table,
+            f"settle_segments: due and over, max_attempts {most}; with a backoff",
+            lambda make, due=due: make.settle_segments([-5, -6], (due, Move(-41))),
+        )
+    for said, change in FAILURES.items():
+        yield statements(
+            table,
+            f"settle: {said}; with a backoff",
+            lambda make, change=change: make.settle([SettleRow(-5, 11)], [(Named(), change)], {}),
+        )
 
 
 def rare_names() -> Iterator[Case]:
@@ -146,6 +184,17 @@ def reads(table: TubeTable) -> Iterator[Case]:
         yield case(
             f"in_state: {state.name}, {'from the first' if after is None else 'after a position'}",
             lambda tasks, state=state, after=after: tasks.in_state(state, NOW, 3, (), after, 5),
+        )
+    for utube in ("plain", None):
+        yield case(
+            f"first_taken: of {utube}",
+            lambda tasks, utube=utube: tasks.first_taken(utube, NOW, 3, ("session/1",)),
+        )
+    for of in (None, ["plain"], [None]):
+        yield case(
+            f"ready_before: of {of}",
+            lambda tasks, of=of: tasks.ready_before(POSITION, NOW, 3, (), of),
+            [{"n": 3}],
         )
     yield case("first_pri: below 3", lambda tasks: tasks.first_pri(3), [{"pri": 1}])
     yield case("last_pri: above 3", lambda tasks: tasks.last_pri(3, 11), [{"pri": 9}])
@@ -287,6 +336,10 @@ def reads_of_takes(table: TubeTable) -> Iterator[Case]:
     yield case("owners: 5", lambda tasks: tasks.owners(5))
     yield case("holders: now", lambda tasks: tasks.holders(NOW))
     yield case("take_ids_of: two", lambda tasks: tasks.take_ids_of(segments, "session/1"))
+    some = [{"segment": -5, "n": 2}]
+    yield case(
+        "counts_under: two", lambda tasks: tasks.counts_under(segments, "session/1"), some, some
+    )
     yield case("lease_segments_of: one", lambda tasks: tasks.lease_segments_of(-5, "session/1"))
 
 
@@ -354,6 +407,10 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
         yield case(
             f"heads: busy: {said}", lambda read, busy=quotas: read.heads(NOW, 3, busy.keys(), 5)
         )
+        yield case(
+            f"heads: among {said}",
+            lambda read, among=quotas: read.heads(NOW, 3, ("busy", "plain"), 5, [*among, "busy"]),
+        )
         yield case(f"rows: {said}", lambda read, quotas=quotas: read.rows(NOW, 3, quotas))
         yield case(
             f"selections: {said}", lambda read, quotas=quotas: read.selections(NOW, None, quotas)
@@ -364,6 +421,24 @@ def reads_of_subqueues(table: TubeTable) -> Iterator[Case]:
             f"selections: whole, {said}",
             lambda read: read.selections(NOW, None, one, whole=True),
             [selection(10, found, "plain")],
+        )
+    for (said, over), limit in product(OWNERS.items(), (None, 5)):
+        counted = dict.fromkeys(COUNTED, 1) | {"utube": None, "oldest": NOW}
+        yield case(
+            f"counts: {said}, limit {limit}",
+            lambda read, over=over, limit=limit: read.counts(NOW, 3, over, limit),
+            [counted],
+        )
+    for state, most in product((TaskState.READY, TaskState.TAKEN), ATTEMPTS):
+        yield case(
+            f"in_state: {state.name}, max_attempts {most}",
+            lambda read, state=state, most=most: read.in_state(state, NOW, most, ("session/1",)),
+        )
+    for said, quotas in named().items():
+        yield case(
+            f"heads_up_to: busy: {said}",
+            lambda read, busy=quotas: read.heads_up_to(POSITION, NOW, 3, (), busy.keys()),
+            [{"n": 3}],
         )
     yield case("stored_under: none", lambda read: read.stored_under((), NOW))
     yield case("stored_under: two", lambda read: read.stored_under((-5, -6), NOW))
@@ -390,7 +465,13 @@ def puts(table: TubeTable) -> Iterator[Case]:
             )
 
 
-PLACES = [(OrderPosition(1, 100), -21), (OrderPosition(2, 150), -22), (POSITION, -23)]
+PLACES = [
+    Share(OrderPosition(1, 100), -21, -21),
+    Share(OrderPosition(2, 150), -22, -22),
+    Share(POSITION, -23, -23),
+]
+#: The first and the last share a lease segment, which is that of the first.
+SHARED = [PLACES[0], PLACES[1], Share(POSITION, -21, -23)]
 
 
 def takes(table: TubeTable) -> Iterator[Case]:
@@ -522,6 +603,25 @@ CHANGES: dict[str, Change] = {
     **BECOME,
     "Take: one lease segment": Take(PLACES[-1:], LEASE),
     "Take: three lease segments, headroom": Take(PLACES, HEADROOM),
+    "Take: three take ids in one lease segment": Take(
+        [replace(share, segment=-21) for share in PLACES], LEASE
+    ),
+    "Take: three take ids in two lease segments": Take(SHARED, LEASE),
+}
+
+
+#: In tubes with a backoff.
+BACKOFF = Backoff(first=1, factor=3, most=8, jitter=0.5)
+FAILURES: dict[str, Change] = {
+    **{f"GiveBack: {said}": GiveBack(-41, event=event) for said, event in EVENTS.items()},
+    "GiveBack: buried after time": GiveBack(-41, TaskState.BURIED, event=Event("bury", NOW, 3)),
+    "GiveBack: an error": GiveBack(-41, max_attempts=3, error="it's why"),
+    "GiveBack: an error for each": GiveBack(-41, error={11: "why {rows}\n漢字"}),
+    "Delay: an error": Delay(-41, 5 * US, NOW, 3, error="why"),
+    "Delay: an error, by a backoff": Delay(-41, BACKOFF, NOW, 3, error="why"),
+    "Delay: an error for each, by a backoff without jitter": Delay(
+        -41, Backoff(first=0, jitter=0), NOW, None, error={11: "why"}
+    ),
 }
 
 

@@ -108,7 +108,7 @@ class TubeReader:
 
     def ready(self, now_us: int, limit: int, max_attempts: int | None) -> list[StoredTask]:
         """The next tasks in order, ended leases included."""
-        ready = predicates.is_ready(now_us, max_attempts)
+        ready = self._is_ready(now_us, max_attempts)
 
         def read(where: Expression, expected: int) -> list[StoredTask]:
             return self.read(where, self._table.order, limit, expected, skips=())
@@ -119,12 +119,22 @@ class TubeReader:
         self, now_us: int, limit: int, max_attempts: int | None
     ) -> list[SegmentSelection]:
         """Where the next `limit` tasks are, without their rows."""
-        ready = predicates.is_ready(now_us, max_attempts)
+        ready = self._is_ready(now_us, max_attempts)
         return self._at_head(
             ready,
             limit,
             lambda where, expected: self.segments(where, limit, expected),
             lambda selections: sum(selection.count for selection in selections),
+        )
+
+    def _is_ready(self, now_us: int, max_attempts: int | None) -> Expression:
+        return predicates.is_ready(now_us, max_attempts, backoff=self._table.backoff)
+
+    def _is_effectively(
+        self, state: TaskState, now_us: int, max_attempts: int | None, over: Collection[str]
+    ) -> Expression:
+        return predicates.is_effectively(
+            state, now_us, max_attempts, over, backoff=self._table.backoff
         )
 
     def _at_head(
@@ -212,11 +222,35 @@ class TubeReader:
             after: The position; `None`: from the first on.
             limit: How many.
         """
-        effective = predicates.effective_state(now_us, max_attempts, over=over)
-        where: Expression = effective == state.value
+        where = self._is_effectively(state, now_us, max_attempts, over)
         if after is not None:
             where &= ~self._table.up_to(after)
         return self.read(where, self._table.order, limit, skips=())
+
+    def first_taken(
+        self, utube: str | None, now_us: int, max_attempts: int | None, over: Collection[str]
+    ) -> StoredTask | None:
+        """The first taken task of a sub-queue; arguments as of `in_state`."""
+        taken = self._is_effectively(TaskState.TAKEN, now_us, max_attempts, over)
+        where = taken & predicates.of_utubes([utube])
+        return next(iter(self.read(where, self._table.order, 1, skips=())), None)
+
+    def ready_before(
+        self,
+        place: OrderPosition,
+        now_us: int,
+        max_attempts: int | None,
+        over: Collection[str],
+        of: Collection[str | None] | None = None,
+    ) -> int:
+        """How many ready tasks come before a ready one, in the tube or in some of its sub-queues."""
+        ready = self._is_effectively(TaskState.READY, now_us, max_attempts, over)
+        where = ready & self._table.up_to(place)
+        if of is not None:
+            where &= predicates.of_utubes(of)
+        found = self.engine.rows(self._table.select({"n": count()}, where, skips=()))
+        # Itself is one of them.
+        return max(0, int(found[0]["n"]) - 1)
 
     def in_lease_segments(self, lease_segments: Sequence[int]) -> list[StoredTask]:
         """All rows of these lease segments, in order."""
@@ -232,7 +266,7 @@ class TubeReader:
         if not lasts:
             return False
         columns = {"utube": _ROW.utube, "first": least(self._table.position)}
-        ready = predicates.is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
+        ready = self._is_ready(now_us, max_attempts) & predicates.of_utubes(lasts)
         firsts = self.engine.arrow(
             self._table.select(columns, ready, by=["utube"], skips=())
         ).to_pylist()
@@ -298,7 +332,9 @@ class TubeReader:
         """Tasks whose states by time are not written yet, in at most `limit` groups."""
         columns = {
             **named("segment", "state"),
-            "over": predicates.is_over(now_us),
+            "over": predicates.is_over(
+                now_us, max_attempts=max_attempts, backoff=self._table.backoff
+            ),
             "worn": (_ROW.state == _TAKEN) & _is_worn(max_attempts),
             "n": count(),
         }
@@ -391,6 +427,20 @@ class TubeReader:
             self._table.select(named("segment"), held, by=["segment"], limit=MOST_NAMED)
         )
         return sorted(each["segment"] for each in found)
+
+    def counts_under(self, take_ids: Collection[int], owner: str) -> dict[int, tuple[int, int]]:
+        """By segment how many tasks `owner` holds under some take ids, and how many are there."""
+        under = (_ROW.state == _TAKEN) & _ROW.claim.is_in(sorted(take_ids)) & (_ROW.owner == owner)
+        held = self._counts_by_segment(under)
+        if not held:
+            return {}
+        stored = self._counts_by_segment(_ROW.segment.is_in(sorted(held)))
+        return {segment: (count, stored.get(segment, 0)) for segment, count in held.items()}
+
+    def _counts_by_segment(self, where: Expression) -> dict[int, int]:
+        columns = {"segment": _ROW.segment, "n": count()}
+        found = self.engine.rows(self._table.select(columns, where, by=["segment"]))
+        return {each["segment"]: each["n"] for each in found}
 
 
 def _held(take_id: int, owner: str) -> Expression:

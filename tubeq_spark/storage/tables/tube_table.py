@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from tubeq_spark.model.failures import Backoff
     from tubeq_spark.storage.expression import Expression, Row
 
 #: The segment of tombstones, of the sequence of a capacity, and of keys: no task is ever in it.
@@ -44,6 +45,7 @@ class TubeTable:
         payload_columns: Names of the columns of a typed payload; `None` is JSON text.
         change_feed: Whether statements note what they do, for the feed of changes.
         optional: Which of `schema.OPTIONAL_COLUMNS` it has: none, or all of them.
+        backoff: The delays of its failed tasks: a lease that has ended counts as an error.
     """
 
     name: str
@@ -52,6 +54,7 @@ class TubeTable:
     payload_columns: tuple[str, ...] | None = None
     change_feed: bool = False
     optional: tuple[str, ...] = ()
+    backoff: Backoff | None = None
 
     @property
     def inserted(self) -> dict[str, pa.DataType]:
