@@ -130,7 +130,7 @@ def groups_of_takes(world: World, takes: list[Callable[[Tube], Any]]) -> list[An
         return tube.take_many(1, utube="h")
 
     futures = while_one_commits(
-        world, "_takes", "take", [first, *takes], name=tube.name, commits=commits
+        world, "_together", "take", [first, *takes], name=tube.name, commits=commits
     )
     assert commits.count("take") == commits.count("claim")
     return [

@@ -131,12 +131,17 @@ def utube(value: Any) -> str:
     """The name of a sub-queue: text; an int becomes its decimal text."""
     allowed = "a str without lone surrogates, or an int"
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            refuse("utube", value, allowed)
-        return str(value)
+        return utf8("utube", value, allowed)
     return str(_integer("utube", value, allowed))
+
+
+def utf8(argument: str, value: str, allowed: str = "a text without lone surrogates") -> str:
+    """A text that can be stored."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        refuse(argument, value, allowed)
+    return str(value)
 
 
 def utubes(value: Any) -> frozenset[str | None]:
