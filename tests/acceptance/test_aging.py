@@ -412,3 +412,16 @@ def test_aging_when_another_program_alters_is_in_force_within_five_seconds(
     tube.put("new", pri=0)
 
     assert [*one_by_one(theirs)] == ["old", "new"]
+
+
+@pytest.mark.without_spark
+def test_why_when_a_tube_has_aging_counts_the_tasks_before_by_their_ranks(
+    new_tube: NewTube, clock: ManualClock
+) -> None:
+    tube = new_tube("fifottl", aging=AGING)
+    [old] = tube.put_many(["old"], pri=1)
+    clock.advance(100)
+    [new] = tube.put_many(["new"], pri=0)
+
+    assert "next" in tube.why(old.task_id)
+    assert "1 task" in tube.why(new.task_id)
