@@ -184,7 +184,9 @@ def test_kick_and_list_when_a_tube_has_aging_are_in_the_order_of_ranks(
     assert tube.kick(3) == 3
 
     assert data_of(tube.tasks_by_state("r")) == in_order(put)[:3]
-    assert data_of(tasks_by_state(tube._ctx, TaskState.BURIED, page=1)) == in_order(put)[3:]
+    assert data_of(tasks_by_state(tube._ctx, TaskState.BURIED, page=4)) == in_order(put)[3:]
+    assert tube.kick(2, where="pri < 100") == 2
+    assert data_of(tube.tasks_by_state("r")) == in_order(put)[:5]
 
 
 def test_subqueue_when_a_tube_has_aging_is_in_the_order_of_ranks(
