@@ -40,6 +40,7 @@ ON = {
     "test_alter": ENGINES,
     "test_tarantool15": ENGINES[:2],
     "test_typed": ENGINES,
+    "test_unique": ENGINES,
     "test_unreadable": ENGINES[:2],
     "test_work": ENGINES,
 }

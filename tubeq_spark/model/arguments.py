@@ -9,14 +9,14 @@ from tubeq_spark.errors import InvalidOptionError
 from tubeq_spark.model import refusals, validation
 from tubeq_spark.model.options import NewTask, PutDefaults, TubeOptions, new_task, tube_options
 from tubeq_spark.model.times import FOREVER_S, us_from_seconds
-from tubeq_spark.model.tube_types import Driver
+from tubeq_spark.model.tube_types import COMMON_PUT_OPTIONS, Driver
 from tubeq_spark.task import PutItem, TaskState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 
 
-_PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube"})
+_PUT_OPTIONS = frozenset({"pri", "ttl", "ttr", "delay", "utube", "unique"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,11 @@ class PutRequest:
 
     news: list[NewTask]
     data: list[Any]
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether an item has a key."""
+        return any(new.unique is not None for new in self.news)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +199,8 @@ def register_driver(
     problem = driver.problem()
     if problem is not None:
         validation.refuse("driver", driver, problem)
-    drivers[name] = replace(driver, name=name)
+    put_options = driver.put_options | COMMON_PUT_OPTIONS
+    drivers[name] = replace(driver, name=name, put_options=put_options)
 
 
 def check_new(

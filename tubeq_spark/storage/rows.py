@@ -272,6 +272,43 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class CapacityState:
+    """The sequence and the counts that a put reads, from one version of the table.
+
+    Attributes:
+        sequence: Of the last put; 0 before the first.
+        stored: Tasks whose life is not over, in whatever state.
+        dropped: Whether the tube has a tombstone.
+        version: The highest version that was put under the name; `None`: there was none.
+    """
+
+    sequence: int
+    stored: int
+    dropped: bool
+    version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyState:
+    """The sequences of some keys, from before the tasks were read that have keys.
+
+    Attributes:
+        sequences: By their places; 0 is one that no put has raised.
+        dropped: Whether the tube has a tombstone.
+        version: The highest version that was put under a name; `None`: there was none.
+    """
+
+    sequences: Mapping[int, int]
+    dropped: bool
+    version: int | None
+
+    @property
+    def unused(self) -> int:
+        """How many of them no put has raised."""
+        return sum(not number for number in self.sequences.values())
+
+
+@dataclass(frozen=True, slots=True)
 class SubqueueHead:
     """A sub-queue with ready tasks: the first of them and their number."""
 

@@ -51,8 +51,9 @@ from tubeq_spark.model.tube_types import OrderPosition
 from tubeq_spark.storage.ended import RENEWALS, EndedLog, EndedNote
 from tubeq_spark.storage.expression import TRUE, row, small
 from tubeq_spark.storage.location import identifier, path_table
+from tubeq_spark.storage.rows import CapacityState
 from tubeq_spark.storage.statement import ExchangedRow, PutIdentity, SettleRow, SubqueueShare
-from tubeq_spark.storage.tables.capacity import CapacityGate, CapacityState
+from tubeq_spark.storage.tables.capacity import CapacityGate
 from tubeq_spark.storage.tables.counts import EndedTasks, counts, depth
 from tubeq_spark.storage.tables.remembered import HEAD_SEGMENTS
 from tubeq_spark.storage.tables.segment_reader import SegmentReader
